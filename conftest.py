@@ -15,6 +15,7 @@ from typing import Any
 import hypothesis
 import pytest
 from tests.support.postgres import PostgresServer
+from tests.support.soak import is_soak
 
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient
@@ -24,9 +25,13 @@ from remit.providers.upstream_http import HttpUpstream
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# How long an example takes says how busy the machine is, and nothing about the code.
+# How long an example takes says how busy the machine is, and nothing about the code. Each run
+# draws other examples; a soak draws twice as many.
 hypothesis.settings.register_profile(
-    "remit", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "remit",
+    deadline=None,
+    max_examples=100 if is_soak() else 50,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("remit")
 
@@ -46,6 +51,15 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run a test marked ``any_store`` on SQLite alone."""
+    items[:] = [
+        item
+        for item in items
+        if item.get_closest_marker("any_store") is None or "postgresql" not in item.name
+    ]
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import asyncpg
+import psycopg
 
 from benchmarks.rounds import rate_in_loop
 
@@ -92,22 +92,18 @@ class PostgresCommitter(BareCommitter):
     def __init__(self, url: str) -> None:
         super().__init__(Path())
         self._url = url
-        self._loop = asyncio.new_event_loop()
 
     def _open(self) -> None:
-        self._connection = self._loop.run_until_complete(asyncpg.connect(self._url))
-        self._loop.run_until_complete(self._connection.execute(_TABLE))
+        self._connection = psycopg.connect(self._url, autocommit=True)
+        self._connection.execute(_TABLE)
 
     def _insert(self, payloads: list[bytes]) -> None:
-        self._loop.run_until_complete(
-            self._connection.execute(
-                "INSERT INTO payloads (payload) SELECT unnest($1::bytea[])", payloads
-            )
+        self._connection.execute(
+            "INSERT INTO payloads (payload) SELECT unnest(%b::bytea[])", (payloads,)
         )
 
     def _close(self) -> None:
-        self._loop.run_until_complete(self._connection.close())
-        self._loop.close()
+        self._connection.close()
 
 
 def rate_of_inserts(url: str, writers: int, size: int) -> float:
@@ -122,14 +118,14 @@ def rate_of_inserts(url: str, writers: int, size: int) -> float:
     """
 
     async def run() -> float:
-        free = [await asyncpg.connect(url) for _ in range(writers)]
+        free = [await psycopg.AsyncConnection.connect(url, autocommit=True) for _ in range(writers)]
         connections = list(free)
         await free[0].execute(_TABLE)
 
         async def call(number: int) -> None:
             connection = free.pop()
             await connection.execute(
-                "INSERT INTO payloads (payload) VALUES ($1)", payload_of(number, size)
+                "INSERT INTO payloads (payload) VALUES (%b)", (payload_of(number, size),)
             )
             free.append(connection)
 

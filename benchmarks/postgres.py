@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import signal
@@ -13,10 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-import asyncpg
-from tests.support.postgres import started
+from tests.support.postgres import run_sql, started
+
+__all__ = ["PostgresServer", "run_sql"]
 
 START_S = 120
 
@@ -132,19 +132,3 @@ class PostgresServer:
         shutil.rmtree(self._server.pgdata)
         directory.rename(self._server.pgdata)
         self.start()
-
-
-def run_sql(url: str, *statements: str) -> list[tuple[Any, ...]]:
-    """Run statements, each in a transaction of its own; returns the rows of the last."""
-
-    async def run() -> list[tuple[Any, ...]]:
-        connection = await asyncpg.connect(url, timeout=10)
-        try:
-            rows: list[Any] = []
-            for statement in statements:
-                rows = await connection.fetch(statement)
-            return [tuple(row) for row in rows]
-        finally:
-            await connection.close()
-
-    return asyncio.run(run())

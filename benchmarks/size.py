@@ -6,13 +6,12 @@ ledger stands plain storing: each call's prompt as one JSON text, in a table of 
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import asyncpg
 import orjson
+import psycopg
 
 from benchmarks.ledgers import text
 from benchmarks.postgres import PostgresServer, run_sql
@@ -124,27 +123,14 @@ def _postgres_ledger(url: str) -> tuple[float, float]:
 
 
 def _postgres_plain(url: str) -> tuple[float, float]:
-    with asyncio.Runner() as runner:
-        connection = runner.run(_connect(url))
+    with psycopg.connect(url, autocommit=True) as connection:
 
         def call(session: str, messages: list[dict[str, str]], answer: str) -> None:
             prompt = orjson.dumps(messages).decode()
-            sql = "INSERT INTO calls VALUES ($1, $2, $3)"
-            runner.run(_execute(connection, sql, session, prompt, answer))
+            connection.execute("INSERT INTO calls VALUES (%s, %s, %s)", (session, prompt, answer))
 
         def size() -> int:
-            return int(runner.run(_execute(connection, _SIZES))[0][0])
+            return int(connection.execute(_SIZES).fetchall()[0][0])
 
-        runner.run(_execute(connection, _TABLE))
-        try:
-            return bytes_of_turns(call, size)
-        finally:
-            runner.run(connection.close())
-
-
-async def _connect(url: str) -> asyncpg.Connection:
-    return await asyncpg.connect(url)
-
-
-async def _execute(connection: asyncpg.Connection, sql: str, *values: str) -> list[asyncpg.Record]:
-    return await connection.fetch(sql, *values)
+        connection.execute(_TABLE)
+        return bytes_of_turns(call, size)

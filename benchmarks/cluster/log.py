@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import statistics
 import time
 from collections import defaultdict
@@ -12,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import asyncpg
+import psycopg
 
 from benchmarks.cluster.inside import Held, Serial
 from benchmarks.cluster.latency import away
@@ -209,19 +208,13 @@ def _hold_against(url: str, written: int, *, is_verified: bool) -> None:
 
 
 def _round_trip_ms(url: str) -> float:
-    async def run() -> float:
-        connection = await asyncpg.connect(url)
-        try:
-            took = []
-            for _ in range(40):
-                begun = time.perf_counter()
-                await connection.execute("SELECT 1")
-                took.append(time.perf_counter() - begun)
-            return 1000 * statistics.median(took)
-        finally:
-            await connection.close()
-
-    return asyncio.run(run())
+    with psycopg.connect(url, autocommit=True) as connection:
+        took = []
+        for _ in range(40):
+            begun = time.perf_counter()
+            connection.execute("SELECT 1")
+            took.append(time.perf_counter() - begun)
+        return 1000 * statistics.median(took)
 
 
 def _middle_and_tail(ordered: Sequence[float]) -> tuple[float, float]:

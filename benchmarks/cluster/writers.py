@@ -28,7 +28,6 @@ from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient
 from remit.ledger.committer import GroupCommitter
 from remit.ledger.postgres.connection import Writer
-from remit.ledger.postgres.values import Array
 from remit.ledger.prepared import prepare
 from remit.ledger.store import Store, Unit
 
@@ -60,14 +59,14 @@ class PendingStore:
         while self._behind > _MOST_PENDING:
             time.sleep(_PAUSE_S)
             ((self._behind,),) = self._writer.fetch(_BEHIND)
-        self._writer.put(_INSERT, [Array("bytea", [unit.step for unit in units])])
+        self._writer.put(_INSERT, [[unit.step for unit in units]])
         ((self._behind,),) = self._writer.fetch(_BEHIND)
         self.sizes.append(len(units))
         return [None] * len(units)
 
     def close(self) -> None:
         """End the connection."""
-        self._writer.close()
+        self._writer.drop()
 
 
 async def acknowledged(

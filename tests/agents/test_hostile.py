@@ -29,6 +29,8 @@ from tests.support.packages import lay_out
 from tests.support.requests import anthropic_provider, openai_provider
 from tests.support.wire import completion, function_call, message, serve, tool_use
 
+pytestmark = pytest.mark.any_store
+
 ANY = {"type": "object"}
 
 

@@ -14,11 +14,7 @@ import pytest
 from remit.agents.tools import Tool
 from remit.agents.workorders import (
     Actor,
-    ApprovalNeeded,
     IllegalTransitionError,
-    TextDelta,
-    ToolEnded,
-    ToolStarted,
     WorkOrder,
     WorkOrderConstraints,
     WorkOrderState,
@@ -38,6 +34,8 @@ from tests.support.wire import (
     serve,
     tool_use,
 )
+
+pytestmark = pytest.mark.any_store
 
 
 @pytest.fixture
@@ -164,19 +162,6 @@ def test_a_tool_that_fails_is_told_to_the_model(
     assert done.output_result["tool_results"][0]["status"] == "error"
 
 
-def test_text_and_tools_are_heard_as_they_come(ledger: LedgerClient, root: Root) -> None:
-    heard: list[Any] = []
-    from tests.support.wire import anthropic_answer
-
-    with serve(
-        anthropic_answer(tool_use("shout", {"text": "hi"})), anthropic_answer("It is done.")
-    ) as server:
-        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
-        bench.run(tools_allowed=("shout",), on_event=heard.append)
-    assert "".join(e.text for e in heard if isinstance(e, TextDelta)) == "It is done."
-    assert [type(e) for e in heard if not isinstance(e, TextDelta)] == [ToolStarted, ToolEnded]
-
-
 Break = Callable[[Root], None]
 
 
@@ -231,24 +216,6 @@ def test_a_model_that_loops_is_stopped(ledger: LedgerClient, root: Root) -> None
     assert done.error is not None
     assert done.error["code"] == "turn_limit_exceeded"
     assert done.cost.llm_calls == 3
-
-
-def test_a_provider_in_trouble(ledger: LedgerClient, root: Root) -> None:
-    with serve(Raw(b"<html>", 502, "text/html")) as server:
-        done = WorkerBench(ledger, root, anthropic_provider(server.url)).run()
-    assert done.error is not None
-    assert done.error["code"] == "SERVER_ERROR"
-
-
-def test_an_answer_off_its_schema(ledger: LedgerClient, root: Root) -> None:
-    answers = ["not JSON", '{"speech_act":"shouting","ambiguity":"low"}']
-    for text in answers:
-        with serve(completion(text)) as server:
-            done = WorkerBench(ledger, root, openai_provider(server.url)).run(
-                prompt_contract_id="PRC-CLASSIFY-001", wo_type=WorkOrderType.CLASSIFY
-            )
-        assert done.error is not None
-        assert done.error["code"] == "output_schema_invalid"
 
 
 def test_a_tool_call_order_asks_no_model(ledger: LedgerClient, root: Root) -> None:
@@ -321,10 +288,10 @@ def test_an_orders_cost_is_that_of_its_exchanges(ledger: LedgerClient, root: Roo
     with serve(overloaded, overloaded, message("at last")) as server:
         bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         done = bench.run()
-    slow = Raw(json.dumps(message("late")).encode(), delay_s=4)
+    slow = Raw(json.dumps(message("late")).encode(), delay_s=60)
     with serve(slow) as server:
         late = WorkerBench(ledger, root, anthropic_provider(server.url)).run(
-            timeout_seconds=1, wo_id=f"WO-{SESSION}-002"
+            timeout_seconds=4, wo_id=f"WO-{SESSION}-002"
         )
     assert (done.state, late.state) == (WorkOrderState.COMPLETED, WorkOrderState.FAILED)
     exchanges = ledger.read_by_event_type("EXCHANGE")
@@ -332,34 +299,6 @@ def test_an_orders_cost_is_that_of_its_exchanges(ledger: LedgerClient, root: Roo
     assert late.cost.total_tokens + done.cost.total_tokens == spent
     assert late.cost.total_tokens > 0
     assert done.cost.total_tokens > 0
-
-
-def test_a_tool_that_needs_an_approval_parks_the_order(ledger: LedgerClient, root: Root) -> None:
-    heard: list[Any] = []
-    with serve(message(tool_use("shout", {"text": "x"}))) as server:
-        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
-        parked = bench.run(
-            tools_allowed=("shout",), tools_requiring_approval=("shout",), on_event=heard.append
-        )
-    (request,) = ledger.read_by_event_type("APPROVAL_REQUESTED")
-    assert bench.shouted == []
-    assert ledger.read_by_event_type("TOOL_CALL") == []
-    assert (parked.state, parked.waiting_for) == (WorkOrderState.EXECUTING, (request.id,))
-    assert request.metadata["arguments"] == {"text": "x"}
-    assert [event.request_id for event in heard if isinstance(event, ApprovalNeeded)] == [
-        request.id
-    ]
-
-
-def test_a_usd_budget_holds_and_refuses_what_has_no_price(ledger: LedgerClient, root: Root) -> None:
-    with serve(message("ok")) as server:
-        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
-        done = bench.run(usd_budget=1.0)  # nobody knows what the test's model costs
-        assert server.calls == []
-    assert done.error is not None
-    assert done.error["code"] == "UNPRICED"
-    scopes = [entry.metadata for entry in ledger.read_by_event_type("BUDGET_ALLOCATED")]
-    assert [told["usd_limit"] for told in scopes if "usd_limit" in told] == [1.0]
 
 
 def test_a_made_up_tool_name_is_content(ledger: LedgerClient, root: Root) -> None:

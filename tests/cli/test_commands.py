@@ -385,21 +385,8 @@ def test_follow_prints_json_lines_as_they_come(remit: Run, talked: Path) -> None
     follower.stdout.close()
 
 
-def test_help_and_version(remit_process: Run) -> None:
-    assert remit_process("--version").stdout.startswith("remit, version ")
-    out = remit_process("--help").stdout
-    for command in (
-        "init",
-        "chat",
-        "ask",
-        "ledger",
-        "session",
-        "trace",
-        "model",
-        "config",
-        "doctor",
-    ):
-        assert command in out
+def test_version(remit: Run) -> None:
+    assert remit("--version").stdout.startswith("remit, version ")
 
 
 def test_a_budget_is_set_shown_and_checked(remit: Run) -> None:

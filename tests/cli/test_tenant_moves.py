@@ -23,14 +23,16 @@ from remit.kernel.tenant import TenantFile
 from remit.ledger import LedgerClient, LedgerEntry, LedgerError
 from remit.runtime.state import check_state
 from remit.runtime.tenants import (
+    TenantHost,
     export_tenant,
     find_tenant,
     hold_open,
     move_tenant,
     moving,
-    old_places,
     recover_tenants,
+    remove_old_places,
 )
+from remit.runtime.tenants.places import Place
 from tests.support.commands import run_remit
 from tests.support.postgres import PostgresServer, run_sql
 from tests.support.processes import run_forked
@@ -234,28 +236,31 @@ def test_what_cannot_be_moved_stays_as_it_is(tmp_path: Path) -> None:
 
 # -- kill -9 -------------------------------------------------------------------------------
 
-_AFTER = ("_write", "rename_place", "copy_ledger", "_copy", "save_file", "_finish")
+_POINTS = ("aside", "copy", "copied", "switch", "finish", "recorded")
 
 
 def _move_and_die(host: Path, to: str, point: str, database: str) -> None:
-    """Move a tenant; killed after one of its functions, or where that would take away its plan."""
-    function = getattr(moving, point)
+    """Move a tenant; killed as a step begins, once the copy is made, or once it is on record."""
 
-    def die(*_: object) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
+    def dies(function: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> None:
+            function(*arguments, **named)
+            os.kill(os.getpid(), signal.SIGKILL)
 
-    def wrapped(*arguments: Any) -> None:
-        function(*arguments)
-        die()
+        return call
 
-    if point == "_finish":
-        moving._clear = die  # type: ignore[assignment]
-    else:
-        setattr(moving, point, wrapped)
+    def step(name: str) -> None:
+        if name == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if name == "finish" and point == "recorded":
+            LedgerClient.write = dies(LedgerClient.write)  # type: ignore[method-assign]
+
+    if point == "copied":
+        moving.copy_ledger = dies(moving.copy_ledger)
     os.environ.update(environment(database))
     path = load_settings(host / "remit.toml").settings.ledger.path
     with opened(host, database) as ledger:
-        move_tenant(Root(host), ledger, "acme", to, host_path=path, wait_s=5, by="t")
+        move_tenant(TenantHost(Root(host), ledger, path, "t", step), "acme", to, wait_s=5)
 
 
 def _places(tenant: Path) -> Iterator[str]:
@@ -272,7 +277,7 @@ def test_a_move_that_is_killed_leaves_the_old_or_the_new_in_force(tmp_path: Path
         _fill(ledger)
     records = _kept(tenant)[0]
     moves = 0
-    for number, point in enumerate(_AFTER):
+    for number, point in enumerate(_POINTS):
         before = TenantFile.read(tenant)
         ended = run_forked(
             _move_and_die, host, str(tmp_path / f"to-{number}"), point, "",
@@ -286,7 +291,7 @@ def test_a_move_that_is_killed_leaves_the_old_or_the_new_in_force(tmp_path: Path
         assert listed.returncode == 0, listed.stderr
         moved = TenantFile.read(tenant) != before
         moves += moved
-        assert moved == (point in ("save_file", "_finish"))
+        assert moved == (point in ("finish", "recorded"))
         assert len(list(_places(tenant))) == 1, point
         assert _kept(tenant)[0] == records, point
         assert not list(tenant.glob("moving*")), point
@@ -315,7 +320,7 @@ def test_a_removal_of_the_old_ledger_that_is_killed_is_repeated_with_success(
     assert not list((host / "tenants/acme").glob("ledger.db*"))
     assert _kept(host / "tenants/acme")[0] == records
     with opened(host) as ledger:
-        assert len(list(ledger.query(event_type=old_places.EVENT))) == 1
+        assert len(list(ledger.query(event_type=moving.EVENT))) == 1
 
 
 def _remove_old_and_die(host: Path, point: str) -> None:
@@ -323,7 +328,7 @@ def _remove_old_and_die(host: Path, point: str) -> None:
     path = load_settings(host / "remit.toml").settings.ledger.path
     with opened(host) as ledger:
         place, name = {
-            "remove_place": (old_places, "remove_place"), "write": (ledger, "write"),
+            "remove_place": (Place, "remove"), "write": (ledger, "write"),
             "unlink": (Path, "unlink"),
         }[point]  # fmt: skip
         function = getattr(place, name)
@@ -334,19 +339,19 @@ def _remove_old_and_die(host: Path, point: str) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         setattr(place, name, wrapped)
-        old_places.remove_old_places(Root(host), ledger, "acme", host_path=path, by="t")
+        remove_old_places(TenantHost(Root(host), ledger, path, "t"), "acme")
 
 
 def test_a_move_to_postgresql_that_is_killed(tmp_path: Path, postgres: PostgresServer) -> None:
     database = postgres.database()
     host = new_host(tmp_path / "host", database=database)
     tenant, other = host / "tenants/acme", postgres.database()
-    for point, moved in (("rename_place", False), ("copy_ledger", False), ("save_file", True)):
+    for point, moved in (("copy", False), ("copied", False), ("finish", True)):
         ended = run_forked(_move_and_die, host, other, point, database,
                            environment=dict(os.environ))  # fmt: skip
         assert ended.returncode == -signal.SIGKILL, ended.stderr
         with opened(host, database) as ledger:
-            recover_tenants(Root(host), ledger, database)
+            recover_tenants(TenantHost(Root(host), ledger, database))
         file = TenantFile.read(tenant)
         assert file is not None
         assert (file.database == other) == moved

@@ -15,6 +15,7 @@ from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.runtime.tenants import (
+    TenantHost,
     export_tenant,
     find_tenant,
     recover_tenants,
@@ -57,14 +58,14 @@ def test_a_plan_reaches_nothing_that_is_not_the_tenants(tmp_path: Path) -> None:
 
         def held(name: str, said: object) -> None:
             (tenant / name).write_text(json.dumps(said))
-            failed = recover_tenants(Root(host), ledger, path)
+            failed = recover_tenants(TenantHost(Root(host), ledger, path))
             assert bool(failed) == (name == "moving.json" and said != dropping), said
             if name != "moving.json":
                 with pytest.raises(RemitError):
-                    remove_old_places(Root(host), ledger, "acme", host_path=path, by="t")
+                    remove_old_places(TenantHost(Root(host), ledger, path), "acme")
                 with pytest.raises(RemitError):
                     remove_tenant(
-                        Root(host), ledger, "acme", reason="r", host_path=path, wait_s=0, by="t"
+                        TenantHost(Root(host), ledger, path), "acme", reason="r", wait_s=0
                     )
             (tenant / name).unlink(missing_ok=True)
             assert all(one.exists() for one in ledgers), said
@@ -101,12 +102,14 @@ def test_a_removal_is_the_roots_own_and_ends_behind_a_link(tmp_path: Path) -> No
         with pytest.raises(RemitError, match="leads out"):
             export_tenant(ledger, find_tenant(Root(host), "acme"), log, out)
         path = load_settings(host / "remit.toml").settings.ledger.path
-        remove_tenant(Root(host), ledger, "globex", reason="r", host_path=path, wait_s=0, by="t")
+        remove_tenant(TenantHost(Root(host), ledger, path), "globex", reason="r", wait_s=0)
         assert not disk.exists()
         assert not globex.is_symlink()
         (entry,) = ledger.query(event_type="TENANT_REMOVED")
         said = {"file": {**own, "name": "globex"}, "by": "t",
                 "removal_id": entry.metadata["removal_id"]}  # fmt: skip
         (tenant / "removing.json").write_text(json.dumps(said))
-        assert "not of the tenant acme" in str(recover_tenants(Root(host), ledger, path)["acme"])
+        assert "not of the tenant acme" in str(
+            recover_tenants(TenantHost(Root(host), ledger, path))["acme"]
+        )
         assert (tenant / "ledger.db").exists()

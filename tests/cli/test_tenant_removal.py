@@ -14,7 +14,8 @@ from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.kernel.tenant import TenantFile
 from remit.ledger import LedgerEntry
-from remit.runtime.tenants import removal, remove_tenant
+from remit.runtime.tenants import TenantHost, removal, remove_tenant
+from remit.runtime.tenants.places import Place
 from tests.support.commands import run_remit
 from tests.support.postgres import PostgresServer, run_sql
 from tests.support.processes import run_forked
@@ -77,22 +78,8 @@ def test_a_removed_tenant_leaves_its_last_head(
     assert run("verify", proof, "--key", key)["entries"] == size
 
 
-def _remove_and_die(host: Path, point: str) -> None:
-    """Remove a tenant; killed after one of its functions."""
-    function = getattr(removal, point)
-
-    def wrapped(*arguments: Any, **named: Any) -> None:
-        function(*arguments, **named)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    setattr(removal, point, wrapped)
-    path = load_settings(host / "remit.toml").settings.ledger.path
-    with opened(host) as ledger:
-        remove_tenant(Root(host), ledger, "acme", reason="r", host_path=path, wait_s=5, by="t")
-
-
 @pytest.mark.parametrize(
-    "point", ["_record", "remove_place", "_remove_old_places", "rmtree", "unlink", "rmdir"]
+    "point", ["erase", "remove_place", "remove_old_place", "rmtree", "unlink", "rmdir"]
 )
 def test_a_recorded_removal_that_is_killed_is_repeated_with_success(
     tmp_path: Path, point: str
@@ -113,9 +100,8 @@ def test_a_recorded_removal_that_is_killed_is_repeated_with_success(
 
 
 def _die_while_removing(host: Path, point: str) -> None:
-    """Remove a tenant; killed after a step that follows the record of the removal."""
+    """Remove a tenant; killed as a step begins, or after a call that follows the record of it."""
     path = load_settings(host / "remit.toml").settings.ledger.path
-    recorded = removal._record
 
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -123,41 +109,37 @@ def _die_while_removing(host: Path, point: str) -> None:
     def then_die(function: Any) -> Any:
         def wrapped(*arguments: Any, **named: Any) -> None:
             function(*arguments, **named)
-            die()
+            if point != "remove_place" or "moved" not in arguments[0].location:
+                die()
 
         return wrapped
 
-    def record(*arguments: Any, **named: Any) -> Any:
-        done = recorded(*arguments, **named)
-        if point == "_record":
+    def step(name: str) -> None:
+        if name == point:
             die()
+        if name != "erase":
+            return
         if point == "remove_place":
-            removal.remove_place = then_die(removal.remove_place)
-        elif point == "_remove_old_places":
+            Place.remove = then_die(Place.remove)  # type: ignore[method-assign]
+        elif point == "remove_old_place":
             removal.remove_old_place = then_die(removal.remove_old_place)
         elif point == "rmtree":
             removal.shutil.rmtree = then_die(removal.shutil.rmtree)
-        else:  # the last steps: the plan is removed, then the directory
-            function = removal._remove_empty
+        elif point == "unlink":  # of the plan; only the empty directory is left
+            removal._remove_empty = lambda _: die()
+        else:
+            removal._remove_empty = then_die(removal._remove_empty)
 
-            def last(place: Path) -> None:
-                if point == "rmdir":
-                    function(place)
-                die()
-
-            removal._remove_empty = last
-        return done
-
-    removal._record = record  # type: ignore[assignment]
     with opened(host) as ledger:
-        remove_tenant(Root(host), ledger, "acme", reason="r", host_path=path, wait_s=5, by="t")
+        of_host = TenantHost(Root(host), ledger, path, "t", step)
+        remove_tenant(of_host, "acme", reason="r", wait_s=5)
 
 
 def test_a_removal_that_is_killed_is_undone_or_finished(tmp_path: Path) -> None:
     host = new_host(tmp_path / "host")
     tenant = host / "tenants/acme"
-    for point, removed in (("take_checkpoint", False), ("remove_place", True)):
-        ended = run_forked(_remove_and_die, host, point, environment=dict(os.environ))
+    for point, removed in (("record", False), ("remove_place", True)):
+        ended = run_forked(_die_while_removing, host, point, environment=dict(os.environ))
         assert ended.returncode == -signal.SIGKILL, ended.stderr
         assert TenantFile.removing_path(tenant).exists()
         if removed:

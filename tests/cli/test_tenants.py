@@ -183,9 +183,8 @@ def test_a_tenant_goes_on_to_be_made_after_a_crash(
     states = {one["name"]: one["state"] for one in host.json("tenant", "list")["tenants"]}
     assert states == {"acme": "served", "globex": "served", "late": "unfinished"}
     assert "was not made to the end" in host.run("tenant", "checkpoint", "late").stderr
-    monkeypatch.setattr(
-        "remit.runtime.tenants.tenant.save_file", killed
-    )  # all done but the last step
+    # All is done but the last step.
+    monkeypatch.setattr("remit.runtime.tenants.tenant.save", killed)
     assert host.run("tenant", "create", "late").returncode == 130
     monkeypatch.undo()
     assert host.json("tenant", "create", "late")["name"] == "late"

@@ -103,7 +103,7 @@ def entries(root: Path) -> int:
 def backed_up(operator: Operator, provider: Upstream) -> None:
     """A backup while calls run, more calls, and a checkpoint elsewhere that covers them."""
     with serving(operator.root, provider.url) as served:
-        backup, checkpoint = BACKUP.split("Hourly by systemd")
+        backup, checkpoint = BACKUP.split("For hourly backups")
         with Caller(served) as caller:
             assert operator.does(backup) == 2
         assert caller.answers
@@ -136,7 +136,7 @@ def test_sqlite_everything_is_lost(provider: Upstream, tmp_path: Path) -> None:
     operator = Operator(tmp_path / "machine", provider.url)
     backed_up(operator, provider)
     assert operator.does(ALL_LOST) == 4
-    assert operator.does(LOST[LOST.index("It says which") :]) == 3
+    assert operator.does(LOST[LOST.index("The output names") :]) == 3
     goes_on(operator, provider)
 
 
@@ -144,7 +144,7 @@ def test_a_backup_that_lost_nothing_needs_no_fork(provider: Upstream, tmp_path: 
     operator = Operator(tmp_path / "machine", provider.url)
     with serving(operator.root, provider.url) as served:
         assert served.call("openai", "hi")[0] == 200
-    assert operator.does(BACKUP.split("Hourly by systemd")[0]) == 2
+    assert operator.does(BACKUP.split("For hourly backups")[0]) == 2
     (backup,) = (operator.place / "var/backups/remit").glob("*Z")
     shutil.rmtree(operator.root)
     shutil.copytree(backup, operator.root)

@@ -17,6 +17,8 @@ from remit.providers.prices import PriceTable, Usage
 from tests.support.requests import openai_provider, prompt_request
 from tests.support.wire import Raw, serve
 
+pytestmark = pytest.mark.any_store
+
 SESSION = BudgetScope("SES-TESTTEST")
 URL = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
 INLINE = {

@@ -24,6 +24,8 @@ from remit.runtime.providers import Providers, choose_model
 from tests.support.requests import prompt_request
 from tests.support.roots import new_root
 
+pytestmark = pytest.mark.any_store
+
 PROVIDERS = ("anthropic", "openai", "local", "mock")
 # Every form of a name, and the provider that is meant by it.
 NAMES: Mapping[str, str] = {

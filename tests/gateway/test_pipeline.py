@@ -33,6 +33,8 @@ from tests.support.wire import (
     tool_use,
 )
 
+pytestmark = pytest.mark.any_store
+
 EXCHANGE_KEYS = {
     "agent_id", "session_id", "work_order_id", "tier", "contract_id", "framework_id", "prompt",
     "response", "outcome", "input_tokens", "output_tokens", "context_hash", "dispatch_entry_id",

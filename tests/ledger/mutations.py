@@ -9,7 +9,6 @@ each: every verification has to end within a bound of CPU time and to give its r
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import functools
 import random
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-import asyncpg
+import psycopg
 
 from remit.ledger import (
     STATE_TABLES,
@@ -423,7 +422,7 @@ def _postgres(rich: Rich, server: PostgresServer) -> Iterator[Callable[[Mutation
             last = mutation.table
         try:
             shared.edit(*_statements(mutation.sql))
-        except (asyncpg.PostgresError, asyncpg.DataError):
+        except psycopg.Error:
             return Found(mutation, "refused")
         try:
             rows = shared.changed(mutation.table)
@@ -454,7 +453,7 @@ def _in_its_own(rich: Rich, mutation: Mutation, server: PostgresServer) -> Found
     try:
         run_sql(url, *_statements(mutation.sql))
         return _verified(rich, url, mutation, _changed(rich, url, mutation))
-    except (asyncpg.PostgresError, asyncpg.DataError):
+    except psycopg.Error:
         return Found(mutation, "refused")
     finally:
         server.drop(url)
@@ -467,27 +466,21 @@ class _Shared:
         self._server = server
         self._rich = rich
         self.url = server.database(rich.store)
-        self._loop = asyncio.new_event_loop()
-        self._connection = self._loop.run_until_complete(asyncpg.connect(self.url, timeout=60))
+        self._connection = psycopg.connect(self.url, autocommit=True, connect_timeout=60)
         self.edit("CREATE SCHEMA sound")
         self.edit(*(f"CREATE TABLE sound.{table} AS TABLE {table}" for table in _tables()))
 
     def edit(self, *statements: str) -> None:
         """Run statements in one transaction."""
-
-        async def run() -> None:
-            async with self._connection.transaction():
-                for statement in statements:
-                    await self._connection.execute(statement)
-
-        self._loop.run_until_complete(run())
+        with self._connection.transaction():
+            for statement in statements:
+                self._connection.execute(statement)
 
     def changed(self, table: str) -> _Rows:
         """Return the rows that only the table has, or only its copy."""
         sql = (f"(TABLE {table} EXCEPT ALL TABLE sound.{table}) UNION ALL "
                f"(TABLE sound.{table} EXCEPT ALL TABLE {table})")  # fmt: skip
-        rows = self._loop.run_until_complete(self._connection.fetch(sql))
-        return {tuple(row) for row in rows}
+        return set(self._connection.execute(sql).fetchall())
 
     def restore(self, table: str) -> None:
         """Fill a table from its copy."""
@@ -500,8 +493,7 @@ class _Shared:
 
     def drop(self) -> None:
         """Remove the database."""
-        self._loop.run_until_complete(self._connection.close())
-        self._loop.close()
+        self._connection.close()
         self._server.drop(self.url)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 
 from remit.kernel.settings import default_settings
@@ -19,10 +18,9 @@ from remit.ledger import (
     LedgerWriteError,
     Transaction,
 )
-from remit.ledger.postgres.connection import connect
-from remit.ledger.postgres.pipeline import Pipeline
 from tests.support.cutting import CuttingProxy, Side
 from tests.support.postgres import PostgresServer, run_sql
+from tests.support.waiting import until
 
 _QUICK = default_settings().ledger.model_copy(update={"lock_timeout_s": 0.6})
 
@@ -233,15 +231,21 @@ def test_a_commit_without_an_answer_is_not_said_to_have_failed(
         postgres.execute(f"CREATE DATABASE {url.partition('@/')[2].partition('?')[0]}")
 
 
-def test_a_connection_that_broke_before_it_was_taken_over_is_not_waited_for(url: str) -> None:
-    loop = asyncio.new_event_loop()
-    try:
-        connection = loop.run_until_complete(connect(url, None))
-        connection._transport.abort()  # type: ignore[attr-defined]
-        loop.run_until_complete(asyncio.sleep(0))
-        pipeline = Pipeline(connection, loop, 60)
-        pipeline.put("SELECT 1", ((),))
-        with pytest.raises(asyncpg.ConnectionDoesNotExistError):
-            pipeline.exchange()
-    finally:
-        loop.close()
+def test_what_a_query_sets_or_locks_ends_with_it(url: str) -> None:
+    with LedgerClient(url) as client:
+        client.write(_entry(0))
+        client.select("SELECT set_config('search_path', 'nowhere', false)")
+        client.select("SELECT pg_advisory_lock(7)")
+        assert client.select("SELECT count(*) FROM entries") == [(1,)]
+        assert run_sql(url, "SELECT pg_try_advisory_lock(7)") == [(True,)]
+
+
+def test_a_query_that_waits_fails_when_the_client_is_closed(url: str) -> None:
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+    with ThreadPoolExecutor(1) as thread:
+        client = LedgerClient(url)
+        answer = thread.submit(client.select, "SELECT pg_sleep(600)")
+        until(lambda: run_sql(url, waiting) == [(1,)])
+        client.close()
+        with pytest.raises(LedgerConnectionError):
+            answer.result()

@@ -19,7 +19,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.kernel.settings import default_settings, load_settings
 from remit.packages import (
     Archive,
     ArchiveError,
@@ -141,37 +140,24 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
     "control character": (lambda: with_member("HO1/\x1b[2J"), "bad_path", "control"),
     "no name": (lambda: with_member(""), "bad_path", "empty part"),
     "long path": (lambda: with_member(f"HO1/{'a/' * 60}{'b' * 80}"), "path_too_long", "192 bytes"),
-    "symbolic link": (
-        lambda: with_member("HO1/a", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "link",
-        "symbolic"),
     "symbolic link in place of an asset": (
         lambda: archive_of([MEMBERS[0], member(NAMES[0], type=tarfile.SYMTYPE, linkname="x")]),
         "link", "symbolic"),
-    "hard link": (
-        lambda: with_member("HO1/a", type=tarfile.LNKTYPE, linkname=FIRST),
-        "link",
-        "hard",
-    ),
     "manifest as a link": (
         lambda: archive_of([member("manifest.json", type=tarfile.SYMTYPE, linkname="x")]), "link",
         "symbolic"),
-    "character device": (lambda: with_member("HO1/a", type=tarfile.CHRTYPE), "device", "character"),
     "block device": (lambda: with_member("HO1/a", type=tarfile.BLKTYPE), "device", "block"),
     "pipe": (lambda: with_member("HO1/a", type=tarfile.FIFOTYPE), "fifo", "pipe"),
     "sparse": (lambda: with_member("HO1/a", type=tarfile.GNUTYPE_SPARSE), "sparse", "sparse"),
     "contiguous": (lambda: with_member("HO1/a", type=tarfile.CONTTYPE), "odd_header", "kind"),
     "global pax header": (lambda: with_global_header(), "odd_header", "global pax"),
     "unknown kind": (lambda: with_member("HO1/a", type=b"Z"), "odd_header", "kind"),
-    "duplicate": (lambda: archive_of([*MEMBERS, MEMBERS[-1]]), "duplicate_member", repr(NAMES[-1])),
     "twin by case": (lambda: with_member(FIRST.lower().replace("ho1", "HO1")), "twin_member", "on"),
     "manifest twice": (lambda: archive_of([MEMBERS[0], *MEMBERS]), "manifest_twice", "twice"),
     "manifest in capitals": (
         lambda: archive_of([member("MANIFEST.JSON", MEMBERS[0][1]), *MEMBERS[1:]]), "bad_path",
         "inside HOT/"),
     "nothing in it": (lambda: archive_of([]), "manifest_missing", "no manifest.json"),
-    "undeclared": (lambda: with_member("HOT/zz", data=b"x"), "undeclared_file", "'HOT/zz'"),
-    "missing asset": (lambda: without(NAMES[1]), "missing_asset", repr(NAMES[1])),
-    "wrong hash": (lambda: replaced(FIRST, b"other"), "wrong_hash", repr(FIRST)),
     "large file": (
         lambda: archive_of(members_of({"HO1/a": os.urandom(1_000_001)})), "file_too_large",
         "1000001"),
@@ -235,26 +221,8 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
     "bomb behind": (lambda: compressed(TAR + bytes(1 << 25)), "unpacked_too_large", "4000000"),
     "zeros and a header": (lambda: compressed(TAR[:-512] + TAR[:512]), "damaged", "follows"),
     "text in a gzip": (lambda: compressed(b"hello" * 200), "damaged", "tar data"),
-    "bare hex": (
-        lambda: archive_of(
-            members_of({}, encoded(manifest_of({})).replace(b'"assets": []', BARE_ASSET))
-        ),
-        "bare_hex",
-        "sha256:",
-    ),
-    "declared outside": (
-        lambda: archive_of(members_of({}, encoded(manifest_of({"HO1/../../x": b""})))),
-        "parent_path", "line"),
-    "declared twins": (
-        lambda: archive_of(members_of({"HO1/a": b"", "HO1/A": b""})), "twin_paths", "line"),
-    "another id": (
-        lambda: archive_of(members_of({}, encoded(manifest_of({}, package_id="PKG-OTHER-001")))),
-        "wrong_id", "PKG-OTHER-001"),
 }
 # fmt: on
-BARE_ASSET = b'"assets": [{"path": "HO1/a", "sha256": "%s", "classification": "spec"}]' % (
-    b"0" * 64
-)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -409,7 +377,7 @@ def test_the_page_names_the_codes_that_there_are() -> None:
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     named = {code for row in rows for code in re.findall(r"`(\w+)`", row)}
     source = "".join((top / f"src/remit/packages/{name}.py").read_text() for name in FORMAT)
-    used = set(re.findall(r"(?:_refuse|PackError|_fail)\(\s*\"(\w+)\"", source))
+    used = set(re.findall(r"(?:_refuse|PackageError|_fail)\(\s*\"(\w+)\"", source))
     used |= set(re.findall(r"return \"(\w+)\", f?\"", source))
     used |= set(re.findall(r"TYPE\w*: \(\"(\w+)\", ", source))
     assert {"link", "fifo", "bad_path", "ratio", "manifest_text"} < used
@@ -613,14 +581,3 @@ def test_a_path_that_no_header_holds_is_refused(name: str) -> None:
     with pytest.raises(PackError) as caught:
         canonical_targz([("README.md", b"", 0o644), (name, b"", 0o644)])
     assert caught.value.code == "path_too_long"
-
-
-def test_the_shipped_limits_let_a_package_through(tmp_path: Path) -> None:
-    limits = default_settings().packages
-    data = pack(directory_of(tmp_path / "p"))
-    assert read_archive(io.BytesIO(data), limits).files == FILES
-    flags = {"packages.compressed_bytes": len(data) - 1}
-    tight = load_settings(flags=flags).settings.packages
-    with pytest.raises(ArchiveError) as caught:
-        read_archive(io.BytesIO(data), tight)
-    assert caught.value.code == "archive_too_large"

@@ -20,7 +20,6 @@ from remit.packages import (
     compare_packages,
     compare_permissions,
     pack,
-    permits_tool,
     read_archive,
 )
 from remit.packages.diff import PackageDiff, json_of, text_diff
@@ -76,8 +75,8 @@ WIDER = [
 
 
 def test_a_tool_named_with_its_definition_is_permitted_by_its_id() -> None:
-    assert permits_tool(["x", "s__a@sha256:1"], "s__a")
-    assert not permits_tool(["s__a@sha256:1"], "s__ab")
+    assert Permissions(("x", "s__a@sha256:1")).allows_tool("s__a")
+    assert not Permissions(("s__a@sha256:1",)).allows_tool("s__ab")
 
 
 @pytest.mark.parametrize(("old", "new", "wider"), WIDER)

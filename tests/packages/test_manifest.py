@@ -40,16 +40,6 @@ def with_paths(*paths: str) -> bytes:
     return encoded(manifest_of(dict.fromkeys(paths, b"")))
 
 
-def at(data: bytes, needle: str, skipped: int = 0) -> tuple[int, int]:
-    """Line and column where that text stands, found by going through the lines."""
-    for number, line in enumerate(data.decode().split("\n"), 1):
-        if needle in line:
-            if not skipped:
-                return number, line.index(needle) + 1
-            skipped -= 1
-    raise AssertionError(needle)
-
-
 def test_a_right_manifest_is_read() -> None:
     manifest = Manifest.parse(encoded(RIGHT))
     assert manifest.package_id == "PKG-EXAMPLE-001"
@@ -100,184 +90,187 @@ TWICE = encoded(RIGHT).replace(b'"layer": 3', b'"layer": 3,\n  "l\\u0061yer": 4'
 BARE = "AB" * 32
 
 # fmt: off
-# name: (file, code, what is at the place that is named, a word of the message)
+# name: (file, code, the field that is named, a word of the message)
 WRONG: dict[str, tuple[bytes, str, str, str]] = {
     "id without number": (
-        changed("package_id", to="PKG-EXAMPLE"), "manifest_schema", '"package_id": "PKG-EXAMPLE"',
+        changed("package_id", to="PKG-EXAMPLE"), "manifest_schema", "package_id",
         "PKG-NAME-001"),
     "id in lower case": (
-        changed("package_id", to="PKG-example-001"), "manifest_schema", '"package_id": "PKG-ex',
+        changed("package_id", to="PKG-example-001"), "manifest_schema", "package_id",
         "PKG-NAME-001"),
-    "version of two numbers": (changed("version", to="1.2"), "manifest_schema", '"version": "1.2"',
+    "version of two numbers": (changed("version", to="1.2"), "manifest_schema", "version",
         "Semantic Versioning"),
     "version with a leading zero": (
-        changed("version", to="1.02.0"), "manifest_schema", '"version": "1.02',
+        changed("version", to="1.02.0"), "manifest_schema", "version",
         "Semantic Versioning"),
     "another format": (
-        changed("schema_version", to="2.0"), "manifest_schema", '"schema_version"', '"1.0"'),
+        changed("schema_version", to="2.0"), "manifest_schema", "schema_version", '"1.0"'),
     "unknown tier": (
         changed("plane_id", to="ho3"),
         "manifest_schema",
-        '"plane_id"',
+        "plane_id",
         "hot, ho2, ho1",
     ),
-    "layer below zero": (changed("layer", to=-1), "manifest_schema", '"layer"', "from 0"),
-    "layer as text": (changed("layer", to="3"), "manifest_schema", '"layer"', "whole number"),
-    "layer true": (changed("layer", to=True), "manifest_schema", '"layer"', "whole number"),
-    "layer with a fraction": (changed("layer", to=3.0), "manifest_number", "3.0", "whole number"),
+    "layer below zero": (changed("layer", to=-1), "manifest_schema", "layer", "from 0"),
+    "layer as text": (changed("layer", to="3"), "manifest_schema", "layer", "whole number"),
+    "layer true": (changed("layer", to=True), "manifest_schema", "layer", "whole number"),
+    "layer with a fraction": (changed("layer", to=3.0), "manifest_number", "layer", "whole number"),
     "layer beyond all readers": (
         encoded(RIGHT).replace(b'"layer": 3', b'"layer": 1' + b"0" * 5000), "manifest_number",
-        "1" + "0" * 4999, "16 digits"),
-    "NaN": (changed("layer", to=float("nan")), "manifest_number", "NaN", "whole number"),
+        "layer", "16 digits"),
+    "NaN": (changed("layer", to=float("nan")), "manifest_number", "layer", "whole number"),
     "Infinity": (
         changed("permissions", "budgets", "token_budget", to=float("inf")), "manifest_number",
-        "Infinity", "whole number"),
-    "spec id": (changed("spec_id", to="FMWK-X"), "manifest_schema", '"spec_id"', "SPEC-NAME"),
+        "permissions/budgets/token_budget", "whole number"),
+    "spec id": (changed("spec_id", to="FMWK-X"), "manifest_schema", "spec_id", "SPEC-NAME"),
     "framework id": (
-        changed("framework_id", to="SPEC-X"), "manifest_schema", '"framework_id"', "FMWK-NAME"),
-    "unknown key": (changed("scripts", to={"install": "x"}), "manifest_schema", '"scripts"',
+        changed("framework_id", to="SPEC-X"), "manifest_schema", "framework_id", "FMWK-NAME"),
+    "unknown key": (changed("scripts", to={"install": "x"}), "manifest_schema", "scripts",
         "no key 'scripts'"),
     "unknown key named value": (
-        changed("value", to=1), "manifest_schema", '"value"', "no key 'value'"),
+        changed("value", to=1), "manifest_schema", "value", "no key 'value'"),
     "unknown key inside an asset": (
-        changed("assets", 1, "mode", to=493), "manifest_schema", '"mode"', "no key 'mode'"),
+        changed("assets", 1, "mode", to=493), "manifest_schema", "assets/1/mode", "no key 'mode'"),
     "unknown key that looks like a place": (
-        changed("assets/0", to={"path": 1}), "manifest_schema", '"assets/0"', "no key 'assets/0'"),
-    "key twice": (TWICE, "manifest_duplicate_key", '"l\\u0061yer"', "'layer' is twice"),
-    "not an object": (b"[]", "manifest_schema", "[]", "a JSON object"),
+        changed("assets/0", to={"path": 1}), "manifest_schema", "assets/0", "no key 'assets/0'"),
+    "key twice": (TWICE, "manifest_duplicate_key", "", "'layer' is twice"),
+    "not an object": (b"[]", "manifest_schema", "", "a JSON object"),
     "nothing": (b"", "manifest_json", "", "not JSON"),
-    "a comma too many": (b'{\n  "a": 1,\n}', "manifest_json", "}", "not JSON"),
-    "nested": (b"[" * 100_000 + b"]" * 100_000, "manifest_json", "[", "deep"),
-    "nested a little": (b'{"a": [[[[1]]]]}', "manifest_json", "[1", "deep"),
+    "a comma too many": (b'{\n  "a": 1,\n}', "manifest_json", "", "not JSON"),
+    "nested": (b"[" * 100_000 + b"]" * 100_000, "manifest_json", "", "deep"),
+    "nested a little": (b'{"a": [[[[1]]]]}', "manifest_json", "a/0/0/0", "deep"),
     "byte order mark": (b"\xef\xbb\xbf{}", "manifest_encoding", "", "byte order mark"),
     "another encoding": (
-        encoded(RIGHT).replace(b"An example", b"An ex\xe4mple"), "manifest_encoding", "\xe4mple",
+        encoded(RIGHT).replace(b"An example", b"An ex\xe4mple"), "manifest_encoding", "",
         "UTF-8"),
     "lone surrogate": (
-        encoded(RIGHT).replace(b"An example", b"An \\ud800"), "manifest_text", '"title"',
+        encoded(RIGHT).replace(b"An example", b"An \\ud800"), "manifest_text", "title",
         "U+D800"),
     "line break in the id": (
-        changed("package_id", to="PKG-EXAMPLE-001\n"), "manifest_text", '"PKG-EXAMPLE-001\\n"',
+        changed("package_id", to="PKG-EXAMPLE-001\n"), "manifest_text", "package_id",
         "U+000A"),
     "text that runs backwards": (
-        changed("title", to="a\u202egnp.exe"), "manifest_text", '"a\u202e', "U+202E"),
-    "bare hex": (changed("assets", 0, "sha256", to=BARE), "bare_hex", '"sha256"', "'sha256:abab"),
+        changed("title", to="a\u202egnp.exe"), "manifest_text", "title", "U+202E"),
+    "bare hex": (changed("assets", 0, "sha256", to=BARE), "bare_hex", "assets/0/sha256",
+        "'sha256:abab"),
     "hash in upper case": (changed("assets", 0, "sha256", to=f"sha256:{BARE}"), "manifest_schema",
-        '"sha256": "sha256:AB', "71 characters"),
+        "assets/0/sha256", "71 characters"),
     "another hash": (
-        changed("assets", 0, "sha256", to="md5:" + "0" * 32), "manifest_schema", '"sha256": "md5',
+        changed("assets", 0, "sha256", to="md5:" + "0" * 32), "manifest_schema", "assets/0/sha256",
         "71 characters"),
     "unknown classification": (changed("assets", 2, "classification", to="code"), "manifest_schema",
-        '"classification": "code"', "prompt_pack"),
+        "assets/2/classification", "prompt_pack"),
     "depends on itself": (
-        changed("dependencies", 0, "package_id", to="PKG-EXAMPLE-001"), "manifest_dependency", "",
+        changed("dependencies", 0, "package_id", to="PKG-EXAMPLE-001"), "manifest_dependency",
+        "dependencies/0/package_id",
         "the package itself"),
     "depends twice": (
-        changed("dependencies", to=RIGHT["dependencies"] * 2), "manifest_dependency", "",
+        changed("dependencies", to=RIGHT["dependencies"] * 2), "manifest_dependency",
+        "dependencies/1/package_id",
         "among the dependencies"),
     "range without a comparator": (
         changed("dependencies", 0, "version", to="1.0.0"), "manifest_schema",
-        '"version": "1.0.0"', ">=1.0.0"),
+        "dependencies/0/version", ">=1.0.0"),
     "range with half a version": (
         changed("dependencies", 0, "version", to=">=1.0.0,<2"), "manifest_dependency",
-        '"version": ">=1.0.0,<2"', "'2' is not a version"),
-    "module of others": (changed("modules", 0, to="os.path"), "manifest_schema", '"os.', "remit."),
+        "dependencies/0/version", "'2' is not a version"),
+    "module of others": (changed("modules", 0, to="os.path"), "manifest_schema", "modules/0",
+        "remit."),
     "modules of all kinds": (
-        changed("modules", to=["remit.a", 1, {}, []]), "manifest_schema", "1,", "dotted name"),
+        changed("modules", to=["remit.a", 1, {}, []]), "manifest_schema", "modules/1",
+        "dotted name"),
     "too many models": (
         changed("permissions", "models", to=[f"m{n}" for n in range(1001)]), "manifest_schema",
-        '"models"', "at most 1000"),
+        "permissions/models", "at most 1000"),
     "model without a name": (
-        changed("permissions", "models", to=["a", None]), "manifest_schema", "null",
+        changed("permissions", "models", to=["a", None]), "manifest_schema", "permissions/models/1",
         "without spaces"),
     "dollars as a number": (
-        changed("permissions", "budgets", "usd_budget", to=1), "manifest_schema", '"usd_budget"',
+        changed("permissions", "budgets", "usd_budget", to=1), "manifest_schema",
+        "permissions/budgets/usd_budget",
         '"0.50"'),
-    "tool twice": (changed("permissions", "tools", to=["a", "a"]), "manifest_schema", '"tools"',
+    "tool twice": (changed("permissions", "tools", to=["a", "a"]), "manifest_schema",
+        "permissions/tools",
         "none twice"),
     "permission outside": (
-        changed("permissions", "paths", 0, to="HO1/../HOT/"), "parent_path", '"HO1/../HOT/"',
+        changed("permissions", "paths", 0, to="HO1/../HOT/"), "parent_path", "permissions/paths/0",
         "'..'"),
     "tool with a pattern of another kind": (
-        changed("permissions", "tools", to=["read_[ab]"]), "manifest_schema", '"read_[ab]"',
+        changed("permissions", "tools", to=["read_[ab]"]), "manifest_schema", "permissions/tools/0",
         "without spaces"),
     "supersedes itself": (
         changed("supersedes", to=["PKG-OTHER-001", "PKG-EXAMPLE-001"]), "manifest_supersedes",
-        '"PKG-EXAMPLE-001"', "the package itself"),
+        "supersedes/1", "the package itself"),
     "supersedes what it needs": (
-        changed("supersedes", to=["PKG-KERNEL-001"]), "manifest_supersedes", '"PKG-KERNEL-001"',
+        changed("supersedes", to=["PKG-KERNEL-001"]), "manifest_supersedes", "supersedes/0",
         "among the dependencies"),
     "supersedes no package": (
-        changed("supersedes", to=["SPEC-X"]), "manifest_schema", '"SPEC-X"', "PKG-NAME-001"),
+        changed("supersedes", to=["SPEC-X"]), "manifest_schema", "supersedes/0", "PKG-NAME-001"),
     "supersedes one twice": (
-        changed("supersedes", to=["PKG-OTHER-001"] * 2), "manifest_schema", '"supersedes"',
+        changed("supersedes", to=["PKG-OTHER-001"] * 2), "manifest_schema", "supersedes",
         "none twice"),
-    "absolute": (with_paths("/etc/passwd"), "absolute_path", '"path"', "is absolute"),
-    "drive": (with_paths("C:/x"), "absolute_path", '"path"', "is absolute"),
-    "share": (with_paths("\\\\host\\x"), "absolute_path", '"path"', "is absolute"),
-    "parent": (with_paths("HO1/../../x"), "parent_path", '"path"', "'..'"),
-    "parent by backslash": (with_paths("HO1\\..\\x"), "parent_path", '"path"', "'..'"),
-    "parent alone": (with_paths(".."), "parent_path", '"path"', "'..'"),
-    "dot": (with_paths("./HO1/x"), "bad_path", '"path"', "part '.'"),
-    "empty part": (with_paths("HO1//x"), "bad_path", '"path"', "empty part"),
-    "folder": (with_paths("HO1/x/"), "bad_path", '"path"', "empty part"),
-    "tier alone": (with_paths("HO1"), "bad_path", '"path"', "inside HOT/"),
-    "outside the tiers": (with_paths("bin/x"), "bad_path", '"path"', "inside HOT/"),
-    "tier in lower case": (with_paths("ho1/x"), "bad_path", '"path"', "inside HOT/"),
-    "manifest": (with_paths("manifest.json"), "bad_path", '"path"', "inside HOT/"),
-    "backslash": (with_paths("HO1/a\\b"), "bad_path", '"path"', "backslash"),
-    "NUL": (with_paths("HO1/a\0"), "manifest_text", '"HO1/a', "U+0000"),
-    "escape": (with_paths("HO1/\x1b[2J"), "manifest_text", '"HO1/', "U+001B"),
-    "not NFC": (with_paths("HO1/u\u0308"), "bad_path", '"path"', "NFC"),
-    "stream of a file": (with_paths("HO1/a:b"), "bad_path", '"path"', "':'"),
-    "reserved": (with_paths("HO1/aux.json"), "bad_path", '"path"', "reserved"),
-    "reserved folder": (with_paths("HO1/COM1/x"), "bad_path", '"path"', "reserved"),
-    "end that is dropped": (with_paths("HO1/a."), "bad_path", '"path"', "drops"),
-    "space that is dropped": (with_paths("HO1/a /b"), "bad_path", '"path"', "drops"),
-    "long part": (with_paths(f"HO1/{'a' * 65}"), "path_too_long", '"path"', "64"),
-    "long path": (with_paths("HO1/" + "/".join("abcd" * 38)), "path_too_long", '"path"', "192"),
-    "twins": (encoded({**RIGHT, "assets": RIGHT["assets"] + RIGHT["assets"][:1]}), "twin_paths", "",
+    "absolute": (with_paths("/etc/passwd"), "absolute_path", "assets/0/path", "is absolute"),
+    "drive": (with_paths("C:/x"), "absolute_path", "assets/0/path", "is absolute"),
+    "share": (with_paths("\\\\host\\x"), "absolute_path", "assets/0/path", "is absolute"),
+    "parent": (with_paths("HO1/../../x"), "parent_path", "assets/0/path", "'..'"),
+    "parent by backslash": (with_paths("HO1\\..\\x"), "parent_path", "assets/0/path", "'..'"),
+    "parent alone": (with_paths(".."), "parent_path", "assets/0/path", "'..'"),
+    "dot": (with_paths("./HO1/x"), "bad_path", "assets/0/path", "part '.'"),
+    "empty part": (with_paths("HO1//x"), "bad_path", "assets/0/path", "empty part"),
+    "folder": (with_paths("HO1/x/"), "bad_path", "assets/0/path", "empty part"),
+    "tier alone": (with_paths("HO1"), "bad_path", "assets/0/path", "inside HOT/"),
+    "outside the tiers": (with_paths("bin/x"), "bad_path", "assets/0/path", "inside HOT/"),
+    "tier in lower case": (with_paths("ho1/x"), "bad_path", "assets/0/path", "inside HOT/"),
+    "manifest": (with_paths("manifest.json"), "bad_path", "assets/0/path", "inside HOT/"),
+    "backslash": (with_paths("HO1/a\\b"), "bad_path", "assets/0/path", "backslash"),
+    "NUL": (with_paths("HO1/a\0"), "manifest_text", "assets/0/path", "U+0000"),
+    "escape": (with_paths("HO1/\x1b[2J"), "manifest_text", "assets/0/path", "U+001B"),
+    "not NFC": (with_paths("HO1/u\u0308"), "bad_path", "assets/0/path", "NFC"),
+    "stream of a file": (with_paths("HO1/a:b"), "bad_path", "assets/0/path", "':'"),
+    "reserved": (with_paths("HO1/aux.json"), "bad_path", "assets/0/path", "reserved"),
+    "reserved folder": (with_paths("HO1/COM1/x"), "bad_path", "assets/0/path", "reserved"),
+    "end that is dropped": (with_paths("HO1/a."), "bad_path", "assets/0/path", "drops"),
+    "space that is dropped": (with_paths("HO1/a /b"), "bad_path", "assets/0/path", "drops"),
+    "long part": (with_paths(f"HO1/{'a' * 65}"), "path_too_long", "assets/0/path", "64"),
+    "long path": (with_paths("HO1/" + "/".join("abcd" * 38)), "path_too_long", "assets/0/path",
+        "192"),
+    "twins": (encoded({**RIGHT, "assets": RIGHT["assets"] + RIGHT["assets"][:1]}), "twin_paths",
+        "assets/3/path",
         "collides with"),
     "twins by case": (
-        with_paths("HO1/stra\u00dfe", "HO1/STRASSE"), "twin_paths", "", "collides with"),
-    "twin folders": (with_paths("HO1/a/x", "HO1/A/y"), "twin_paths", "", "collides with"),
-    "file and folder": (with_paths("HO1/a", "HO1/A/y"), "twin_paths", "", "collides with"),
-    "folder and file": (with_paths("HO1/A/y", "HO1/a"), "twin_paths", "", "collides with"),
+        with_paths("HO1/stra\u00dfe", "HO1/STRASSE"), "twin_paths", "assets/1/path",
+        "collides with"),
+    "twin folders": (with_paths("HO1/a/x", "HO1/A/y"), "twin_paths", "assets/1/path",
+        "collides with"),
+    "file and folder": (with_paths("HO1/a", "HO1/A/y"), "twin_paths", "assets/1/path",
+        "collides with"),
+    "folder and file": (with_paths("HO1/A/y", "HO1/a"), "twin_paths", "assets/1/path",
+        "collides with"),
 }
 # fmt: on
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_manifest_is_refused_with_its_place(name: str) -> None:
-    data, code, place, word = WRONG[name]
+def test_a_wrong_manifest_is_refused_with_its_field(name: str) -> None:
+    data, code, field, word = WRONG[name]
     with pytest.raises(ManifestError) as caught:
         Manifest.parse(data, "x/manifest.json")
     error = caught.value
     assert error.code == code
-    assert f"x/manifest.json, line {error.line}, column {error.column}:" in error.message
+    assert error.message.startswith(f"x/manifest.json, {field or 'the file'}: ")
     assert word in str(error)
-    assert error.line >= 1
-    assert error.column >= 1
     assert len(str(error)) < 1000
-    lines = data.decode("latin-1" if name == "another encoding" else "utf-8").split("\n")
-    rest = lines[error.line - 1][error.column - 1 :]
-    if name == "lone surrogate":
-        place = '"An \\ud800'
-    assert rest.startswith(place), rest[:80]
 
 
 @pytest.mark.parametrize("key", [key for key in RIGHT if key != "modules"])
 def test_what_is_missing_is_named(key: str) -> None:
-    with pytest.raises(ManifestError, match=f"{key!r} is a required property") as caught:
+    with pytest.raises(ManifestError, match=f"{key!r} is a required property"):
         Manifest.parse(encoded({name: value for name, value in RIGHT.items() if name != key}))
-    assert (caught.value.line, caught.value.column) == (1, 1)
 
 
-def test_the_place_is_that_of_the_second_of_two() -> None:
-    data = with_paths("HO1/a", "HO1/b", "HO1/A")
-    with pytest.raises(ManifestError) as caught:
-        Manifest.parse(data)
-    assert (caught.value.line, caught.value.column) == at(data, '"path": "HO1/A"')
+def test_the_field_is_that_of_the_second_of_two() -> None:
+    with pytest.raises(ManifestError, match="assets/2/path: "):
+        Manifest.parse(with_paths("HO1/a", "HO1/b", "HO1/A"))
 
 
 @pytest.mark.parametrize("wrong", [{}, 1, {"path": 1, "sha256": "", "classification": ""}])
@@ -308,7 +301,7 @@ def test_place_and_classification_say_the_same(path: str) -> None:
         with pytest.raises(ManifestError) as caught:
             Manifest.parse(data)
         assert caught.value.code == "misplaced"
-        assert (caught.value.line, caught.value.column) == at(data, '"classification"')
+        assert ", assets/0/classification: " in caught.value.message
         assert any(one in caught.value.next_step for one in right)
 
 
@@ -324,7 +317,7 @@ def test_a_place_is_that_place_whatever_the_case(path: str, kind: str) -> None:
     with pytest.raises(ManifestError, match="case does not count") as caught:
         Manifest.parse(data)
     assert caught.value.code == "misplaced"
-    assert (caught.value.line, caught.value.column) == at(data, '"path"')
+    assert ", assets/0/path: " in caught.value.message
 
 
 @given(st.text(max_size=80) | st.from_regex(r"(HOT|HO1)/[a-zA-Z./\\é]{1,30}", fullmatch=True))
@@ -362,12 +355,12 @@ JSON = st.recursive(
 
 
 @given(st.sampled_from(sorted(RIGHT)), JSON)
-def test_any_value_anywhere_is_taken_or_refused_with_a_place(key: str, value: Any) -> None:
+def test_any_value_anywhere_is_taken_or_refused_with_its_field(key: str, value: Any) -> None:
     data = encoded({**RIGHT, key: value}).decode(errors="surrogatepass")
     try:
         Manifest.parse(data.encode(errors="replace"))
     except ManifestError as error:
-        assert error.line >= 1
+        assert error.message.startswith("manifest.json, ")
 
 
 @pytest.mark.parametrize(

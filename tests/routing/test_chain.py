@@ -36,6 +36,8 @@ from tests.support.requests import prompt_request
 from tests.support.roots import new_root
 from tests.support.upstream import Upstream
 
+pytestmark = pytest.mark.any_store
+
 
 def test_the_best_answers_and_nobody_else_is_asked(
     ledger: LedgerClient, upstream: Upstream

@@ -24,6 +24,8 @@ from remit.routing.trail import get_thought_record, list_thought_records
 from tests.routing.models import gateway_to, nine
 from tests.support.upstream import Upstream
 
+pytestmark = pytest.mark.any_store
+
 # Ids and times of the single call; ``wire`` holds the upstream's own.
 VARIES = {
     "decision_id", "latency_ms", "timestamp", "exchange_entry_id", "dispatch_entry_id", "wire",

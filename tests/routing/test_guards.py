@@ -37,6 +37,8 @@ from tests.routing.models import candidate, emitting, gateway_to
 from tests.support.requests import openai_provider, prompt_request
 from tests.support.upstream import Upstream
 
+pytestmark = pytest.mark.any_store
+
 
 def test_a_stream_that_still_talks_is_neither_cut_nor_ill(
     ledger: LedgerClient, upstream: Upstream

@@ -32,6 +32,8 @@ from remit.routing import (
 )
 from tests.routing.test_independent import Answers
 
+pytestmark = pytest.mark.any_store
+
 BUCKETS = 64
 VERIFY = Path(__file__).parents[2] / "docs" / "verify_decisions.py"
 PROMPTS = ("Sort a list in Python.", "2 + 2 = ?", "Grüße aus 世界 🌍", "x", "…", "A\x00b C")

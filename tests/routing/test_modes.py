@@ -34,6 +34,8 @@ from tests.support.requests import openai_provider, prompt_request
 from tests.support.upstream import Upstream
 from tests.support.wire import completion, serve
 
+pytestmark = pytest.mark.any_store
+
 
 def _saying(gateway: LLMGateway, stack: Any, **answers: str) -> tuple[Candidate, ...]:
     """Candidates that each answer one text; the first is the best."""

@@ -11,6 +11,7 @@ import pytest
 
 from tests.server.running import Served, new_session, serving
 from tests.server.sdks import opened
+from tests.support import wire
 from tests.support.postgres import PostgresServer
 from tests.support.upstream import Upstream
 from tests.support.upstream import upstream as run_upstream
@@ -44,6 +45,13 @@ def upstream() -> Iterator[Upstream]:
     """One upstream for a module's tests."""
     with run_upstream() as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def behind() -> Iterator[wire.WireServer]:
+    """An upstream that shows the bodies it gets."""
+    with wire.serve({}) as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

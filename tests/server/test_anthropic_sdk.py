@@ -37,13 +37,6 @@ def claude(served: Served) -> Iterator[anthropic.Anthropic]:
 
 
 @pytest.fixture(scope="module")
-def behind() -> Iterator[wire.WireServer]:
-    """An upstream that shows the bodies it gets."""
-    with wire.serve({}) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def seen(
     behind: wire.WireServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Served, anthropic.Anthropic]]:

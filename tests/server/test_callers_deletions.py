@@ -9,35 +9,25 @@ from typing import Any
 import pytest
 
 from remit.ledger import Erased, LedgerClient, LedgerEntry
-from tests.server.conftest import QUICK
 from tests.server.erasing import CLAUDE, GPT, Sender, holds
 from tests.server.responses.conftest import Strict, strict_provider
-from tests.server.running import Served, serving
-from tests.support.postgres import PostgresServer
+from tests.server.running import Served
 from tests.support.soak import SEED, is_soak, sample
 
 RULES = "You are the assistant of the harbour office. Answer briefly, and name the berth."
 
 
 @pytest.fixture(scope="module")
-def strict() -> Iterator[Strict]:
-    """One for a module's tests."""
+def upstream() -> Iterator[Strict]:
+    """The strict provider."""
     with strict_provider() as running:
         yield running
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def served(
-    request: pytest.FixtureRequest, strict: Strict, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Served]:
+@pytest.fixture(scope="module")
+def served(anywhere: Served) -> Served:
     """A server before the strict provider, on both stores."""
-    database = ""
-    if request.param == "postgresql":
-        server: PostgresServer = request.getfixturevalue("postgres")
-        database = server.database()
-    root = tmp_path_factory.mktemp("deletions") / "root"
-    with serving(root, strict.url, toml=QUICK, database=database) as running:
-        yield running
+    return anywhere
 
 
 class Plain(Sender):

@@ -26,8 +26,7 @@ from remit.contracts import ContractError, PromptContract
 from remit.kernel.errors import RemitError
 from remit.kernel.schemas import first_problem
 from remit.kernel.settings import McpServerSettings, default_settings
-from remit.packages import PackageError
-from remit.packages.manifest_file import ManifestFile
+from remit.packages import Manifest, PackageError
 from remit.runtime import Runtime
 from remit.server.app import App
 from remit.server.authentication import open_keys
@@ -198,7 +197,7 @@ def _contract(value: Any) -> None:
 def _manifest(value: Any) -> None:
     for body in (value, {"assets": value.get("items", [value]), "depends_on": [value], **value}):
         with contextlib.suppress(PackageError):
-            ManifestFile(json.dumps(body).encode(), "manifest.json").check()
+            Manifest.parse(json.dumps(body).encode())
 
 
 _PLACES: dict[str, Callable[[Any], object]] = {

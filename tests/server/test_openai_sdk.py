@@ -38,13 +38,6 @@ def chat(served: Served) -> Iterator[openai.OpenAI]:
 
 
 @pytest.fixture(scope="module")
-def behind() -> Iterator[wire.WireServer]:
-    """An upstream that shows the bodies it gets."""
-    with wire.serve({}) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def seen(
     behind: wire.WireServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Served, openai.OpenAI]]:

@@ -115,4 +115,8 @@ def test_settings_are_taken_out_of_a_url() -> None:
         "postgresql://u@h1,h2/d?sslmode=require",
         {"search_path": "a, b"},
     )
+    assert without_settings("postgresql://u:p%25:@s@h:1/?database=d&ssl=require") == (
+        "postgresql://u:p%25%3A%40s@h:1/?dbname=d&sslmode=require",
+        {},
+    )
     assert without_settings("postgresql://h/d") == ("postgresql://h/d", {})

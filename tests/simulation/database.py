@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import greenlet
+import psycopg
 from typing_extensions import override
 
 from remit.ledger import LedgerClosedError, LedgerConnectionError
@@ -172,7 +172,7 @@ class _Writer:
     def _open(self) -> _Session:
         session = self._session
         if session is None or session.closed:
-            raise asyncpg.InterfaceError("the connection is closed")
+            raise psycopg.InterfaceError("the connection is closed")
         return session
 
     def _lock(self) -> None:

@@ -6,16 +6,16 @@ says so.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+
+from tests.support.listening import listening
 
 _CREATED = 1_770_000_000
 _DAY = "2026-02-02T02:40:00Z"
@@ -273,33 +273,7 @@ def _message(model: str, text: str) -> dict[str, Any]:
 def keeping() -> Iterator[Keeper]:
     """Run a server in a thread until the block ends."""
     keeper = Keeper()
-    loop = asyncio.new_event_loop()
-    ready = threading.Event()
-
-    async def start() -> web.AppRunner:
-        app = web.Application(client_max_size=1 << 28)
-        app.router.add_route("*", "/{path:.*}", keeper.answer)
-        runner = web.AppRunner(app, shutdown_timeout=0.2)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = runner.addresses[0][:2]
-        keeper.url = f"http://{host}:{port}"
-        ready.set()
-        return runner
-
-    def run() -> None:
-        asyncio.set_event_loop(loop)
-        runner = loop.run_until_complete(start())
-        loop.run_forever()
-        loop.run_until_complete(runner.cleanup())
-        loop.close()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    assert ready.wait(60)
-    try:
+    app = web.Application(client_max_size=1 << 28)
+    app.router.add_route("*", "/{path:.*}", keeper.answer)
+    with listening(app) as keeper.url:
         yield keeper
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(60)

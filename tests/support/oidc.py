@@ -10,7 +10,6 @@ import asyncio
 import base64
 import hashlib
 import secrets
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,6 +23,8 @@ from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from jwt.warnings import InsecureKeyLengthWarning
+
+from tests.support.listening import listening
 
 __all__ = ["ANN", "OidcProvider", "oidc_provider", "signing_key"]
 
@@ -183,29 +184,7 @@ class OidcProvider:
 def oidc_provider() -> Iterator[OidcProvider]:
     """A provider, in a thread of its own, until the block ends."""
     provider = OidcProvider()
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-
-    async def start() -> web.AppRunner:
-        runner = web.AppRunner(_application(provider), shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        provider.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        return runner
-
-    runner = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
-    try:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", provider._answer)
+    with listening(app) as provider.url:
         yield provider
-    finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(30)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(30)
-        loop.close()
-
-
-def _application(provider: OidcProvider) -> web.Application:
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", provider._answer)
-    return application

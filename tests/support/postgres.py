@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import asyncpg
+import psycopg
 
 __all__ = ["PostgresServer", "run_sql", "started"]
 
@@ -129,19 +128,9 @@ def started(directory: Path) -> Any:
 
 def run_sql(url: str, *statements: str) -> list[tuple[Any, ...]]:
     """Run statements as an outsider would; returns the rows of the last."""
-
-    async def run() -> list[tuple[Any, ...]]:
-        connection = await asyncpg.connect(url, timeout=60)
-        try:
-            rows: list[Any] = []
-            for statement in statements:
-                rows = await connection.fetch(statement)
-            return [tuple(row) for row in rows]
-        finally:
-            await connection.close()
-
-    loop = asyncio.new_event_loop()
-    try:
-        return loop.run_until_complete(run())
-    finally:
-        loop.close()
+    with psycopg.connect(url, autocommit=True, connect_timeout=60) as connection:
+        rows: list[tuple[Any, ...]] = []
+        for statement in statements:
+            cursor = connection.execute(statement)
+            rows = [] if cursor.rownumber is None else cursor.fetchall()
+        return rows

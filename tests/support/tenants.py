@@ -13,7 +13,7 @@ from unittest import mock
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.ledger import LedgerClient, open_root_ledger
-from remit.runtime.tenants import create_tenant
+from remit.runtime.tenants import TenantHost, create_tenant
 from tests.support.postgres import run_sql
 from tests.support.roots import _split, new_root
 
@@ -74,5 +74,5 @@ def _made_on(server: str) -> tuple[Path, str]:
     with mock.patch.dict(os.environ, variables, clear=True), opened(host, url) as ledger:
         path = load_settings(host / "remit.toml").settings.ledger.path
         for tenant in TENANTS:
-            create_tenant(Root(host), ledger, tenant, host_path=path, by="tests")
+            create_tenant(TenantHost(Root(host), ledger, path, "tests"), tenant)
     return host, name

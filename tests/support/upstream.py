@@ -3,14 +3,14 @@
 Order in the last user text, ``hello [[delay=0.2 status=429 retry_after=1 once]]``, or behind the
 model's name, ``gpt-x@delay=0.2,status=500`` (the text wins); an unknown key is a 400:
 
-- ``delay=S`` before the headers; ``slow=S`` between pieces; ``drip`` a byte a piece; ``hang``
+- ``delay=S`` before the headers; ``slow=S`` between pieces; ``hang``
 - ``status=4xx|5xx``, ``retry_after=S``; ``fail_first=K key=X``: only the first K with that key fail
   (with ``status``, else 500); ``once``: only the first with that key, else that text, is ordered
 - ``cut=N``: the socket closes after N words of a stream, or half of a whole body
 - ``garbage=json|html|empty|truncated|wrong_shape|invalid_utf8|huge_usage|negative_usage``
-- ``tokens=N`` words or ``big=N`` bytes of text; ``thinking``; ``finish=length|content_filter``
+- ``tokens=N`` words of text; ``thinking``
 - ``tool=NAME:JSON``, ``parallel=N``: tool calls, until their results come
-- ``usage=none``, ``cached=N`` of the input, ``reasoning=N`` above the words; ``tag=T`` is logged
+- ``usage=none``, ``cached=N`` of the input; ``tag=T`` is logged
 """
 
 from __future__ import annotations
@@ -128,10 +128,8 @@ async def _send(
     with contextlib.suppress(ConnectionError):
         await response.prepare(request)
         for chunk in reply.chunks[: reply.cut]:
-            step = 1 if "drip" in orders else len(chunk) or 1
-            for at in range(0, len(chunk), step):
-                await response.write(chunk[at : at + step])
-                await asyncio.sleep(orders.get("slow", 0))
+            await response.write(chunk)
+            await asyncio.sleep(orders.get("slow", 0))
         if reply.cut is not None and (transport := request.transport):
             while transport.get_write_buffer_size():
                 await asyncio.sleep(0.01)

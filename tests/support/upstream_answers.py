@@ -18,17 +18,15 @@ _Json = dict[str, Any]
 _NUMBER, _COUNT, _NAME, _FLAG = r"\d+(?:\.\d+)?", r"\d+", r"[^\s,\]]+", ""
 _VALUES = {  # what each key of a directive takes
     **dict.fromkeys(("delay", "slow", "retry_after"), _NUMBER),
-    **dict.fromkeys(("cut", "tokens", "cached", "reasoning"), _COUNT),
-    **dict.fromkeys(("big", "parallel", "fail_first"), _COUNT),
+    **dict.fromkeys(("cut", "tokens", "cached"), _COUNT),
+    **dict.fromkeys(("parallel", "fail_first"), _COUNT),
     **dict.fromkeys(("key", "tag"), _NAME),
-    **dict.fromkeys(("drip", "hang", "once", "thinking"), _FLAG),
+    **dict.fromkeys(("hang", "once", "thinking"), _FLAG),
     "garbage": "json|html|empty|truncated|wrong_shape|invalid_utf8|huge_usage|negative_usage",
     "status": r"[45]\d\d",
     "usage": "none",
-    "finish": "length|content_filter",
     "tool": r"[\w-]+",
 }
-_FINISH = {"length": ("length", "max_tokens"), "content_filter": ("content_filter", "refusal")}
 _WILD_USAGE = {"huge_usage": (10**18, 10**20), "negative_usage": (-5, -7)}
 _WRONG = {"json": b'{"id": nothing, ', "wrong_shape": b'{"answer": [1, 2, 3]}'}
 _ERRORS = {"openai": {429: "requests", 500: "server_error"},
@@ -164,8 +162,8 @@ def make_reply(dialect: Dialect, body: _Json, text: str, orders: _Json, n: int) 
         return whole(b"<html><h1>502 Bad Gateway</h1></html>", orders, kind="text/html")
     blocks = _blocks(text, orders, n)
     usage = {} if "usage" in orders else {"usage": _usage(openai, body, blocks, orders)}
-    usual = ("tool_calls", "tool_use") if "tool" in orders else ("stop", "end_turn")
-    reason = _FINISH.get(orders.get("finish", ""), usual)[not openai]
+    reasons = ("tool_calls", "tool_use") if "tool" in orders else ("stop", "end_turn")
+    reason = reasons[not openai]
     events = (_chat if openai else _message)(body, blocks, usage, reason, n)
     if not stream:
         raw = wrong or _dump(events[0], orders)
@@ -192,9 +190,7 @@ def _is_word(event: _Json) -> bool:
 
 def _blocks(asked: str, orders: _Json, n: int) -> list[_Json]:
     text = f"You said: {asked[:200]}"
-    if "big" in orders:
-        text = (("x" * 1023 + " ") * (orders["big"] // 1024 + 1))[: orders["big"]]
-    elif "tokens" in orders:
+    if "tokens" in orders:
         text = " ".join(["word"] * orders["tokens"])
     thought = {"type": "thinking", "thinking": "Let me think.", "signature": "c2lnbmVk"}
     calls = [orders["tool"]] * orders.get("parallel", 1) if "tool" in orders else []
@@ -214,18 +210,18 @@ def _words(block: _Json) -> list[str]:
 
 
 def _usage(openai: bool, body: _Json, blocks: list[_Json], orders: _Json) -> _Json:
-    cached, reasoning = orders.get("cached", 0), orders.get("reasoning", 0)
-    made = sum(bool(word.strip()) for block in blocks for word in _words(block)) + reasoning
+    cached = orders.get("cached", 0)
+    made = sum(bool(word.strip()) for block in blocks for word in _words(block))
     given = max(count_tokens(body), cached)
     given, made = _WILD_USAGE.get(orders.get("garbage", ""), (given, made))
     if openai:
         return {"prompt_tokens": given, "completion_tokens": made, "total_tokens": given + made,
                 "prompt_tokens_details": {"cached_tokens": cached},
-                "completion_tokens_details": {"reasoning_tokens": reasoning}}  # fmt: skip
+                "completion_tokens_details": {"reasoning_tokens": 0}}  # fmt: skip
     # In this dialect what came from the cache is no part of input_tokens.
     return {"input_tokens": given - cached, "output_tokens": made,
             "cache_creation_input_tokens": 0, "cache_read_input_tokens": cached,
-            "output_tokens_details": {"thinking_tokens": reasoning}}  # fmt: skip
+            "output_tokens_details": {"thinking_tokens": 0}}  # fmt: skip
 
 
 def _chat(body: _Json, blocks: list[_Json], usage: _Json, reason: str, n: int) -> list[_Json]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+
+from tests.support.listening import listening
 
 
 @dataclass
@@ -82,37 +83,10 @@ class WireServer:
 def serve(*script: Step) -> Iterator[WireServer]:
     """Run a server in a thread until the block ends."""
     server = WireServer(list(script))
-    loop = asyncio.new_event_loop()
-    ready = threading.Event()
-
-    async def start() -> web.AppRunner:
-        app = web.Application(client_max_size=64 * 1024 * 1024)
-        app.router.add_post("/{path:.*}", server.answer)
-        runner = web.AppRunner(app, shutdown_timeout=0.2)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = runner.addresses[0][:2]
-        server.url = f"http://{host}:{port}"
-        ready.set()
-        return runner
-
-    def run() -> None:
-        asyncio.set_event_loop(loop)
-        runner = loop.run_until_complete(start())
-        loop.run_forever()
-        loop.run_until_complete(runner.cleanup())
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    assert ready.wait(60)
-    try:
+    app = web.Application(client_max_size=64 * 1024 * 1024)
+    app.router.add_post("/{path:.*}", server.answer)
+    with listening(app) as server.url:
         yield server
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(60)
 
 
 # -- the Anthropic Messages API ------------------------------------------------------------

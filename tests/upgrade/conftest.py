@@ -5,16 +5,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import tarfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import asyncpg
 import pytest
 
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import PostgresServer, run_sql
 
 ARCHIVES = Path(__file__).parent
 
@@ -65,13 +63,5 @@ def unpack(directory: Path, commit: str, database: str = "") -> OldRoot:
     facts = json.loads((directory / "facts.json").read_text())
     root = directory / "root"
     if database:
-        asyncio.run(_restore(database, (directory / "ledger.sql").read_text()))
+        run_sql(database, (directory / "ledger.sql").read_text())
     return OldRoot(root, database or str(root / "ledger.db"), facts, COMMITS[commit])
-
-
-async def _restore(url: str, dump: str) -> None:
-    connection = await asyncpg.connect(url)
-    try:
-        await connection.execute(dump)
-    finally:
-        await connection.close()

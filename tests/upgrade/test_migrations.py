@@ -128,7 +128,6 @@ def open_and_die(url: str, statement: int) -> None:
     Prints the number of statements of the migration if ``statement`` is 0.
     """
     seen, is_migrating = 0, False
-    put, script = Writer.put, Writer.script
 
     def begins(sql: str) -> None:
         nonlocal seen, is_migrating
@@ -141,15 +140,15 @@ def open_and_die(url: str, statement: int) -> None:
             print(seen, flush=True)
             is_migrating = False
 
-    def counted_put(self: Writer, sql: str, *rows: Any) -> int:
-        begins(sql)
-        return put(self, sql, *rows)
+    def counted(method: Any) -> Any:
+        def call(self: Writer, sql: str, *rest: Any) -> Any:
+            begins(sql)
+            return method(self, sql, *rest)
 
-    def counted_script(self: Writer, sql: str, *, is_alone: bool = False) -> None:
-        begins(sql)
-        script(self, sql, is_alone=is_alone)
+        return call
 
-    Writer.put, Writer.script = counted_put, counted_script  # type: ignore[method-assign]
+    for method in (Writer.put, Writer.ask, Writer.script):
+        setattr(Writer, method.__name__, counted(method))
     LedgerClient(url).close()
 
 

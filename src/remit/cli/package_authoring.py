@@ -55,7 +55,7 @@ def pack_(
     import io
 
     from remit.kernel.canonical import sha256_hex
-    from remit.packages import PackError, pack, read_archive, replace_file, update_hashes
+    from remit.packages import PackageError, pack, read_archive, replace_file, update_hashes
 
     if update:
         update_hashes(directory)
@@ -67,7 +67,7 @@ def pack_(
         target.parent.mkdir(parents=True, exist_ok=True)
         replace_file(target, data)
     except OSError as error:
-        raise PackError(
+        raise PackageError(
             "unreadable",
             f"{target} cannot be written: {error.strerror or error}.",
             next_step="Name another file with --out.",

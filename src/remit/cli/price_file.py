@@ -1,4 +1,4 @@
-"""The file of prices that a person names: a table as docs/prices.md describes it, or LiteLLM's."""
+"""A named file of prices: a table of docs/prices.md, or LiteLLM's."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def read_prices(
     pattern: str | None,
     counts: dict[str, Any],
 ) -> Overlay:
-    """The prices of a file, of some providers and models.
+    """Return the prices of a file, of some providers and models.
 
     Args:
-        file: its path.
+        file: the path of the file.
         found: the prices in force.
-        settings: of the root.
-        providers: only of these; of all that are known when empty.
-        pattern: only models that match, as ``gpt-5*``.
-        counts: is given ``same`` and ``skipped``, where LiteLLM's file is read.
+        settings: the root's settings.
+        providers: only these providers; all known ones if empty.
+        pattern: only models that match, for example ``gpt-5*``.
+        counts: receives ``same`` and ``skipped`` of a LiteLLM file.
 
     Raises:
-        RemitError: it cannot be read, or a key in it is wrong; the key is named.
-        click.UsageError: a provider is not known.
+        RemitError: the file cannot be read, or a key is wrong; the message names the key.
+        click.UsageError: a provider is unknown.
     """
     from fnmatch import fnmatchcase
 

@@ -1,4 +1,4 @@
-"""Prices and changes of them, as ``remit price`` prints them."""
+"""The lines in which ``remit price`` prints prices and their changes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ COLUMNS = ("model", "provider", "input", "output", "cached", "window", "most out
 
 
 def row(data: Mapping[str, Any]) -> list[str]:
-    """A price as a row under ``COLUMNS``."""
+    """Return a price as a row of ``COLUMNS``."""
     names = ("model", "provider", "input", "output", "cached_input", "context_window",
              "max_output_tokens", "date", "origin")  # fmt: skip
     return [str(data[name] or "-") for name in names]
 
 
 def change_lines(changes: Sequence[Mapping[str, Any]], counts: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each model that is charged otherwise; ``counts`` of an imported file: ``same``,
-    and ``skipped`` by reason."""
+    """Yield a line for each changed model, then for the counts of an import."""
     for one in changes:
         before, after = one["before"] or {}, one["after"] or {}
         head = f"{one['provider']}/{one['model']}"
@@ -40,7 +39,7 @@ def change_lines(changes: Sequence[Mapping[str, Any]], counts: Mapping[str, Any]
 
 
 def text(value: Any) -> str:
-    """A value of a price in a line."""
+    """Return a value of a price as text in a line."""
     if isinstance(value, list):
         return (
             "; ".join(", ".join(f"{key} {part}" for key, part in tier.items()) for tier in value)

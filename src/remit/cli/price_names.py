@@ -1,4 +1,4 @@
-"""Which provider and model a person means who names one for ``remit price``."""
+"""The provider and model that a person names for ``remit price``."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ if TYPE_CHECKING:
 def named_model(
     model: str, provider: str | None, found: RootPrices, settings: Settings
 ) -> tuple[str, str]:
-    """Provider and model that a person means.
+    """Return the provider and the model that a person means.
 
     Raises:
-        click.UsageError: none is known, or several are and the provider is not named.
+        click.UsageError: no provider has the model, or several have and none is named.
     """
     from remit.gateway import owner_by_prefix, split_name
-    from remit.runtime.prices import bare_name
 
     known = known_providers(found, settings)
     first, rest = split_name(model, known)
@@ -40,7 +39,7 @@ def named_model(
                                f"({', '.join(having)}).")  # fmt: skip
     if owner := owner_by_prefix(settings.model.prefixes, model):
         return owner, model
-    near = nearest(model, (bare_name(one) for one in found.table))
+    near = nearest(model, (one.bare_name for one in found.table))
     raise click.UsageError(
         f"No provider is known to have {model}."
         + (f" Did you mean {near}?" if near else "")
@@ -49,11 +48,7 @@ def named_model(
 
 
 def check_provider(name: str, known: Sequence[str]) -> None:
-    """Make sure that a provider is known.
-
-    Raises:
-        click.UsageError: it is not.
-    """
+    """Raise click.UsageError if a provider is unknown."""
     if name not in known:
         near = nearest(name, known)
         hint = f"Did you mean {near}?" if near else f"Known are {', '.join(known)}."
@@ -62,18 +57,17 @@ def check_provider(name: str, known: Sequence[str]) -> None:
 
 
 def known_providers(found: RootPrices, settings: Settings) -> list[str]:
-    """The providers that are set up, or have a price."""
+    """Return the providers that are set up or have a price."""
     return sorted({*found.table.providers, *settings.providers})
 
 
 def unknown_model(
     bare: str, provider: str, found: RootPrices, *, for_set: bool = False
 ) -> Exception:
-    """The error of a model without a price; ``for_set`` where it was to be given one."""
+    """Return the error for a model without a price; ``for_set`` if a price was to be set."""
     from remit.kernel.errors import RemitError
-    from remit.runtime.prices import bare_name
 
-    near = nearest(bare, (bare_name(one) for one in found.table if one.provider == provider))
+    near = nearest(bare, (one.bare_name for one in found.table if one.provider == provider))
     hint = f"Did you mean {near}? " if near else ""
     if for_set:
         hint += "For a model of its own, pass --context-window and --max-output-tokens: without "

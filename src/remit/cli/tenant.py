@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +29,8 @@ from remit.cli.shared import (
 )
 
 if TYPE_CHECKING:
-    from remit.kernel.root import Root
     from remit.ledger import LedgerClient
+    from remit.runtime.tenants import Tenant, TenantHost
 
 _COLUMNS = ("name", "entries", "taken", "place", "origin")
 _LEFT = (
@@ -57,13 +58,9 @@ def create(root: Path | None, as_json: bool, name: str, database: str) -> None:
     """Make a tenant. One whose making was interrupted is made to the end."""
     from remit.runtime.tenants import create_tenant, recorded_key
 
-    place, loaded = open_settings(root)
-    with open_ledger(root, signing=True) as ledger:
-        made = create_tenant(
-            place, ledger, name, host_path=loaded.settings.ledger.path, database=database,
-            by=whoami(), step=show_step,
-        )  # fmt: skip
-        key = str(recorded_key(ledger, name))
+    with _host(root, signing=True) as host:
+        made = create_tenant(host, name, database=database)
+        key = str(recorded_key(host.ledger, name))
     shown = {"name": name, "root": str(made.root.path), "origin": made.file.origin,
              "place": made.place, "verifier_key": key}  # fmt: skip
     lines = [f"{name}: {made.root.path}", f"Its log is checked by {key}"]
@@ -82,9 +79,9 @@ def list_all(root: Path | None, as_json: bool) -> None:
     from remit.runtime.tenants import list_names, listed_tenant
 
     found = []
-    with _host(root) as (place, ledger):
-        for name in list_names(place, ledger):
-            one = listed_tenant(place, ledger, name)
+    with _host(root) as host:
+        for name in list_names(host.root, host.ledger):
+            one = listed_tenant(host.root, host.ledger, name)
             found.append(
                 {
                     "name": name,
@@ -111,10 +108,10 @@ def checkpoint(root: Path | None, as_json: bool, names: tuple[str, ...]) -> None
     from remit.runtime.tenants import find_tenant, list_tenants, open_log, take_checkpoint
 
     taken = {}
-    with _host(root, signing=True) as (place, ledger):
-        for one in [find_tenant(place, name) for name in names] or list_tenants(place):
+    with _host(root, signing=True) as host:
+        for one in [find_tenant(host.root, name) for name in names] or list_tenants(host.root):
             with open_log(one, signing=True) as log:
-                taken[one.name] = take_checkpoint(ledger, one, log)
+                taken[one.name] = take_checkpoint(host.ledger, one, log)
     emit(as_json, {"taken": taken}, [f"{name}  {entry}" for name, entry in taken.items()])
 
 
@@ -127,12 +124,9 @@ def prove(root: Path | None, name: str, entry_id: str, out: Path | None) -> None
     """Prove that an entry of a tenant is on record, from a head of the host."""
     from remit.ledger import parse_entry_id
     from remit.ledger.log_of_logs import latest_head, prove_through
-    from remit.runtime.tenants import find_tenant, open_log, take_checkpoint
+    from remit.runtime.tenants import take_checkpoint
 
-    with ExitStack() as stack:
-        place, ledger = stack.enter_context(_host(root, signing=True))
-        one = find_tenant(place, name)
-        log = stack.enter_context(open_log(one, signing=True))
+    with _of(root, name) as (ledger, one, log):
         log.read(entry_id, with_content=False)
         head = latest_head(ledger, name)
         if head is None or head.checkpoint.size <= (parse_entry_id(entry_id) or 0):
@@ -168,12 +162,9 @@ def verify_proof(root: Path | None, as_json: bool, proof: Path, text: str) -> No
 @reads
 def export(root: Path | None, as_json: bool, name: str, out: Path) -> None:
     """Write a tenant out: ledger, key, a proof from the host, and its packages."""
-    from remit.runtime.tenants import export_tenant, find_tenant, open_log
+    from remit.runtime.tenants import export_tenant
 
-    with ExitStack() as stack:
-        place, ledger = stack.enter_context(_host(root, signing=True))
-        one = find_tenant(place, name)
-        log = stack.enter_context(open_log(one, signing=True))
+    with _of(root, name) as (ledger, one, log):
         done = export_tenant(ledger, one, log, out, progress("exporting"))
     line = f"{done['entries']} entries and {done['packages']} packages written to {out}"
     emit(as_json, {"out": str(out), **done}, [line])
@@ -198,15 +189,9 @@ def move(
     """
     from remit.runtime.tenants import move_tenant, remove_old_places
 
-    with _host(root, signing=True) as (place, ledger):
-        path = open_settings(root)[1].settings.ledger.path
-        done = move_tenant(place, ledger, name, to, host_path=path, wait_s=wait_s, by=whoami(),
-                           step=show_step)  # fmt: skip
-        removed = (
-            remove_old_places(place, ledger, name, host_path=path, by=whoami(), step=show_step)
-            if remove_old
-            else []
-        )
+    with _host(root, signing=True) as host:
+        done = move_tenant(host, name, to, wait_s=wait_s)
+        removed = remove_old_places(host, name) if remove_old else []
     shown = {"name": name, "entries": done.entries, "place": done.tenant.place,
              "aside": "" if removed else done.aside, "removed": removed}  # fmt: skip
     emit(as_json, shown, [f"{name}: {done.entries} entries are at {done.tenant.place}"])
@@ -227,13 +212,11 @@ def clean(root: Path | None, as_json: bool, name: str, yes: bool) -> None:
     """
     from remit.runtime.tenants import find_tenant, old_plans, place_of, remove_old_places
 
-    with _host(root, signing=True) as (place, ledger):
-        old = [place_of(plan.aside) for plan in old_plans(find_tenant(place, name).root)]
+    with _host(root, signing=True) as host:
+        old = [place_of(plan.aside) for plan in old_plans(find_tenant(host.root, name).root)]
         if old:
             confirm(f"Remove {', '.join(old)}?", yes=yes, err=as_json)
-        path = open_settings(root)[1].settings.ledger.path
-        removed = remove_old_places(place, ledger, name, host_path=path, by=whoami(),
-                                    step=show_step)  # fmt: skip
+        removed = remove_old_places(host, name)
     lines = [f"removed: {one}" for one in removed] or [f"{name} has no old ledger."]
     emit(as_json, {"name": name, "removed": removed}, lines)
     if removed and not as_json:
@@ -260,16 +243,12 @@ def remove(
     """
     from remit.runtime.tenants import find_tenant, remove_tenant, removed_before
 
-    with _host(root, signing=True) as (place, ledger):
-        path = open_settings(root)[1].settings.ledger.path
-        done = removed_before(place, ledger, path, name)
+    with _host(root, signing=True) as host:
+        done = removed_before(host, name)
         if done is None:
-            find_tenant(place, name)
+            find_tenant(host.root, name)
             confirm(f"Remove the tenant {name} with all its data, for good?", yes=yes, err=as_json)
-            done = remove_tenant(
-                place, ledger, name, reason=reason, wait_s=wait_s, export=out, by=whoami(),
-                host_path=path, step=show_step,
-            )  # fmt: skip
+            done = remove_tenant(host, name, reason=reason, wait_s=wait_s, export=out)
     shown = {"name": name, "entries": done.entries, "taken": done.taken, "entry": done.entry_id,
              "export": str(out) if out else ""}  # fmt: skip
     line = (
@@ -281,17 +260,27 @@ def remove(
 
 
 @contextmanager
-def _host(root: Path | None, *, signing: bool = False) -> Iterator[tuple[Root, LedgerClient]]:
-    """The root of the host and its ledger; what was interrupted is undone or finished first."""
-    from remit.runtime.tenants import interrupted_tenants
+def _host(root: Path | None, *, signing: bool = False) -> Iterator[TenantHost]:
+    """Open the host; what was interrupted is undone or finished first."""
+    from remit.runtime.tenants import TenantHost, interrupted_tenants, recover_tenants
 
     place, loaded = open_settings(root)
     interrupted = bool(interrupted_tenants(place))
     with open_ledger(root, signing=signing or interrupted) as ledger:
+        host = TenantHost(place, ledger, loaded.settings.ledger.path, whoami(), show_step)
         if interrupted:
-            from remit.runtime.tenants import recover_tenants
-
-            failed = recover_tenants(place, ledger, loaded.settings.ledger.path)
+            failed = recover_tenants(replace(host, by="recovery", step=lambda _: None))
             for name, error in failed.items():
                 note(f"The tenant {name} stays as it is: {error.message}")
-        yield place, ledger
+        yield host
+
+
+@contextmanager
+def _of(root: Path | None, name: str) -> Iterator[tuple[LedgerClient, Tenant, LedgerClient]]:
+    """Open the host's ledger and that of one of its tenants, each with its key."""
+    from remit.runtime.tenants import find_tenant, open_log
+
+    with _host(root, signing=True) as host:
+        one = find_tenant(host.root, name)
+        with open_log(one, signing=True) as log:
+            yield host.ledger, one, log

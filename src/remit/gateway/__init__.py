@@ -34,6 +34,7 @@ from remit.gateway.config import CircuitBreakerConfig, RouterConfig
 from remit.gateway.gateway import LLMGateway
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.keeping import CannotContinueError, KeptId, TooLongError
+from remit.gateway.leases import LeaseLostError
 from remit.gateway.naming import owner_by_prefix, split_name
 from remit.gateway.neutral import in_neutral_form
 from remit.gateway.routed import RequestRouter, Routed

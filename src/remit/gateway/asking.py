@@ -130,7 +130,7 @@ class Asking:
             await self.make_sure(call)
         except BudgetRefusedError as error:
             if call.last is None and to is not None and to.uses > 1:
-                call.tool_uses = 1  # with fewer uses the budget may be enough
+                call.tool_uses = 1  # The budget may be enough for fewer uses.
                 call.passed_over = []
                 return await self.ask(call, sent)
             return call.last or await self.reject(

@@ -255,7 +255,7 @@ def _percent(body: Mapping[str, Any], price: Price) -> tuple[int, str]:
                 percent = max(percent, -(-percent * known.get(one, 100) // 100))
             continue
         if value in _ORDINARY or (name == "speed" and isinstance(value, (int, float))):
-            continue  # of spoken words, it is how fast they are spoken
+            continue  # For speech, `speed` is the speaking rate.
         dearer = known.get(value) if isinstance(value, str) else None
         if dearer is None:
             return percent, f'{name} "{str(value)[:40]}"'

@@ -158,7 +158,7 @@ class StoredValue(NamedTuple):
         elif data[:1] == b'"' and b"\\u0000" not in data:
             codec = "text"
         plain: bytes | memoryview = data
-        if codec == "text":  # one without escapes is its own encoding between the quotes
+        if codec == "text":  # A text without escapes is its own encoding between the quotes.
             is_plain = b"\\" not in data
             plain = memoryview(data)[1:-1] if is_plain else orjson.loads(data).encode()
         try:

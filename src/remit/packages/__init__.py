@@ -33,11 +33,11 @@ from remit.packages.files import Operation, disk_errors, remove_file, replace_fi
 from remit.packages.learned import LEARNED_PACKAGES, policy_epoch
 from remit.packages.lock import file_lock, package_lock
 from remit.packages.manager import PackageManager
-from remit.packages.manifest import Asset, Dependency, Manifest, Permissions
+from remit.packages.manifest import Asset, Dependency, Manifest
 from remit.packages.manifest_file import PLACES
 from remit.packages.package_key import PackageKey, public_key
 from remit.packages.paths import path_problem
-from remit.packages.permissions import compare_permissions, permits_tool
+from remit.packages.permissions import Permissions, compare_permissions
 from remit.packages.prices_record import (
     PRICES_FILE,
     PriceChange,
@@ -135,7 +135,6 @@ __all__ = [
     "pack",
     "package_lock",
     "path_problem",
-    "permits_tool",
     "policy_epoch",
     "precedence",
     "public_key",

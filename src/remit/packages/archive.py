@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NoReturn, Self
 
 from remit.kernel.canonical import sha256_hex
-from remit.packages.errors import ArchiveError, PackageError, PackError
+from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
 from remit.packages.paths import MANIFEST_NAME, TIERS, folded, path_problem, shown
 
@@ -83,8 +83,8 @@ class Archive:
         """The package in a directory.
 
         Raises:
-            ManifestError: ``manifest.json`` is not a manifest.
-            PackError: the directory holds anything but what the manifest declares.
+            PackageError: ``manifest.json`` is not a manifest, or the directory holds anything but
+                what the manifest declares.
         """
         manifest_json = b""
         try:
@@ -99,12 +99,12 @@ class Archive:
                     known = path in declared
                     files[path] = plain_file(directory / path, path) if known else b""
         except OSError as error:
-            raise PackError(
+            raise PackageError(
                 "unreadable" if manifest_json else "manifest_missing",
                 f"{error.filename or directory} cannot be read: {error.strerror}.",
                 next_step="A package is a directory with a manifest.json that you can read.",
             ) from error
-        _check_declared(manifest, files, str(directory), PackError, _UPDATE)
+        _check_declared(manifest, files, str(directory), _UPDATE)
         return cls(manifest, manifest_json, files)
 
 
@@ -112,7 +112,7 @@ def pack(directory: Path) -> bytes:
     """The package in ``directory`` as an archive: same content, same bytes, on any machine.
 
     Raises:
-        ManifestError, PackError: as :meth:`Archive.from_directory`.
+        PackageError: as :meth:`Archive.from_directory`.
     """
     return Archive.from_directory(directory).data
 
@@ -129,8 +129,7 @@ def read_archive(
         recorded: these bytes are on record as they are; see :class:`Archive`.
 
     Raises:
-        ArchiveError: it is not a package, is not safe, or is beyond ``limits``.
-        ManifestError: its manifest is not one.
+        PackageError: the archive is not a package, is not safe, or is beyond ``limits``.
     """
     data = b""
     while piece := stream.read(limits.compressed_bytes + 1 - len(data)):
@@ -152,7 +151,7 @@ def read_archive(
             f"The archive holds {manifest.package_id}, not {expected_id}.",
             "Check what you asked for, and where the archive came from.",
         )
-    _check_declared(manifest, files, "the archive", ArchiveError, _DOWNLOAD)
+    _check_declared(manifest, files, "the archive", _DOWNLOAD)
     return Archive(manifest, manifest_json, files, data if recorded else b"")
 
 
@@ -163,7 +162,7 @@ def canonical_targz(items: Iterable[tuple[str, bytes, int]]) -> bytes:
         items: path, content and mode (such as ``0o755``) of each file, in the order of the archive.
 
     Raises:
-        PackError: ``path_too_long``: no ustar header can hold a path.
+        PackageError: ``path_too_long``: no ustar header can hold a path.
     """
     tar = b"".join(
         _header(name, len(data), mode) + data + bytes(-len(data) % _BLOCK)
@@ -199,7 +198,7 @@ def plain_file(path: Path, name: str) -> bytes:
     """A plain file's bytes.
 
     Raises:
-        PackError: ``link`` or ``not_a_file``.
+        PackageError: ``link`` or ``not_a_file``.
         OSError: it cannot be read.
     """
     _check_plain(path, name)
@@ -214,7 +213,7 @@ def _check_plain(path: Path, name: str) -> None:
     if not stat.S_ISREG(mode):
         linked = stat.S_ISLNK(mode)
         what = "a link" if linked else "a directory, device, pipe or socket"
-        raise PackError(
+        raise PackageError(
             "link" if linked else "not_a_file",
             f"{name!a} is {what}; a package holds only plain files.",
             next_step="Put the file itself in its place.",
@@ -225,7 +224,6 @@ def _check_declared(
     manifest: Manifest,
     files: Mapping[str, bytes],
     where: str,
-    error: type[PackageError],
     next_step: str,
 ) -> None:
     """Declared is actual, and every hash is right (gate G0A)."""
@@ -244,7 +242,7 @@ def _check_declared(
             problem = f"has the hash {digest}, the manifest says {declared[path]}"
         else:
             continue
-        raise error(code, f"{path!a} in {where} {problem}.", next_step=next_step)
+        raise PackageError(code, f"{path!a} in {where} {problem}.", next_step=next_step)
 
 
 def _header(name: str, size: int, mode: int) -> bytes:
@@ -253,7 +251,7 @@ def _header(name: str, size: int, mode: int) -> bytes:
     if len(raw) > _NAME:
         cut = raw.rfind(b"/", 0, _PREFIX + 1)  # the longest prefix, like GNU tar
         if cut < 0 or len(raw) - cut - 1 > _NAME:
-            raise PackError(
+            raise PackageError(
                 "path_too_long",
                 f"The path {name!a} does not fit into an archive's header.",
                 next_step="Give the file or its folders shorter names.",
@@ -385,4 +383,4 @@ def _check_file(
 
 
 def _refuse(code: str, message: str, next_step: str = _REPACK) -> NoReturn:
-    raise ArchiveError(code, message, next_step=next_step)
+    raise PackageError(code, message, next_step=next_step)

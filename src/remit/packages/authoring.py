@@ -11,10 +11,10 @@ from typing import Any
 
 from remit.kernel.canonical import sha256_hex
 from remit.packages.archive import paths_in, plain_file
-from remit.packages.errors import PackError
+from remit.packages.errors import PackageError
 from remit.packages.files import replace_file
 from remit.packages.manifest import MANIFEST_NAME, Manifest
-from remit.packages.manifest_file import PLACES, ManifestFile
+from remit.packages.manifest_file import PLACES, read_manifest
 from remit.packages.paths import path_problem
 
 __all__ = ["new_package", "update_hashes"]
@@ -33,13 +33,13 @@ def update_hashes(directory: Path) -> Manifest:
         The manifest as it is now.
 
     Raises:
-        ManifestError: ``manifest.json`` is not JSON, or would not be a manifest.
-        PackError: a file cannot be part of a package, or cannot be read or written.
+        PackageError: ``manifest.json`` is not JSON, or would not be a manifest; or a file cannot be
+            part of a package, or cannot be read or written.
     """
     file = directory / MANIFEST_NAME
     try:
         before = plain_file(file, MANIFEST_NAME)
-        value = ManifestFile(before, str(file)).value
+        value = read_manifest(before, str(file), check=False)
         if isinstance(value, dict):
             stated = value.get("assets")
             known = {
@@ -72,8 +72,8 @@ def new_package(directory: Path, package_id: str, *, title: str = "") -> Manifes
         Its manifest.
 
     Raises:
-        ManifestError: the id or the title is none.
-        PackError: ``not_empty``, or the directory cannot be written.
+        PackageError: the id or the title is none; ``not_empty``; or the directory cannot be
+            written.
     """
     value = json.loads(_template("manifest.json"))
     words = package_id.split("-")[1:-1]
@@ -102,7 +102,7 @@ def new_package(directory: Path, package_id: str, *, title: str = "") -> Manifes
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if next(directory.iterdir(), None) is not None:
-            raise PackError(
+            raise PackageError(
                 "not_empty",
                 f"There is something in {directory} already.",
                 next_step="Name a directory that is new or empty.",
@@ -122,7 +122,7 @@ def _assets(directory: Path, known: Mapping[str, Any]) -> Iterator[dict[str, Any
             continue
         code, problem = path_problem(path)
         if code:
-            raise PackError(
+            raise PackageError(
                 code,
                 f"The path {path!a} in {directory} {problem}.",
                 next_step="A package holds only what goes into a root: give the file another "
@@ -144,8 +144,8 @@ def _json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _failed(error: OSError, directory: Path) -> PackError:
-    return PackError(
+def _failed(error: OSError, directory: Path) -> PackageError:
+    return PackageError(
         "unreadable",
         f"{error.filename or directory} cannot be read or written: {error.strerror or error}.",
         next_step="A package is a directory with a manifest.json that you can read and write.",

@@ -5,16 +5,18 @@ Their form is stated by the JSON Schemas in PKG-PHASE2-SCHEMAS-001; here they ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
+from pydantic import TypeAdapter
 from typing_extensions import override
 
 from remit.kernel.json_text import JsonTextError, load_unique
 from remit.kernel.schemas import first_problem, schema_problem, shipped_schema
 from remit.packages.errors import PackageError
-from remit.packages.manifest import Permissions
+from remit.packages.permissions import Permissions
 
 __all__ = [
     "Acceptance",
@@ -36,8 +38,11 @@ class DocumentError(PackageError):
         super().__init__("document_invalid", message, next_step=next_step)
 
 
+_adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
+
+
 class _Document:
-    """One kind of document, with a schema of that name."""
+    """A document whose schema has the name of its kind."""
 
     kind: ClassVar[str]
     id_key: ClassVar[str] = ""
@@ -52,8 +57,7 @@ class _Document:
             path: where it is, for its name and for errors.
 
         Raises:
-            DocumentError: it is not a document of this kind, or has another
-                id than its file.
+            DocumentError: it is not a document of this kind, or has another id than its file.
         """
         value = _json(data, path)
         if problem := first_problem(shipped_schema(cls.kind), value):
@@ -66,16 +70,18 @@ class _Document:
                 f"{path} holds {value[cls.id_key]}.",
                 next_step=f"Call the file {value[cls.id_key]}.json.",
             )
-        return cls._of(value, path)
+        found: Self = _adapter(cls).validate_python(cls._values(value, path))
+        return found
 
     @classmethod
-    def _of(cls, value: dict[str, Any], path: str) -> Self:
-        return cls(**_tuples(value))
+    def _values(cls, value: dict[str, Any], path: str) -> dict[str, Any]:
+        """Return the fields of a value that fits its schema; refuse what no schema can say."""
+        return value
 
 
 @dataclass(frozen=True, slots=True)
 class Specification(_Document):
-    """What a part of an installation promises, and what has to be there for it.
+    """The promises of a part of an installation, and the parts that they need.
 
     Attributes:
         contracts: ids of contracts that have to be installed and usable.
@@ -100,7 +106,7 @@ class Specification(_Document):
 
 @dataclass(frozen=True, slots=True)
 class Framework(_Document):
-    """What the packages of some specifications may be and do.
+    """The rules for the packages of some specifications.
 
     Attributes:
         expected_specs: ids of specifications that have to be there and name this framework.
@@ -125,13 +131,12 @@ class Framework(_Document):
 
     @classmethod
     @override
-    def _of(cls, value: dict[str, Any], path: str) -> Self:
+    def _values(cls, value: dict[str, Any], path: str) -> dict[str, Any]:
         for setting, schema in value.get("config", {}).items():
             if problem := schema_problem(schema):
                 raise DocumentError(f"{path}, config/{setting}: {problem[:_MAX_MESSAGE]}.")
         rules = value.pop("rules")
-        ceilings = Permissions(**_tuples(rules.pop("permissions", {})))
-        return cls(**_tuples(value | rules), permissions=ceilings)
+        return {**value, **rules}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,18 +170,18 @@ class AgentDocument(_Document):
 
     @classmethod
     @override
-    def _of(cls, value: dict[str, Any], path: str) -> Self:
+    def _values(cls, value: dict[str, Any], path: str) -> dict[str, Any]:
         if unknown := sorted(set(value.get("approve", ())) - set(value.get("tools", ()))):
             raise DocumentError(
                 f"{path}: {unknown[0]!r} is to be approved, but is none of the agent's tools.",
                 next_step="Name it under tools as well, or take it out of approve.",
             )
-        return cls(**_tuples(value))
+        return value
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceCase:
-    """One thing that has to hold, shown without a model.
+    """An acceptance case, which needs no model.
 
     Attributes:
         kind: ``contract``, ``schema`` or ``price``.
@@ -198,14 +203,15 @@ class Acceptance(_Document):
 
     @classmethod
     @override
-    def _of(cls, value: dict[str, Any], path: str) -> Self:
-        cases: dict[str, AcceptanceCase] = {}
-        for case in value["cases"]:
-            name = case.pop("name")
-            if name in cases:
-                raise DocumentError(f"{path} has two cases {name!r}.", next_step="Rename one.")
-            cases[name] = AcceptanceCase(name, case.pop("kind"), case)
-        return cls(tuple(cases.values()))
+    def _values(cls, value: dict[str, Any], path: str) -> dict[str, Any]:
+        names = [case["name"] for case in value["cases"]]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise DocumentError(f"{path} has two cases {twice[0]!r}.", next_step="Rename one.")
+        cases = [
+            {"name": case.pop("name"), "kind": case.pop("kind"), "fields": case}
+            for case in value["cases"]
+        ]
+        return {"cases": cases}
 
 
 def read_schema(data: bytes, path: str) -> Mapping[str, Any]:
@@ -227,7 +233,3 @@ def _json(data: bytes, path: str) -> Any:
         return load_unique(data)
     except JsonTextError as error:
         raise DocumentError(f"{path}: {error.message}", next_step="Correct the file.") from error
-
-
-def _tuples(value: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(item) if isinstance(item, list) else item for name, item in value.items()}

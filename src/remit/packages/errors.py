@@ -1,4 +1,4 @@
-"""How reading and packing a package fails."""
+"""The errors of packages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from remit.kernel.errors import RemitError
 
 
 class PackageError(RemitError):
-    """A package cannot be used as it is; nothing of it was used.
+    """A package cannot be used; no part of the package was used.
 
     Attributes:
         code: which of the ways it fails, one lower-case word for programs; the tables of
@@ -18,37 +18,13 @@ class PackageError(RemitError):
         self.code = code
 
 
-class ManifestError(PackageError):
-    """``manifest.json`` is not a manifest.
-
-    Attributes:
-        line: where in the file, from 1; 0 when the place has no meaning.
-        column: where in that line, in characters, from 1; 0 likewise.
-    """
-
-    def __init__(
-        self, code: str, message: str, *, line: int = 0, column: int = 0, next_step: str = ""
-    ) -> None:
-        super().__init__(code, message, next_step=next_step)
-        self.line = line
-        self.column = column
-
-
-class PackError(PackageError):
-    """A directory is not what its manifest says, so it is not packed."""
-
-
-class ArchiveError(PackageError):
-    """An archive is not a package, or is not safe to unpack."""
-
-
 class PackageKeyError(PackageError):
     """A key that signs packages cannot be made, read or understood."""
 
 
 class SignatureError(PackageError):
-    """A package's signature does not show that someone who is trusted vouches for it."""
+    """No trusted key signed a package, or a signature is wrong."""
 
 
-class TrustError(PackageError):
-    """Which keys are trusted cannot be read, or not be changed in that way; nothing was."""
+# Earlier names, until 1.0: the code says what is wrong.
+ManifestError = PackError = ArchiveError = TrustError = PackageError

@@ -10,7 +10,7 @@ from remit.kernel.root import Root
 from remit.kernel.settings import PackageSettings
 from remit.ledger import LedgerClient
 from remit.packages.admission import Candidate, IncomingArchive, admit
-from remit.packages.checks.files import Overlay, RootDisk
+from remit.packages.checks.files import RootDisk
 from remit.packages.errors import PackageError
 from remit.packages.files import Operation, Step, disk_errors
 from remit.packages.installation import Beside, Installation
@@ -235,8 +235,9 @@ class PackageManager:
     def _carry_out(self, plan: Plan, registry: Registry, beside: Beside | None = None) -> Registry:
         if beside is None:
             require_not_learned(plan.changes)
-        disk = RootDisk(self._root.path, ledger_path=self._ledger_path)
-        check_before(registry, disk, [*plan.files, *plan.gone])
-        files = Overlay(disk, plan.files, plan.gone)
-        check_after(plan.after, files, self._tool_ids, self._routes)
+        root, ledger_path = self._root.path, self._ledger_path
+        now = RootDisk(root, ledger_path=ledger_path)
+        check_before(registry, now, [*plan.files, *plan.gone])
+        then = RootDisk(root, ledger_path=ledger_path, coming=plan.files, going=plan.gone)
+        check_after(plan.after, then, self._tool_ids, self._routes)
         return self._installation.apply(plan, registry, self._by, beside)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 from pydantic import TypeAdapter
 
 from remit.kernel.canonical import canonical_json, sha256_hex
-from remit.packages.manifest_file import ManifestFile
+from remit.packages.manifest_file import read_manifest
 from remit.packages.paths import MANIFEST_NAME
+from remit.packages.permissions import Permissions
 
 __all__ = ["MANIFEST_NAME", "Asset", "Dependency", "Manifest", "Permissions"]
 
@@ -26,24 +26,6 @@ class Dependency:
 
     package_id: str
     version: str
-
-
-@dataclass(frozen=True, slots=True)
-class Permissions:
-    """What the package's agents may use; nothing that is not named.
-
-    Attributes:
-        tools: names, or patterns in which ``*`` stands for any text.
-        models: ``provider/model``, or patterns likewise: ``openai/*``.
-        budgets: ``token_budget`` (tokens) and ``usd_budget`` (decimal text, US dollars), each
-            the most of one work order; either may be absent.
-        paths: as an asset's; one that ends with ``/`` is a folder and all below it.
-    """
-
-    tools: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-    budgets: Mapping[str, int | str] = field(default_factory=dict)
-    paths: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +84,10 @@ class Manifest:
             source: its name, for the errors.
 
         Raises:
-            ManifestError: it is not a manifest; the message names line and column and says what
-                is expected there.
+            PackageError: it is not a manifest; the message names the field, and the next step
+                says what is expected there.
         """
-        file = ManifestFile(data, source)
-        file.check()
-        return _manifest(file.value)
+        return _manifest(read_manifest(data, source))
 
     @classmethod
     def recorded(cls, data: bytes) -> Manifest:

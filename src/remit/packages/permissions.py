@@ -1,17 +1,90 @@
-"""What a package may use, compared with what it might before."""
+"""The permissions of a package, and their changes between versions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fnmatch import fnmatchcase
+from typing import Self
 
-from remit.packages.manifest import Permissions
+BUDGETS = ("token_budget", "usd_budget")
+KINDS = {"tools": "tool", "models": "model", "paths": "path"}
+"""By the name of a list of permissions, the word for one of its items."""
 
-_BUDGETS = ("token_budget", "usd_budget")
 _DEFINITION = "@sha256:"
-_KINDS = {"tools": "tool", "models": "model", "paths": "path"}
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """The tools, models, budgets and paths that a package's agents may use.
+
+    A tool written ``server__tool@sha256:…`` is an MCP server's tool with the hash of its
+    definition, which is compared when the tool is used.
+
+    Attributes:
+        tools: names, or patterns in which ``*`` stands for any text.
+        models: ``provider/model``, or patterns likewise: ``openai/*``.
+        budgets: ``token_budget`` (tokens) and ``usd_budget`` (decimal text, US dollars), each
+            the most of one work order; either may be absent.
+        paths: as an asset's; one that ends with ``/`` is a folder and all below it.
+    """
+
+    tools: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    budgets: Mapping[str, int | str] = field(default_factory=dict)
+    paths: tuple[str, ...] = ()
+
+    @classmethod
+    def joined(cls, several: Iterable[Permissions]) -> Self:
+        """Return the tools and models of several packages together."""
+        known = list(several)
+        return cls(
+            tuple({tool for one in known for tool in one.tools}),
+            tuple({model for one in known for model in one.models}),
+        )
+
+    def covers(self, kind: str, name: str) -> bool:
+        """Return whether one of the ``tools``, ``models`` or ``paths`` includes ``name``.
+
+        ``name`` may be a pattern, included if everything that it matches is. A tool is included
+        with any definition, or with the one that it names.
+        """
+        if kind == "paths":
+            return allows_path(self.paths, name)
+        known: tuple[str, ...] = getattr(self, kind)
+        return permits(known, name) or (
+            kind == "tools" and permits(known, name.partition(_DEFINITION)[0])
+        )
+
+    def allows_tool(self, tool_id: str) -> bool:
+        """Return whether a tool may be used, whatever its definition."""
+        return permits((name.partition(_DEFINITION)[0] for name in self.tools), tool_id)
+
+    def allows_model(self, provider_id: str, model_id: str) -> bool:
+        """Return whether a model may be used.
+
+        An empty ``provider_id`` is an unknown provider: any provider that is named will do.
+        """
+        if provider_id:
+            return permits(self.models, f"{provider_id}/{model_id}")
+        models = (one.partition("/")[2] if "/" in one else one for one in self.models)
+        return permits(models, model_id)
+
+    def budget_problem(self, name: str, value: int | str | None) -> str:
+        """Return why a budget exceeds the one here, ending a sentence; empty if it does not.
+
+        ``token_budget`` is in tokens, ``usd_budget`` in US dollars as decimal text. A budget that
+        is absent here is no ceiling; a ``value`` of ``None`` states no budget, which is no limit.
+        """
+        ceiling = self.budgets.get(name)
+        if ceiling is None:
+            return ""
+        if value is None:
+            return f"states no {name}, where {ceiling} is the most"
+        if Decimal(str(value)) > Decimal(str(ceiling)):
+            return f"has a {name} of {value}, where {ceiling} is the most"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +106,7 @@ class BudgetChange:
 
 @dataclass(frozen=True, slots=True)
 class PermissionsDiff:
-    """How the permissions of two versions differ.
+    """The differences between the permissions of two versions.
 
     Attributes:
         widened: what is permitted now and was not, a line each; ``read_*`` after ``*`` is not.
@@ -48,9 +121,9 @@ class PermissionsDiff:
     budgets: tuple[BudgetChange, ...]
 
     def lines(self) -> list[str]:
-        """The same for people; empty when nothing changed."""
+        """Return the differences as lines for people; none if there are no differences."""
         found = []
-        for kind, word in _KINDS.items():
+        for kind, word in KINDS.items():
             found += [f"- {word} {name}" for name in self.removed[kind]]
             found += [f"+ {word} {name}" for name in self.added[kind]]
         for budget in self.budgets:
@@ -62,20 +135,19 @@ class PermissionsDiff:
 
 
 def compare_permissions(old: Permissions | None, new: Permissions) -> PermissionsDiff:
-    """What changes from ``old`` to ``new``.
+    """Return the changes from ``old`` to ``new``.
 
-    A budget that rises or goes away is wider. Without an ``old``, all that is named is.
+    A budget that rises or goes away is wider. Without an ``old``, everything named is wider.
     """
     before = old or Permissions()
     added, removed, widened = {}, {}, []
-    for kind, word in _KINDS.items():
+    for kind, word in KINDS.items():
         was, now = getattr(before, kind), getattr(new, kind)
         added[kind] = tuple(name for name in now if name not in was)
         removed[kind] = tuple(name for name in was if name not in now)
-        covers = {"tools": _covers_tool, "paths": allows_path}.get(kind, permits)
-        widened += [f"the {word} {name}" for name in added[kind] if not covers(was, name)]
+        widened += [f"the {word} {name}" for name in added[kind] if not before.covers(kind, name)]
     budgets = []
-    for name in _BUDGETS:
+    for name in BUDGETS:
         had, has = before.budgets.get(name), new.budgets.get(name)
         if had == has:
             continue
@@ -88,29 +160,14 @@ def compare_permissions(old: Permissions | None, new: Permissions) -> Permission
 
 
 def permits(patterns: Iterable[str], name: str) -> bool:
-    """Whether one of the patterns names ``name``; ``*`` matches any text.
+    """Return whether one of the patterns names ``name``; ``*`` matches any text.
 
-    ``name`` may be a pattern itself, permitted when all that it can match is. (That follows
+    ``name`` may be a pattern itself, permitted if everything that it matches is. (That follows
     from matching its text, as ``*`` is the only character in them with a meaning.)
     """
     return any(pattern == name or fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def permits_tool(patterns: Iterable[str], tool_id: str) -> bool:
-    """Whether one of the patterns names a tool.
-
-    ``server__tool@sha256:…`` names an MCP server's tool by the hash of its definition too, which
-    is held to it when it is used.
-    """
-    return permits((pattern.partition(_DEFINITION)[0] for pattern in patterns), tool_id)
-
-
-def _covers_tool(patterns: Iterable[str], name: str) -> bool:
-    """Whether patterns permit ``name``: with any definition, or with the one that it names."""
-    known = list(patterns)
-    return permits(known, name) or permits(known, name.partition(_DEFINITION)[0])
-
-
 def allows_path(places: Iterable[str], path: str) -> bool:
-    """Whether ``path`` is one of ``places``, or below one of them that ends with ``/``."""
+    """Return whether ``path`` is one of ``places``, or below one of them that ends with ``/``."""
     return any(path == one or (one.endswith("/") and path.startswith(one)) for one in places)

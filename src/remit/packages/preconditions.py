@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable
 
 from remit.packages.checks import (
     Finding,
-    Overlay,
     PackageView,
     RootDisk,
     check_acceptance,
@@ -38,7 +37,7 @@ def check_before(registry: Registry, disk: RootDisk, changing: Collection[str] =
 
 
 def check_after(
-    after: Registry, files: Overlay, tool_ids: Collection[str], routes: Collection[str]
+    after: Registry, files: RootDisk, tool_ids: Collection[str], routes: Collection[str]
 ) -> None:
     """G1, G1-COMPLETE, the ceilings of G3, and G4, of everything as it would be."""
     view = PackageView(after, files, tool_ids, routes)

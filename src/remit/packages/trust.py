@@ -22,7 +22,7 @@ from remit.ledger import (
     is_authentic,
     parse_entry_id,
 )
-from remit.packages.errors import TrustError
+from remit.packages.errors import PackageError
 from remit.packages.trust_policy import TrustPolicy, read_policy_file
 
 __all__ = [
@@ -72,7 +72,7 @@ def read_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
         path: of the root's ``trust.json``.
 
     Raises:
-        TrustError: ``trust_changed``: the file was changed by something else than Remit;
+        PackageError: ``trust_changed``: the file was changed by something else than Remit;
             ``trust_unreadable``: so is what is on record; ``bad_trust``: the file cannot be read.
     """
     return _state(path, ledger)[0]
@@ -82,7 +82,7 @@ def trust_problem(path: Path, ledger: LedgerClient) -> str:
     """What is wrong with the file, as one sentence; empty when it is the one on record."""
     try:
         return _state(path, ledger)[2]
-    except TrustError as error:
+    except PackageError as error:
         return error.message
 
 
@@ -90,7 +90,7 @@ def sync_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
     """:func:`read_trust`, and the file written where a change was not finished.
 
     Raises:
-        TrustError: as :func:`read_trust`; ``trust_unwritable``.
+        PackageError: as :func:`read_trust`; ``trust_unwritable``.
     """
     policy, _, problem = _state(path, ledger)
     if problem:
@@ -115,7 +115,7 @@ def change_trust(
         reason: why; stays on record.
 
     Raises:
-        TrustError: as :func:`sync_trust`, or from ``change``; ``trust_moved``: another change
+        PackageError: as :func:`sync_trust`, or from ``change``; ``trust_moved``: another change
             came in between; ``too_many_keys``.
     """
     old, newest, problem = _state(path, ledger)
@@ -134,7 +134,7 @@ def change_trust(
     def append(tx: Transaction) -> str:
         rows = tx.execute(_NEWEST, (_EVENT, TrustPolicy.FILE))
         if (rows[0][0] if rows else None) != (newest and parse_entry_id(newest.id)):
-            raise TrustError(
+            raise PackageError(
                 "trust_moved",
                 "Somebody else changed which keys are trusted at the same moment.",
                 next_step="Look at `remit package trust show`, then try again.",
@@ -145,7 +145,7 @@ def change_trust(
         prepared = ledger.prepare(entry)
         entry_id = ledger.transact(append)
     except RecordTooLargeError as error:
-        raise TrustError(
+        raise PackageError(
             "too_many_keys",
             "The list of keys is too long to go on record in one entry (64 KiB).",
             next_step="Use fewer keys, or fewer packages for each.",
@@ -158,11 +158,11 @@ def restore_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
     """Write the file on record in the place of whatever is there.
 
     Raises:
-        TrustError: ``nothing_recorded``; ``trust_unreadable``; ``trust_unwritable``.
+        PackageError: ``nothing_recorded``; ``trust_unreadable``; ``trust_unwritable``.
     """
     entry = _newest(ledger)
     if entry is None:
-        raise TrustError(
+        raise PackageError(
             "nothing_recorded",
             "No change of the trusted keys is on record, so there is nothing to restore.",
             next_step=f"Move {path} away; `remit package trust add` adds the keys of it that you "
@@ -182,7 +182,7 @@ def _state(path: Path, ledger: LedgerClient) -> tuple[TrustPolicy, LedgerEntry |
     if newest is None:
         if found is None:
             return TrustPolicy(), None, ""
-        raise TrustError(
+        raise PackageError(
             "trust_changed",
             f"{path} was not made by Remit: no change of the trusted keys is on record.",
             next_step="Move it away; `remit package trust add` adds the keys of it that you trust.",
@@ -190,7 +190,7 @@ def _state(path: Path, ledger: LedgerClient) -> tuple[TrustPolicy, LedgerEntry |
     current = newest.metadata.get("sha256") == digest
     earlier = (entry.metadata.get("sha256") for entry in history)
     if found is not None and not current and digest not in earlier:
-        raise TrustError(
+        raise PackageError(
             "trust_changed",
             f"{path} was changed by something else than Remit: it is not what {newest.id} "
             "recorded, nor any file before.",
@@ -218,7 +218,7 @@ def _history(ledger: LedgerClient) -> Iterator[LedgerEntry]:
 def _recorded_policy(entry: LedgerEntry) -> TrustPolicy:
     data = str(entry.metadata.get("policy", "")).encode()
     if not data or _digest(data) != entry.metadata.get("sha256"):
-        raise TrustError(
+        raise PackageError(
             "trust_unreadable",
             f"The policy in {entry.id}, which records which keys are trusted, does not have the "
             "hash that the entry states.",

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, Self
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import JsonTextError, load_unique
 from remit.kernel.schemas import first_problem, shipped_schema
-from remit.packages.errors import PackageKeyError, TrustError
+from remit.packages.errors import PackageError, PackageKeyError
 from remit.packages.files import replace_file
 from remit.packages.package_key import key_name_problem, public_key
 from remit.packages.paths import shown
@@ -75,7 +75,7 @@ class TrustPolicy:
         """The policy in a file; no key is trusted where there is none.
 
         Raises:
-            TrustError: ``bad_trust``: the file cannot be read, or is not a policy.
+            PackageError: ``bad_trust``: the file cannot be read, or is not a policy.
         """
         data = read_policy_file(path)
         return cls() if data is None else cls.parse(data, str(path))
@@ -85,7 +85,7 @@ class TrustPolicy:
         """The policy in ``data``; ``source`` is the file's name, for the errors.
 
         Raises:
-            TrustError: ``bad_trust``.
+            PackageError: ``bad_trust``.
         """
         try:
             value = load_unique(data)
@@ -97,9 +97,9 @@ class TrustPolicy:
             _check(keys)
         except JsonTextError as error:
             why = f"{source}: {error.message}"
-            raise TrustError("bad_trust", why, next_step=_RESTORE) from error
+            raise PackageError("bad_trust", why, next_step=_RESTORE) from error
         except (ValueError, PackageKeyError) as error:
-            raise TrustError("bad_trust", f"{source} {error}.", next_step=_RESTORE) from error
+            raise PackageError("bad_trust", f"{source} {error}.", next_step=_RESTORE) from error
         return cls(int(value["threshold"]), keys)
 
     def encoded(self) -> bytes:
@@ -114,13 +114,13 @@ class TrustPolicy:
         record first.
 
         Raises:
-            TrustError: ``trust_unwritable``.
+            PackageError: ``trust_unwritable``.
         """
         try:
             replace_file(path, self.encoded())
             path.chmod(0o644)
         except OSError as error:
-            raise TrustError(
+            raise PackageError(
                 "trust_unwritable",
                 f"{path} cannot be written: {error.strerror or error}.",
                 next_step="Make the root writable for this user, then run any command of "
@@ -135,13 +135,13 @@ class TrustPolicy:
         """The key that a person means: by its id, or at least its first eight digits.
 
         Raises:
-            TrustError: ``no_such_key``, or ``two_such_keys``.
+            PackageError: ``no_such_key``, or ``two_such_keys``.
         """
         clear = len(given) >= _SHORTEST
         found = [key for key in self.keys if clear and key.key_id.startswith(given)]
         if len(found) != 1:
             count = f"{len(found) or 'No'} {'keys begin' if found else 'key begins'}"
-            raise TrustError(
+            raise PackageError(
                 "two_such_keys" if found else "no_such_key",
                 f"{count} with {shown(given)}." if clear else f"{shown(given)} is too short.",
                 next_step="`remit package trust show` lists them; give the complete id, or at "
@@ -162,7 +162,7 @@ class TrustPolicy:
 
         Raises:
             PackageKeyError: ``bad_key``: ``public`` is not a key.
-            TrustError: ``revoked_key``: it was revoked; ``name_taken``; ``bad_trust``: a name or
+            PackageError: ``revoked_key``: it was revoked; ``name_taken``; ``bad_trust``: a name or
                 a pattern cannot be one.
         """
         key_id = public_key(public).keyid
@@ -170,7 +170,7 @@ class TrustPolicy:
         if old is not None:
             _check_not_revoked(old)
         if any(key.name == name and key.key_id != key_id for key in self.keys):
-            raise TrustError(
+            raise PackageError(
                 "name_taken",
                 f"Another key has the name {shown(name)}.",
                 next_step="Choose another name, such as one with the year in it.",
@@ -190,7 +190,7 @@ class TrustPolicy:
             status: revoking is for good.
 
         Raises:
-            TrustError: ``no_such_key``; ``revoked_key``: it cannot be retired any more;
+            PackageError: ``no_such_key``; ``revoked_key``: it cannot be retired any more;
                 ``threshold_unreachable``: too few keys would be left.
         """
         key = self.find(given)
@@ -209,7 +209,7 @@ class TrustPolicy:
         """This policy with so many different keys that have to sign.
 
         Raises:
-            TrustError: ``threshold_unreachable``: there are not so many active keys.
+            PackageError: ``threshold_unreachable``: there are not so many active keys.
         """
         if threshold == self.threshold:
             return self
@@ -220,7 +220,7 @@ class TrustPolicy:
     def _check_threshold(self, next_step: str) -> None:
         have = sum(key.status == "active" for key in self.keys)
         if not 1 <= self.threshold <= have:
-            raise TrustError(
+            raise PackageError(
                 "threshold_unreachable",
                 f"The threshold would be {self.threshold}, with {have} active "
                 f"{'key' if have == 1 else 'keys'}.",
@@ -233,13 +233,13 @@ class TrustPolicy:
 
 
 def read_policy_file(path: Path) -> bytes | None:
-    """The file's bytes; ``None`` where there is none; raises TrustError (``bad_trust``)."""
+    """The file's bytes; ``None`` where there is none; raises PackageError (``bad_trust``)."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise TrustError(
+        raise PackageError(
             "bad_trust",
             f"{path} cannot be read: {error.strerror or error}.",
             next_step="Make it readable for this user.",
@@ -279,7 +279,7 @@ def _check(keys: Sequence[TrustedKey]) -> None:
 
 def _check_not_revoked(key: TrustedKey) -> None:
     if key.status == "revoked":
-        raise TrustError(
+        raise PackageError(
             "revoked_key",
             f"The key {key.label} was revoked on {key.changed}; that is for good.",
             next_step="Have its owner make a new key.",

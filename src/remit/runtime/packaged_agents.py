@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import PurePosixPath
@@ -11,8 +11,8 @@ from remit.contracts import PromptContract
 from remit.kernel.errors import NotFoundError
 from remit.kernel.installed import InstalledFiles
 from remit.ledger import LedgerClient
-from remit.packages import AgentDocument, Framework, Permissions, Registry, permits_tool
-from remit.packages.checks import allows_named, boundary_model, budget_problem, reserved_agents
+from remit.packages import AgentDocument, Framework, Permissions, Registry
+from remit.packages.checks import allows_named, boundary_model, reserved_agents
 
 _FOLDER = "HO2/agents/"
 _CONTRACTS = "HO1/contracts/"
@@ -97,7 +97,7 @@ def packaged_agent(
         )
     granted = package.manifest.permissions
     for tool_id in document.tools:
-        if not permits_tool(granted.tools, tool_id):
+        if not granted.allows_tool(tool_id):
             raise NotFoundError(
                 f"The agent {agent_id} asks for the tool {tool_id}, which {package_id} is not "
                 "permitted.",
@@ -107,11 +107,10 @@ def packaged_agent(
     _check_model(who, document.model, model, granted, default, meaning)
     _check_contracts(who, document.contract_id, granted, files)
     ceilings = _ceilings(who, package.manifest.framework_id, registry, files)
-    tokens = _least(
-        document.token_budget, granted.budgets.get("token_budget"), ceilings.get("token_budget")
-    )
-    usd = _least(document.usd_budget, granted.budgets.get("usd_budget"))
-    if usd is not None and (problem := budget_problem(ceilings, "usd_budget", str(usd))):
+    own, most = granted.budgets, ceilings.budgets
+    tokens = _least(document.token_budget, own.get("token_budget"), most.get("token_budget"))
+    usd = _least(document.usd_budget, own.get("usd_budget"))
+    if usd is not None and (problem := ceilings.budget_problem("usd_budget", str(usd))):
         raise NotFoundError(f"{who} {problem} by its framework.", next_step=_CHECK)
     return PackagedAgent(
         document, package_id, None if tokens is None else int(tokens),
@@ -136,7 +135,7 @@ def _check_model(
     for name in dict.fromkeys(name for name in (stated, asked) if name):
         means = [name] if meaning is None else ["/".join(pair) for pair in meaning(name)]
         if granted.models:
-            right = all(allows_named(granted.models, model) for model in means)
+            right = all(allows_named(granted, model) for model in means)
         else:  # the root's default model alone, and only when a person asks for it
             right = name != stated and means == [answers]
         if not right:
@@ -145,7 +144,7 @@ def _check_model(
                 next_step="Choose another model, as provider/model, or add it to the models of "
                 "the package's permissions.",
             )
-    if not (stated or asked) and granted.models and not allows_named(granted.models, answers):
+    if not (stated or asked) and granted.models and not allows_named(granted, answers):
         raise NotFoundError(
             f"{who} may use {permitted}, not {answers}, which is the model here.",
             next_step="Choose another model: as `model`, or in [model] default.",
@@ -163,7 +162,7 @@ def _check_contracts(
         if PurePosixPath(path).stem.partition("@")[0] != contract_id:
             continue
         fixed = boundary_model(PromptContract.parse(files.read(path), path))
-        if fixed and not allows_named(granted.models, fixed):
+        if fixed and not allows_named(granted, fixed):
             raise NotFoundError(
                 f"{who} answers under {contract_id}, which fixes the model {fixed}; the package "
                 "is not permitted it.",
@@ -173,12 +172,12 @@ def _check_contracts(
 
 def _ceilings(
     who: str, framework_id: str, registry: Registry, files: InstalledFiles
-) -> Mapping[str, int | str]:
+) -> Permissions:
     for package in registry.packages.values():
         for asset in package.manifest.assets:
             name = PurePosixPath(asset.path).name
             if asset.classification == "framework" and name == f"{framework_id}.json":
-                return Framework.parse(files.read(asset.path), asset.path).permissions.budgets
+                return Framework.parse(files.read(asset.path), asset.path).permissions
     raise NotFoundError(
         f"{who} belongs to {framework_id}, which is not installed.",
         next_step="Install the package that brings it.",

@@ -51,7 +51,7 @@ class RootPrices(NamedTuple):
         """
         return {
             **price_data(price),
-            "model": bare_name(price),
+            "model": price.bare_name,
             "origin": "own" if self._is_own(price) else "shipped",
         }
 
@@ -70,7 +70,7 @@ class RootPrices(NamedTuple):
             for one in self.table
             if (provider is None or one.provider == provider)
             and (not own or self._is_own(one))
-            and (fnmatchcase(one.model, pattern) or fnmatchcase(bare_name(one), pattern))
+            and (fnmatchcase(one.model, pattern) or fnmatchcase(one.bare_name, pattern))
         ]
 
     def _is_own(self, price: Price) -> bool:
@@ -141,11 +141,6 @@ def recorded_prices_of(
         for problem in check_prices(root.path, ledger, named):
             raise RemitError(problem.message, next_step=problem.next_step)
         return prices_of(root, named)
-
-
-def bare_name(price: Price) -> str:
-    """Return the provider's own name of a model."""
-    return price.model.removeprefix(f"{price.provider}/")
 
 
 def change_own_prices(

@@ -10,7 +10,7 @@ import pytest
 
 from remit.gateway.auth import KeyStore
 from remit.gateway.budget import BudgetLimits, BudgetScope
-from remit.kernel.errors import ConflictError, InvalidInputError
+from remit.kernel.errors import InvalidInputError, NotFoundError
 from tests.agents.queue.test_workers import FLAGS, check, working
 from tests.support.agents import anthropic_runtime, tools_only
 from tests.support.commands import run_remit
@@ -47,7 +47,7 @@ def test_what_a_key_may_not_do_its_orders_may_not(
             for wrong, options in (
                 (InvalidInputError, {"for_key": "others"}),
                 (InvalidInputError, {"for_key": "shop", "user": "bob"}),
-                (ConflictError, {"for_key": "nobody"}),
+                (NotFoundError, {"for_key": "nobody"}),
             ):
                 with pytest.raises(wrong):
                     clerk.submit("Go.", **options)

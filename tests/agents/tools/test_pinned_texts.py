@@ -14,6 +14,8 @@ from remit.agents.tools import McpServer, Pins, ToolDispatcher, ToolResult
 from remit.kernel.settings import McpServerSettings, default_settings
 from remit.ledger import LedgerClient, LedgerEntry
 
+pytestmark = pytest.mark.any_store  # pins are read from both in test_pins.py
+
 SCRIPT = str(Path(__file__).parent / "scripted_server.py")
 BOUNDS = default_settings().tools.model_copy(update={"timeout_s": 60.0})
 TOOL = {"name": "note", "description": "Note it.", "inputSchema": {"type": "object"}}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import asyncpg
+import psycopg
 
 from remit.gateway.leases import LeaseManager
 from remit.kernel.settings import default_settings
@@ -192,7 +192,7 @@ def _sqlite_full() -> Exception:
 
 
 def _postgres_full() -> Exception:
-    return asyncpg.DiskFullError("could not extend file: No space left on device")
+    return psycopg.errors.DiskFull("could not extend file: No space left on device")
 
 
 def archive_all(

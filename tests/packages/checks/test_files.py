@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from remit.packages import PackageError
-from remit.packages.checks import Overlay, RootDisk
+from remit.packages.checks import RootDisk
 
 
 @pytest.fixture
@@ -76,11 +76,11 @@ def test_links_and_pipes_are_found_and_never_read(root: Path, tmp_path: Path) ->
         disk.read("HO1/contracts/b.json/below")
 
 
-def test_an_overlay_is_the_disk_as_it_would_be(root: Path) -> None:
-    overlay = Overlay(
-        RootDisk(root),
-        {"HOT/specs/a.json": b"new", "HO2/agents/c.json": b"added"},
-        ["HO1/contracts/b.json", "HOT/specs/a.json"],
+def test_files_are_read_as_they_would_be(root: Path) -> None:
+    overlay = RootDisk(
+        root,
+        coming={"HOT/specs/a.json": b"new", "HO2/agents/c.json": b"added"},
+        going=["HO1/contracts/b.json", "HOT/specs/a.json"],
     )
     assert overlay.read("HOT/specs/a.json") == b"new"
     assert overlay.read("HO2/agents/c.json") == b"added"

@@ -106,6 +106,9 @@ def test_g0b_looks_at_the_running_code(house: House) -> None:
     waiver("WAIVED")
     house.changes["distribution"] = running()
     assert "waived by LED-" in house.passes("G0B")
+    house.changes["distribution"] = running("METADATA was changed.")
+    assert house.errors("G0B") == "METADATA was changed."
+    house.changes["distribution"] = running()
     waiver("WITHDRAWN")
     assert "editable install" in house.errors("G0B")
     modules = {"remit": Path("remit"), "other": Path("other")}

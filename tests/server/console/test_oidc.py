@@ -32,6 +32,7 @@ from tests.support.waiting import until
 
 PUBLIC = "https://remit.example.org"
 CALLBACK = "/console/oidc/callback"
+DISCOVERY = "/.well-known/openid-configuration"
 SECRET = "never-to-be-logged-77"
 LEEWAY_S = 60
 ROLES = """
@@ -178,9 +179,9 @@ def test_keys_may_be_of_three_kinds_and_are_fetched_again_when_they_change(
     provider.key = signing_key(algorithm, f"new {algorithm}")
     provider.asked.clear()
     signed_in(served, provider)
-    assert provider.asked == ["/token", "/keys"]
+    assert provider.asked == ["/token", DISCOVERY, "/keys"]
     signed_in(served, provider)
-    assert provider.asked == ["/token", "/keys", "/token"]
+    assert provider.asked == ["/token", DISCOVERY, "/keys", "/token"]
 
 
 def test_a_role_is_the_first_of_the_settings_that_one_has(

@@ -184,7 +184,7 @@ class PackageIndex:
             version: ``None`` for the newest one that is no pre-release.
 
         Raises:
-            ArchiveError, ManifestError: the index signed what is no package, or another one.
+            PackageError: the index signed what is no package, or another one.
         """
         listed = self.find(package_id, version)
         if listed is None:

@@ -121,7 +121,7 @@ class ToolDispatcher:
         task = asyncio.get_running_loop().create_task(work, context=context)
         self._running.add(task)  # the loop itself holds tasks weakly
         task.add_done_callback(self._running.discard)
-        abandon(task)  # one that outlives its time may end in any way
+        abandon(task)  # A tool that outlives its time may end in any way.
         try:
             done, _ = await asyncio.wait({task}, timeout=run.timeout_s)
         except asyncio.CancelledError:

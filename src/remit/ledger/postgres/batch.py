@@ -6,17 +6,15 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import asyncpg
+import psycopg
 from typing_extensions import override
 
 from remit.ledger.appends import Head
 from remit.ledger.batch import Batch, keys_of, prepared_in
 from remit.ledger.errors import LedgerLayoutError, LedgerRollbackError
 from remit.ledger.postgres.connection import ENGINE_ERRORS as _ENGINE_ERRORS
-from remit.ledger.postgres.connection import Writer
-from remit.ledger.postgres.pipeline import Rows
+from remit.ledger.postgres.connection import Rows, Writer, is_connection_error
 from remit.ledger.postgres.schema import begin
-from remit.ledger.postgres.values import Array
 from remit.ledger.prepared import Key
 from remit.ledger.schema import LAYOUT_VERSION, TABLES
 from remit.ledger.store import Unit
@@ -135,10 +133,7 @@ class PostgresBatch(Batch):
         for table, rows in collected:
             if table == "usage":  # one statement changes a row once
                 rows = added(rows)
-            columns = zip(TABLES[table], zip(*rows, strict=True), strict=True)
-            self._writer.put(
-                _INTO[table], [Array(column.postgres_type, values) for column, values in columns]
-            )
+            self._writer.put(_INTO[table], [list(column) for column in zip(*rows, strict=True)])
 
     def _find_contents(self, keys: list[Key]) -> Iterable[tuple[str, bytes, int, str, bytes]]:
         rows: list[Any] = self._writer.fetch(_FOUND, _arrays(keys))
@@ -154,16 +149,18 @@ class PostgresBatch(Batch):
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether what was to be done is at fault, not the server or the connection."""
-    if isinstance(error, asyncpg.PostgresError):
-        # Of one statement: data, integrity, syntax, limits; too few parameters; one after an
-        # error that its unit passed over. All else is the server's.
-        state = str(error.sqlstate)
-        if state == "08P01":  # of PgBouncer, FATAL, whatever went wrong
-            return error.severity != "FATAL"
-        return state[:2] in ("22", "23", "42", "54", "P0") or state == "25P02"
+    """Return whether ``error`` is the fault of a statement or a value, not of the server."""
+    if isinstance(error, psycopg.Error):
+        state = error.sqlstate
+        if state is None:  # a value that cannot be sent
+            return isinstance(error, (psycopg.DataError, psycopg.ProgrammingError))
+        # Data, integrity, syntax, limits; too few parameters, unless it is PgBouncer's code for
+        # every error of its own; a statement after an error that its unit passed over.
+        return state[:2] in ("22", "23", "42", "54", "P0") or (
+            state in ("08P01", "25P02") and not is_connection_error(error)
+        )
     return isinstance(error, Exception) and not isinstance(
-        error, (*_ENGINE_ERRORS, LedgerRollbackError, LedgerLayoutError)
+        error, (OSError, LedgerRollbackError, LedgerLayoutError)
     )
 
 
@@ -178,9 +175,8 @@ def _tails_of(units: Sequence[Unit]) -> Iterable[Key]:
     )
 
 
-def _arrays(keys: Sequence[Key]) -> tuple[Array, Array]:
-    scopes = Array("text", [scope for scope, _ in keys])
-    return scopes, Array("bytea", [digest for _, digest in keys])
+def _arrays(keys: Sequence[Key]) -> tuple[list[str], list[bytes]]:
+    return [scope for scope, _ in keys], [digest for _, digest in keys]
 
 
 _NEVER = 1 << 62

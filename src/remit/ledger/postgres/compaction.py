@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-import asyncpg
+import psycopg
 
 from remit.ledger.postgres.connection import Writer
 
@@ -29,11 +29,11 @@ def compact(writer: Writer, timeout_s: float) -> str:
     ((schema,),) = writer.fetch("SELECT quote_ident(current_schema())")
     for table in ("contents", "content_search", "content_subjects"):
         # A plain VACUUM leaves the bytes in the pages; FULL rewrites the table.
-        writer.script(f"VACUUM (FULL) {schema}.{table}", is_alone=True)
+        writer.script(f"VACUUM (FULL) {schema}.{table}")
     try:
         writer.script("SELECT pg_switch_wal()")
-        writer.script("CHECKPOINT", is_alone=True)
-    except asyncpg.exceptions.InsufficientPrivilegeError:
+        writer.script("CHECKPOINT")
+    except psycopg.errors.InsufficientPrivilege:
         return (
             "The erased bytes are gone from the tables; the server's write-ahead log "
             "holds them until a superuser runs: SELECT pg_switch_wal(); CHECKPOINT;"

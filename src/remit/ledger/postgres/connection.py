@@ -1,61 +1,70 @@
-"""Connections to PostgreSQL for callers without an event loop."""
+"""Connections to PostgreSQL: statements that go out together, errors, and URLs."""
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import functools
+import itertools
+import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
-from urllib.parse import unquote, unquote_plus
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, unquote, unquote_plus
 
-import asyncpg
+import psycopg
+from psycopg import generators
+from psycopg.adapt import AdaptersMap, Dumper, PyFormat, Transformer
+from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.types.array import ListBinaryDumper
+from psycopg.types.numeric import Int8BinaryDumper
+from psycopg.types.string import TextLoader
+from typing_extensions import override
 
-from remit.ledger.postgres.pipeline import Pipeline, Rows
+if TYPE_CHECKING:
+    from psycopg.abc import Buffer, PQGen
+    from psycopg.pq.abc import PGconn, PGresult
 
-_T = TypeVar("_T")
+Rows = list[tuple[Any, ...]]
 
-ENGINE_ERRORS: tuple[type[Exception], ...] = (
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    OSError,
-    asyncio.TimeoutError,
-    asyncio.IncompleteReadError,
-)
-"""What a statement can raise."""
+ENGINE_ERRORS: tuple[type[Exception], ...] = (psycopg.Error, OSError, UnicodeEncodeError)
+"""All errors that a statement can raise."""
 
-CONNECTION_ERRORS: tuple[type[Exception], ...] = (
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    asyncpg.exceptions.AdminShutdownError,
-    asyncpg.exceptions.CrashShutdownError,
-    asyncpg.exceptions.CannotConnectNowError,
-    asyncpg.exceptions.TooManyConnectionsError,
-    OSError,
-    asyncio.TimeoutError,
-    asyncio.IncompleteReadError,
-)
-"""Those after which the connection is lost and another one may work."""
-
-CONNECT_S = 10.0
+CONNECT_S = 10
+_MOST_PREPARED = 512
 _SETTINGS = {"synchronous_commit": "on", "timezone": "UTC", "bytea_output": "hex"}
-_OF_A_CONNECTION = re.compile(
-    "host|port|user|password|dbname|database|passfile|service|servicefile|ssl.*"
-    "|target_session_attrs|krbsrvname|gsslib"
-)
+_LIBPQ = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
+_LIBPQ_NAMES = {"database": "dbname", "ssl": "sslmode"}
+_SOCKETS = "/run/postgresql,/var/run/postgresql,/tmp,localhost"
 _QUOTED_OR_MARK = re.compile(r"'(?:[^']|'')*'|\?")
+_AWAY = {"57P01", "57P02", "57P03", "53300"}  # stopped, crashed, starting, no connection is free
+# libpq gives no SQLSTATE for a refused connection. Waiting does not help against these errors.
+_NOT_ADMITTED = re.compile(
+    r"does not exist|authentication failed|not permitted to log in|pg_hba\.conf|no such database"
+    r"|permission denied|no password supplied|not currently accepting|missing \"=\"|invalid "
+)
 
 
 def is_connection_error(error: BaseException) -> bool:
-    """Whether ``error`` means that the connection is lost."""
-    return isinstance(error, CONNECTION_ERRORS)
+    """Return whether ``error`` means that the connection is lost, and another one may work."""
+    if not isinstance(error, psycopg.Error):
+        return isinstance(error, OSError)
+    if state := error.sqlstate:
+        is_broken = state in _AWAY or (state.startswith("08") and state != "08P01")
+        return is_broken or error.diag.severity_nonlocalized in ("FATAL", "PANIC")
+    return isinstance(
+        error, (psycopg.OperationalError, psycopg.InterfaceError)
+    ) and not _NOT_ADMITTED.search(str(error))
+
+
+def reason(error: BaseException) -> str:
+    """Return the message of ``error`` in one line."""
+    said = isinstance(error, psycopg.Error) and error.diag.message_primary
+    return " ".join(str(said or error).split()).rstrip(".") or type(error).__name__
 
 
 def masked(url: str) -> str:
-    """The URL without its password, however oddly that is written."""
+    """Return the URL without its password, however oddly that is written."""
     scheme, _, rest = url.partition("://")
     userinfo, at, place = rest.rpartition("@")
     place, question, query = place.partition("?")
@@ -72,7 +81,7 @@ def masked(url: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def numbered(sql: str) -> str:
-    """A portable statement with PostgreSQL's placeholders: ``?`` becomes ``$1``, ``$2``, …"""
+    """Return a portable statement with PostgreSQL's placeholders: ``?`` becomes ``$1``, ``$2``…"""
     count = 0
 
     def number(match: re.Match[str]) -> str:
@@ -85,28 +94,59 @@ def numbered(sql: str) -> str:
     return _QUOTED_OR_MARK.sub(number, sql)
 
 
-async def connect(url: str, statement_s: float | None, **settings: str) -> asyncpg.Connection[Any]:
-    """A connection with settings of its session, which gives up on a silent server."""
-    return await asyncpg.connect(
-        url,
-        timeout=CONNECT_S,
-        command_timeout=statement_s,
-        server_settings={"application_name": "remit", **settings},
-    )
-
-
 def without_settings(url: str) -> tuple[str, dict[str, str]]:
-    """A URL without the settings of a session in its query (``search_path``), and those."""
+    """Return a URL that libpq accepts, and the session settings that the URL's query held.
+
+    Parameters that libpq does not know, such as ``search_path``, are settings.
+    """
     base, _, query = url.partition("?")
+    scheme, _, rest = base.partition("://")
+    authority, slash, database = rest.partition("/")
+    userinfo, at, hosts = authority.rpartition("@")
+    user, colon, password = userinfo.partition(":")  # libpq refuses an "@" or "%" for itself
     items = [item.partition("=") for item in query.split("&") if item]
-    kept = [item for item in items if _OF_A_CONNECTION.fullmatch(item[0])]
-    settings = {unquote_plus(item[0]): unquote_plus(item[2]) for item in items if item not in kept}
-    rest = "&".join("".join(item) for item in kept)
-    return f"{base}?{rest}" if rest else base, settings
+    named = [(_LIBPQ_NAMES.get(name, name), value) for name, _, value in items]
+    kept = [f"{name}={value}" for name, value in named if name in _LIBPQ]
+    said = {f"PG{name.upper()}" for name in dict(named)} | os.environ.keys()
+    if not hosts and said.isdisjoint(("PGHOST", "PGHOSTADDR", "PGSERVICE")):
+        kept.append(f"host={_SOCKETS}")
+    userinfo = f"{quote(unquote(user))}{colon}{quote(unquote(password))}"
+    libpq = f"{scheme}://{userinfo}{at}{hosts}{slash}{database}"
+    settings = {name: unquote_plus(value) for name, value in named if name not in _LIBPQ}
+    return f"{libpq}?{'&'.join(kept)}" if kept else libpq, settings
+
+
+class _Number(Dumper):
+    """A dumper of numbers and booleans as text whose type the server infers."""
+
+    @override
+    def dump(self, obj: Any) -> bytes:
+        return str(+obj).encode()
+
+
+_ADAPTERS = AdaptersMap(psycopg.adapters)
+_ADAPTERS.register_dumper(int, Int8BinaryDumper)  # Elements of lists use this one.
+_ADAPTERS.register_dumper(list, ListBinaryDumper)
+for _kind in (int, bool, float):
+    _ADAPTERS.register_dumper(_kind, _Number)
+for _name in ("json", "jsonb"):
+    _ADAPTERS.register_loader(_name, TextLoader)
+
+
+class _Statement(NamedTuple):
+    """A statement that waits to be sent.
+
+    Attributes:
+        rows: for each time that it is done, values as they go out, and their formats.
+    """
+
+    sql: str
+    rows: Sequence[tuple[Sequence[Buffer | None], Sequence[int]]]
+    answer: Answer | None
 
 
 class Answer:
-    """Rows that were asked for; looked at, all that were asked with them are waited for."""
+    """The rows of a queued statement. The first iteration sends the writer's queue."""
 
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
@@ -116,133 +156,208 @@ class Answer:
         if self.rows is None:
             self._writer.flush()
         if self.rows is None:
-            raise asyncpg.InterfaceError("the connection was lost before the answer came")
+            raise psycopg.InterfaceError("the connection was lost before the answer came")
         return iter(self.rows)
 
 
 class Writer:
-    """One connection, used by one thread at a time, with an event loop of its own.
+    """A connection to PostgreSQL, used by a single thread at a time.
 
-    It commits durably, in UTC. A pooler that gives each transaction another session is noticed when
-    it is connected: it knows no settings, or names another process than the one that answers. Then
-    settings are those of each transaction, and no statement stays prepared.
+    Commits are durable and times are in UTC. A pooler in transaction mode gives each transaction
+    another session, and reports another process id than the session that answers. Behind such a
+    pooler each transaction begins with the settings, and no statement stays prepared.
 
     Args:
-        url: of the database.
-        statement_s: how long one statement may take, in seconds; ``None`` for ever.
-        is_pooled: such a pooler is known to be there.
-        settings: of the session.
-
-    Attributes:
-        is_pooled: whether there was one when it was connected the last time.
+        url: the database.
+        statement_s: the most seconds that one answer may take; ``None`` for no limit.
+        settings: settings of the session.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        statement_s: float | None = None,
-        is_pooled: bool = False,
-        **settings: str,
-    ) -> None:
-        self._url = url
+    def __init__(self, url: str, *, statement_s: float | None = None, **settings: str) -> None:
+        self._url, of_url = without_settings(url)
         self._statement_s = statement_s
-        self._settings = _SETTINGS | settings
-        self._is_known = self.is_pooled = is_pooled
-        self._loop = asyncio.new_event_loop()
-        self._pipeline: Pipeline | None = None
-        self._answers: list[tuple[int, Answer]] = []
+        self._settings = of_url | _SETTINGS | settings
+        self._connection: psycopg.Connection[Any] | None = None
+        self._is_pooled = False
+        self._queue: list[_Statement] = []
+        self._prepared: dict[str, bytes] = {}
+        self._names = itertools.count()
+        self._types = Transformer(_ADAPTERS)
 
     def connect(self) -> bool:
-        """Connect, where that is not so; a broken connection is dropped first. Whether it did."""
-        if self._pipeline is not None and not self._pipeline.is_lost:
+        """Connect, unless there is a connection that works. Return whether this did."""
+        if self._connection is not None and not self._connection.closed:
             return False
-        self._pipeline = self._run(self._connect)
+        self.drop()
+        self._connection = psycopg.connect(
+            self._url,
+            autocommit=True,
+            connect_timeout=CONNECT_S,
+            application_name="remit",
+            client_encoding="UTF8",
+        )
+        self._is_pooled = True
+        try:
+            ((pid,),) = self.fetch("SELECT pg_backend_pid()")
+            self._is_pooled = pid != self._connection.info.backend_pid
+            if not self._is_pooled:
+                self.fetch(*self._set("false"))
+        except BaseException:
+            self.drop()
+            raise
         return True
 
-    def _connect(self) -> Pipeline:
-        plain, settings = without_settings(self._url)
-        settings |= self._settings
-        wait = self._loop.run_until_complete
-        self.is_pooled = self._is_known
-        if not self.is_pooled:
-            try:
-                connection = wait(connect(self._url, self._statement_s, **self._settings))
-            except asyncpg.ProtocolViolationError:  # of PgBouncer, about settings
-                self.is_pooled = True
-        if self.is_pooled:
-            connection = wait(connect(plain, self._statement_s))
-        pipeline = Pipeline(connection, self._loop, self._statement_s, settings)
-        if not self.is_pooled:
-            try:
-                pipeline.is_pooled = True
-                pipeline.put("SELECT pg_backend_pid()", ((),))
-                ((pid,),) = pipeline.exchange()[-1]
-            except BaseException:
-                pipeline.close()
-                raise
-            self.is_pooled = pid != connection.get_server_pid()
-        pipeline.is_pooled = self.is_pooled
-        return pipeline
-
     def drop(self) -> None:
-        """Drop the connection, and what was put on it."""
-        if self._pipeline is not None:
-            self._pipeline.close()
-            self._pipeline = None
-            self._answers.clear()
+        """Close the connection and forget the queued statements."""
+        self._queue.clear()
+        self._prepared.clear()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
-    def put(self, sql: str, *rows: Sequence[Any]) -> int:
-        """Have one portable statement done for each of ``rows``, before the next that is waited
-        for; returns its place among those that were put."""
-        return self._open().put(numbered(sql), rows)
+    def put(self, sql: str, *rows: Sequence[Any]) -> None:
+        """Queue one portable statement, to be run once for each of ``rows``.
+
+        Raises:
+            psycopg.Error, UnicodeEncodeError: a value cannot be sent; nothing was put.
+        """
+        self._queue.append(self._statement(sql, rows))
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Answer:
-        """Rows of one portable statement, in one round trip with all that are asked before any is
-        looked at."""
+        """Queue one portable statement and return its answer.
+
+        Reading any answer sends the whole queue in one round trip.
+        """
         answer = Answer(self)
-        self._answers.append((self.put(sql, parameters), answer))
+        self._queue.append(self._statement(sql, (parameters,), answer))
         return answer
 
     def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
-        """Rows of one portable statement, and all that was put and asked before it done."""
-        place = self.put(sql, parameters)
-        return self.flush()[place]
+        """Run the queued statements and one more; return the rows of that one."""
+        return list(self.ask(sql, parameters))
 
-    def flush(self) -> list[Rows]:
-        """Have done what was put and asked, and know that it was."""
-        answers, self._answers = self._answers, []
-        rows = self._run(self._open().exchange)
-        for place, answer in answers:
-            answer.rows = rows[place]
-        return rows
+    def flush(self) -> None:
+        """Send the queued statements in one round trip and read their answers.
+
+        Raises:
+            psycopg.Error: a statement failed; the server skipped the statements after it.
+        """
+        queue, self._queue = self._queue, []
+        connection = self._open()
+        pgconn = connection.pgconn
+        is_idle = pgconn.transaction_status == TransactionStatus.IDLE
+        if self._is_pooled and is_idle:
+            # The settings follow "BEGIN", whose isolation level must come before any query.
+            begins = queue[0].sql.startswith("BEGIN")
+            settings, texts = self._set("true")
+            queue.insert(int(begins), self._statement(settings, (texts,)))
+        if len(self._prepared) >= _MOST_PREPARED and is_idle:
+            self.script("DEALLOCATE ALL")
+            self._prepared.clear()
+        answers: list[Answer | None] = []
+        prepared: dict[str, bytes] = {}
+        pgconn.enter_pipeline_mode()
+        for statement in queue:
+            sql = statement.sql
+            name = self._prepared.get(sql) or prepared.get(sql)
+            if name is None:
+                name = b"" if self._is_pooled else b"s%d" % next(self._names)
+                pgconn.send_prepare(name, sql.encode())
+                answers.append(None)
+                if name:
+                    prepared[sql] = name
+            for values, formats in statement.rows:
+                pgconn.send_query_prepared(name, values, formats)
+                answers.append(statement.answer)
+        pgconn.pipeline_sync()
+        try:
+            results = self._wait(len(answers) + 1)
+        finally:
+            if not connection.closed:
+                pgconn.exit_pipeline_mode()
+        self._prepared |= prepared
+        for answer, result in zip(answers, results, strict=False):
+            if answer is not None:
+                self._types.set_pgresult(result)
+                answer.rows = self._types.load_rows(0, result.ntuples, tuple)
 
     def discard(self) -> None:
-        """Forget what was put and asked, and not sent."""
-        self._answers.clear()
-        self._open().discard()
+        """Forget the queued statements."""
+        self._queue.clear()
 
-    def script(self, sql: str, *, is_alone: bool = False) -> None:
-        """Several statements without parameters, in one go; or one ``is_alone``, that may stand in
-        no transaction, and without the settings of one where there is a pooler."""
-        self._run(lambda: self._open().script(sql, is_alone=is_alone))
+    def script(self, sql: str) -> None:
+        """Run several statements without parameters, after the queued statements.
 
-    def close(self) -> None:
-        """Close the connection and the loop."""
-        self.drop()
-        self._run(lambda: self._loop.run_until_complete(asyncio.sleep(0)))  # lets transports end
-        self._loop.close()
+        Outside a transaction, a pooler may give them a session without the settings.
+        """
+        if self._queue:
+            self.flush()
+        self._open().pgconn.send_query(sql.encode())
+        self._wait(1)
 
-    def _open(self) -> Pipeline:
-        if self._pipeline is None:
-            raise asyncpg.InterfaceError("there is no connection")
-        return self._pipeline
+    def interrupt(self) -> None:
+        """Break the connection, so that a thread that waits for its answer gets an error."""
+        connection = self._connection
+        if connection is not None:
+            with (
+                contextlib.suppress(*ENGINE_ERRORS),
+                socket.socket(fileno=os.dup(connection.fileno())) as wire,
+            ):
+                wire.shutdown(socket.SHUT_RDWR)
 
-    def _run(self, wait: Callable[[], _T]) -> _T:
+    def _wait(self, count: int) -> list[PGresult]:
+        """Send libpq's buffer and return the results of ``count`` statements."""
+        connection = self._open()
         try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return wait()
-        # Opened or closed by a coroutine: its thread may not run a second loop.
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(wait).result()
+            return connection.wait(_results(connection.pgconn, count), timeout=self._statement_s)
+        except BaseException as error:
+            if not isinstance(error, psycopg.Error) or error.sqlstate is None:
+                connection.close()  # A late answer would be read as that of the next statement.
+            raise
+
+    def _set(self, is_local: str) -> tuple[str, list[str]]:
+        """Return the statement that makes the settings, and its parameters.
+
+        Args:
+            is_local: SQL for whether they end with the transaction.
+        """
+        calls = (
+            f"set_config(${2 * place + 1}, ${2 * place + 2}, {is_local})"
+            for place in range(len(self._settings))
+        )
+        values = [text for setting in self._settings.items() for text in setting]
+        return f"SELECT {', '.join(calls)}", values
+
+    def _statement(
+        self, sql: str, rows: Iterable[Sequence[Any]], answer: Answer | None = None
+    ) -> _Statement:
+        dump = self._types.dump_sequence
+        bound = [(dump(row, [PyFormat.AUTO] * len(row)), self._types.formats or ()) for row in rows]
+        return _Statement(numbered(sql), bound, answer)
+
+    def _open(self) -> psycopg.Connection[Any]:
+        if self._connection is None:
+            raise psycopg.InterfaceError("there is no connection")
+        return self._connection
+
+
+def _results(pgconn: PGconn, count: int) -> PQGen[list[PGresult]]:
+    """Send libpq's buffer and read the results of ``count`` statements.
+
+    Raises:
+        psycopg.Error: the first error.
+    """
+    error: psycopg.Error | None = None
+    results: list[PGresult] = []
+    yield from generators.send(pgconn)
+    for _ in range(count):
+        try:
+            found = yield from generators.fetch_many(pgconn)
+        except psycopg.Error as lost:
+            raise error or lost from None
+        results += found
+        if found and found[-1].status == ExecStatus.FATAL_ERROR and error is None:
+            error = psycopg.errors.error_from_result(found[-1])
+    if error is not None:
+        raise error
+    return results

@@ -166,13 +166,14 @@ def _views(select: _Select, url: str) -> list[str]:
     writer = Writer(url)
     try:
         writer.connect()
-        writer.script(f"BEGIN; {VIEWS.replace('CREATE VIEW', 'CREATE TEMP VIEW')}")
+        writer.put("BEGIN", ())
+        writer.script(VIEWS.replace("CREATE VIEW", "CREATE TEMP VIEW"))
         mine = writer.fetch(f"{definition} AND relnamespace = pg_my_temp_schema()")
         writer.script("ROLLBACK")
     except ENGINE_ERRORS:
         return []  # it may not: a role that only reads, or a standby
     finally:
-        writer.close()
+        writer.drop()
     sound: dict[str, str] = dict(mine)
     return [
         f"the view {name} is not the documented one"

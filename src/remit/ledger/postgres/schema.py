@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-import asyncpg
+import psycopg
 
 from remit.ledger import usage
 from remit.ledger.errors import LedgerError, LedgerFormatError
 from remit.ledger.owner import OWNER_SQL
-from remit.ledger.postgres.connection import Writer
+from remit.ledger.postgres.connection import Writer, reason
 from remit.ledger.schema import (
     DROPPED,
     LAYOUT_VERSION,
@@ -189,10 +189,10 @@ def prepare(
     if version < LAYOUT_VERSION:
         try:
             _migrate(writer)
-        except (asyncpg.SyntaxOrAccessError, asyncpg.IntegrityConstraintViolationError) as error:
+        except (psycopg.ProgrammingError, psycopg.IntegrityError) as error:
             raise LedgerFormatError(
-                f"{location} cannot be brought to layout {LAYOUT_VERSION}: {error}. Its table "
-                f"migrations has the versions {readable(versions)}. It is as it was.",
+                f"{location} cannot be brought to layout {LAYOUT_VERSION}: {reason(error)}. Its "
+                f"table migrations has the versions {readable(versions)}. It is as it was.",
                 next_step="Put back a sound copy, or correct what the message names.",
             ) from error
     if writer.fetch("SHOW fsync")[0][0] != "on":

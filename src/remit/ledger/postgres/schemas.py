@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from remit.kernel.tenant import with_schema
 from remit.ledger.errors import LedgerError
-from remit.ledger.postgres.connection import ENGINE_ERRORS, Writer, masked
+from remit.ledger.postgres.connection import ENGINE_ERRORS, Writer, masked, reason
 from remit.ledger.postgres.schema import begin
 
 __all__ = ["drop_schema", "has_schema", "make_schema", "rename_schema"]
@@ -32,12 +32,11 @@ def _writer(url: str, schema: str) -> Iterator[Writer]:
         yield writer
     except _ERRORS as error:
         raise LedgerError(
-            f"The schema {schema} of {masked(url)} cannot be used: "
-            f"{str(error).rstrip('.') or type(error).__name__}.",
+            f"The schema {schema} of {masked(url)} cannot be used: {reason(error)}.",
             next_step="Check the URL, that the server runs, and that its user may make schemas.",
         ) from error
     finally:
-        writer.close()
+        writer.drop()
 
 
 def make_schema(url: str, schema: str, mark: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import asyncpg
+import psycopg
 from typing_extensions import override
 
 from remit.ledger.errors import (
@@ -27,11 +27,11 @@ from remit.ledger.outage import Outage
 from remit.ledger.postgres.batch import PostgresBatch, is_refusal
 from remit.ledger.postgres.compaction import compact
 from remit.ledger.postgres.connection import (
-    CONNECTION_ERRORS,
     ENGINE_ERRORS,
     Writer,
     is_connection_error,
     masked,
+    reason,
 )
 from remit.ledger.postgres.layout import layout_problems
 from remit.ledger.postgres.pool import Pool
@@ -62,10 +62,7 @@ _UP = (
     "AS bigint)"
 )
 
-_TRANSIENT = (
-    asyncpg.exceptions.DeadlockDetectedError,
-    asyncpg.exceptions.SerializationError,
-)
+_TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +124,12 @@ class PostgresStore(Store):
         try:
             self._writer.connect()
             prepare(self._writer, self.location, create=create, require=require)
-            self._pool.open(is_pooled=self._writer.is_pooled)
         except BaseException as error:
             self.close()
             if isinstance(error, (*ENGINE_ERRORS, ValueError, OverflowError)):
-                away = isinstance(error, CONNECTION_ERRORS)
+                away = is_connection_error(error)
                 raise (LedgerConnectionError if away else LedgerError)(
-                    f"The ledger {self.location} cannot be opened: {_detail(error)}.",
+                    f"The ledger {self.location} cannot be opened: {reason(error)}.",
                     next_step="Check the URL, that the server runs, and the user's rights.",
                 ) from error
             raise
@@ -178,7 +174,7 @@ class PostgresStore(Store):
                 if isinstance(error, LedgerLayoutError):
                     self.outage.failed(error.message.rstrip("."))
                 elif is_engine and not is_refusal(error):
-                    self.outage.failed(_detail(error), is_retrying=goes_on)
+                    self.outage.failed(reason(error), is_retrying=goes_on)
                 if not goes_on:
                     if is_engine:
                         raise self._refused(error, in_doubt=in_doubt) from error
@@ -221,7 +217,7 @@ class PostgresStore(Store):
         return rows == [(mark,)]
 
     def _refused(self, error: BaseException, *, in_doubt: bool) -> LedgerWriteError:
-        detail = _detail(error)
+        detail = reason(error)
         if in_doubt:
             return LedgerConnectionError(
                 f"The connection to {self.location} broke while a commit was under way: {detail}.",
@@ -268,14 +264,14 @@ class PostgresStore(Store):
             )
         try:
             return self._pool.fetch(sql, parameters)
-        except CONNECTION_ERRORS as error:
-            raise LedgerConnectionError(
-                f"The ledger {self.location} cannot be reached: {_detail(error)}.",
-                next_step="Check that the server runs, then try again.",
-            ) from error
-        except (asyncpg.PostgresError, asyncpg.DataError) as error:
+        except ENGINE_ERRORS as error:
+            if is_connection_error(error):
+                raise LedgerConnectionError(
+                    f"The ledger {self.location} cannot be reached: {reason(error)}.",
+                    next_step="Check that the server runs, then try again.",
+                ) from error
             raise LedgerFormatError(
-                f"The ledger {self.location} cannot be read: {error}.",
+                f"The ledger {self.location} cannot be read: {reason(error)}.",
                 next_step="Run `remit ledger verify` to see what is damaged.",
             ) from error
 
@@ -344,12 +340,12 @@ class PostgresStore(Store):
             return compact(writer, self._timeout)
         except ENGINE_ERRORS as error:
             raise LedgerError(
-                f"The ledger {self.location} could not be compacted: {error}.",
+                f"The ledger {self.location} could not be compacted: {reason(error)}.",
                 next_step="What was erased is gone from the tables' rows. Run `remit ledger "
                 "compact` to make the bytes leave the files.",
             ) from error
         finally:
-            writer.close()
+            writer.drop()
 
     @override
     def close(self) -> None:
@@ -360,15 +356,11 @@ class PostgresStore(Store):
         with contextlib.suppress(*ENGINE_ERRORS):
             if self._has_mark:
                 self._writer.fetch("DELETE FROM ledger_info WHERE name = $1", (self._name,))
-        self._writer.close()
+        self._writer.drop()
 
 
 def _milliseconds(seconds: float) -> str:
     return str(int(seconds * 1000))
-
-
-def _detail(error: BaseException) -> str:
-    return str(error).rstrip(".") or type(error).__name__
 
 
 def _vector(text: str) -> str:

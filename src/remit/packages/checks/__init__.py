@@ -6,7 +6,7 @@ raises nothing for what it looks at: a file that is missing or cannot be read is
 
 from remit.packages.checks.acceptance import check_acceptance
 from remit.packages.checks.attestation import check_attestation
-from remit.packages.checks.files import Files, Finding, Overlay, RootDisk
+from remit.packages.checks.files import Finding, RootDisk
 from remit.packages.checks.ownership import (
     check_modules,
     check_ownership,
@@ -14,10 +14,8 @@ from remit.packages.checks.ownership import (
     check_running_code,
 )
 from remit.packages.checks.permissions import (
-    allows_model,
     allows_named,
     boundary_model,
-    budget_problem,
     check_ceilings,
     reserved_agents,
 )
@@ -31,15 +29,11 @@ from remit.packages.checks.resolution import (
 from remit.packages.checks.view import PackageView
 
 __all__ = [
-    "Files",
     "Finding",
-    "Overlay",
     "PackageView",
     "RootDisk",
-    "allows_model",
     "allows_named",
     "boundary_model",
-    "budget_problem",
     "check_acceptance",
     "check_attestation",
     "check_ceilings",

@@ -1,4 +1,4 @@
-"""Files of a root as checks read them, and what is wrong with one."""
+"""The files of a root, read for checks, and the findings of a check."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 import stat
 from collections.abc import Collection, Generator, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self
+from types import MappingProxyType
+from typing import NamedTuple, Self
 
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import RemitError
@@ -15,15 +16,20 @@ from remit.packages.errors import PackageError
 from remit.packages.paths import TIERS
 from remit.packages.placement import RESERVED
 
-__all__ = ["Check", "Files", "Finding", "Overlay", "RootDisk", "compare_file", "reserved"]
+__all__ = ["Check", "Finding", "RootDisk", "compare_file", "reserved"]
 
-_ENGINE_FILES = ("", "-wal", "-shm", "-journal")  # what SQLite puts beside a database
+_ENGINE_FILES = (
+    "",
+    "-wal",
+    "-shm",
+    "-journal",
+)  # SQLite writes files with these endings next to a database.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong.
+    """A fault that a check found.
 
     Attributes:
         message: a sentence: what is wrong, and why.
@@ -35,7 +41,7 @@ class Finding(NamedTuple):
 
     @classmethod
     def of(cls, error: RemitError, next_step: str = "") -> Self:
-        """What an error says; ``next_step`` where it has none of its own."""
+        """Return an error as a finding; ``next_step`` if the error has none of its own."""
         return cls(error.message, error.next_step or next_step)
 
 
@@ -43,44 +49,53 @@ Check = Generator[Finding, None, str]
 """A check at work: yields what is wrong, and returns one line about what it looked at."""
 
 
-class Files(Protocol):
-    """Files by their path relative to the root, with ``/``."""
-
-    def read(self, path: str) -> bytes:
-        """The bytes of a file.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            PackageError: ``unsafe_file``: it is a link, a device or the like;
-                ``unreadable_file``: it cannot be read.
-        """
-        ...
-
-
 class RootDisk:
-    """The files of a root on disk, those in reserved folders as well. No link is followed.
+    """The files of a root, including reserved folders. No link is followed.
 
     Args:
         root: the root's directory.
         ledger_path: the ledger's file, relative to the root or absolute, or its URL: where it is
             below a tier folder, it and what its engine puts beside it are not governed.
+        coming: by path, the bytes of files that are read as if they were there already.
+        going: paths of files that are read as if they were gone already.
     """
 
-    def __init__(self, root: Path, *, ledger_path: str = "") -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        ledger_path: str = "",
+        coming: Mapping[str, bytes] = MappingProxyType({}),
+        going: Collection[str] = (),
+    ) -> None:
         self._root = root
+        self._coming = coming
+        self._going = frozenset(going)
         self._ungoverned: set[str] = set()
         if ledger_path and "://" not in ledger_path:
             path = os.path.relpath(root / ledger_path, root)
             self._ungoverned = {f"{path}{suffix}" for suffix in _ENGINE_FILES}
 
     def read(self, path: str) -> bytes:
-        """See :meth:`Files.read`."""
+        """Return the bytes of a file, by its path relative to the root, with ``/``.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            PackageError: ``unsafe_file``: the path leads to a link, a device or the like;
+                ``unreadable_file``: the file cannot be read.
+        """
+        if path in self._coming:
+            return self._coming[path]
+        if path in self._going:
+            raise FileNotFoundError(errno.ENOENT, "there is no such file", path)
         *folders, name = path.split("/")
         if not all(folders) or not name or ".." in (*folders, name):
             raise _unsafe(path, "leads out of the root")
         folder = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            for part in folders:  # one by one, so that a link anywhere on the way is refused
+            for part in (
+                folders
+            ):  # Each folder is opened alone, so that a link anywhere in the path is refused.
                 inner = os.open(part, _FOLDER, dir_fd=folder)
                 os.close(folder)
                 folder = inner
@@ -106,7 +121,7 @@ class RootDisk:
             yield from self._walk(tier)
 
     def names(self, folder: str) -> list[str]:
-        """Names of what is in a folder; none where there is no folder.
+        """Return the names in a folder; none if there is no folder.
 
         Raises:
             PackageError: ``unreadable_file``: it cannot be listed.
@@ -142,38 +157,13 @@ class RootDisk:
             yield path, ""
 
 
-class Overlay:
-    """Files as they would be with some added and some gone: what a package is checked against.
-
-    Args:
-        base: what is there.
-        added: bytes by path, in place of what ``base`` has under the same path.
-        removed: paths that are gone.
-    """
-
-    def __init__(
-        self, base: Files, added: Mapping[str, bytes], removed: Collection[str] = ()
-    ) -> None:
-        self._base = base
-        self._added = added
-        self._removed = frozenset(removed)
-
-    def read(self, path: str) -> bytes:
-        """See :meth:`Files.read`."""
-        if path in self._added:
-            return self._added[path]
-        if path in self._removed:
-            raise FileNotFoundError(errno.ENOENT, "there is no such file", path)
-        return self._base.read(path)
-
-
 def reserved(path: str) -> bool:
     """Whether ``path`` is in a folder that no package owns."""
     return f"{path}/".startswith(RESERVED)
 
 
 def compare_file(
-    files: Files, path: str, digest: str, what: str, next_step: str
+    files: RootDisk, path: str, digest: str, what: str, next_step: str
 ) -> Iterator[Finding]:
     """That a file has the hash ``digest`` (``sha256:`` and 64 hex digits), and so is ``what`` it
     should be, such as ``the receipt of PKG-KERNEL-001``.

@@ -1,9 +1,8 @@
-"""What packages, agents and contracts may use, under permissions and ceilings."""
+"""Checks that packages, agents and contracts keep to their permissions and ceilings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from decimal import Decimal
+from collections.abc import Iterator
 
 from remit.contracts import PromptContract
 from remit.gateway import split_name
@@ -11,26 +10,23 @@ from remit.kernel.settings import default_settings
 from remit.packages.checks.files import Finding
 from remit.packages.checks.view import PackageView
 from remit.packages.documents import AgentDocument
-from remit.packages.permissions import allows_path, permits, permits_tool
+from remit.packages.permissions import BUDGETS, KINDS, Permissions, permits
 
 __all__ = [
-    "allows_model",
     "allows_named",
     "boundary_model",
-    "budget_problem",
     "check_agents",
     "check_ceilings",
     "check_contracts",
     "reserved_agents",
 ]
 
-_BUDGETS = ("token_budget", "usd_budget")
 _READS_ALL = "query_ledger_full"
 _CURRENT = "current"
 
 
 def check_ceilings(view: PackageView) -> Iterator[Finding]:
-    """No package is permitted more than its framework lets it.
+    """Yield permissions of packages that exceed the ceilings of their framework.
 
     A package that brings an agent and may use models states the budgets for which its framework
     has a ceiling: without one there would be no limit. A package whose framework cannot be used
@@ -47,18 +43,17 @@ def check_ceilings(view: PackageView) -> Iterator[Finding]:
             continue
         granted, ceilings = manifest.permissions, framework.permissions
         fix = f"Take it out of the package's permissions, or widen {framework.framework_id}."
-        for kind, permitted in (("tool", permits), ("model", permits), ("path", allows_path)):
-            most: tuple[str, ...] = getattr(ceilings, f"{kind}s")
-            for name in getattr(granted, f"{kind}s"):
-                if not permitted(most, name):
-                    problem = f"{package_id} is permitted the {kind} {name}, which "
+        for kind, word in KINDS.items():
+            for name in getattr(granted, kind):
+                if not ceilings.covers(kind, name):
+                    problem = f"{package_id} is permitted the {word} {name}, which "
                     yield Finding(f"{problem}{framework.framework_id} does not let.", fix)
         spends = granted.models and any(one.classification == "agent" for one in manifest.assets)
-        for name in _BUDGETS:
+        for name in BUDGETS:
             value = granted.budgets.get(name)
             if value is None and not spends:
                 continue
-            if problem := budget_problem(ceilings.budgets, name, value):
+            if problem := ceilings.budget_problem(name, value):
                 yield Finding(f"{package_id} {problem} by {framework.framework_id}.", fix)
 
 
@@ -80,36 +75,36 @@ def check_agents(view: PackageView) -> Iterator[Finding]:
                 problem = f"{who} may use the tool {tool_id}, which does not exist."
                 fix = "Correct its name, or install the distribution that brings it."
                 yield Finding(problem, fix)
-            if not permits_tool(permissions.tools, tool_id):
+            if not permissions.allows_tool(tool_id):
                 problem = f"{who} may use the tool {tool_id}, which the package is not permitted."
                 yield Finding(problem, f"Add {tool_id} to the tools of the package's permissions.")
-        if not _may_use_model(agent, permissions.models, view):
+        if not _may_use_model(agent, permissions, view):
             problem = f"{who} asks the model {agent.model}, which the package is not permitted."
             fix = f"Add {agent.model} to the models of the package's permissions."
             yield Finding(problem, fix)
         for contract, _ in view.documents.contracts.get(agent.contract_id, ()):
             fixed = boundary_model(contract)
-            if fixed and not allows_named(permissions.models, fixed):
+            if fixed and not allows_named(permissions, fixed):
                 problem = (
                     f"{who} answers under {contract.contract_id} {contract.version}, which fixes "
                     f"the model {fixed}; the package is not permitted it."
                 )
                 fix = f"Add it, as provider/model, to the models of {package_id}'s permissions."
                 yield Finding(problem, fix)
-        for name in _BUDGETS:
+        for name in BUDGETS:
             value = getattr(agent, name)
             if value is None:
-                continue  # it has its package's, which has a ceiling of its own
-            if problem := budget_problem(permissions.budgets, name, value):
+                continue  # The package's budget applies, and has its own ceiling.
+            if problem := permissions.budget_problem(name, value):
                 yield Finding(f"{who} {problem}.", "Lower it, or have the package permitted more.")
             if framework is None:
                 continue
-            if problem := budget_problem(framework.permissions.budgets, name, value):
+            if problem := framework.permissions.budget_problem(name, value):
                 yield Finding(f"{who} {problem} by {framework.framework_id}.", "Lower it.")
 
 
 def check_contracts(view: PackageView) -> Iterator[Finding]:
-    """Contracts that ask for entries of other sessions belong to packages that may read them."""
+    """Yield contracts that read other sessions without a permission of their package."""
     for contract, package_id in view.documents.every_contract():
         queries = contract.required_context.get("ledger_queries", ())
         tools = view.registry.packages[package_id].manifest.permissions.tools
@@ -126,69 +121,44 @@ def check_contracts(view: PackageView) -> Iterator[Finding]:
             yield Finding(problem, fix)
 
 
-def allows_model(patterns: Iterable[str], provider_id: str, model_id: str) -> bool:
-    """Whether one of ``patterns``, written ``provider/model``, allows a model.
+def allows_named(granted: Permissions, name: str) -> bool:
+    """Return whether everything that a model's name can mean is permitted.
 
-    An empty ``provider_id`` is one that is not known: any that the patterns name will do.
+    ``name`` is ``provider/model``; a provider, which means its default model; or a model alone,
+    which has to be permitted for every provider.
     """
+    provider_id, model_id = _named(granted, name)
     if provider_id:
-        return permits(patterns, f"{provider_id}/{model_id}")
-    return permits((one.partition("/")[2] if "/" in one else one for one in patterns), model_id)
+        return permits(granted.models, f"{provider_id}/{model_id or '*'}")
+    return any(permits(granted.models, one) for one in (name, f"*/{name}"))
 
 
-def allows_named(patterns: Iterable[str], name: str) -> bool:
-    """Whether one of ``patterns`` allows what ``name`` means, whatever runs it.
-
-    That is ``provider/model``; a provider, which means its default model; or a model alone, which
-    has to be allowed for every provider, as nothing says here which one it is.
-    """
-    known = list(patterns)
-    provider_id, model_id = _named(known, name)
-    if provider_id:
-        return permits(known, f"{provider_id}/{model_id or '*'}")
-    return any(permits(known, one) for one in (name, f"*/{name}"))
-
-
-def _named(patterns: Iterable[str], name: str) -> tuple[str, str]:
-    """Return the provider that a model's name states, and the model behind it."""
-    heads = {one.partition("/")[0] for one in patterns}
+def _named(granted: Permissions, name: str) -> tuple[str, str]:
+    """Return the provider and the model in a model's name."""
+    heads = {one.partition("/")[0] for one in granted.models}
     return split_name(name, heads, {*default_settings().providers, "local"})
 
 
-def budget_problem(ceilings: Mapping[str, int | str], name: str, value: int | str | None) -> str:
-    """Why the budget ``name`` is above its ceiling, ending a sentence; empty when it is not.
-
-    ``token_budget`` is in tokens, ``usd_budget`` in US dollars as decimal text. A ceiling that is
-    absent is none; a ``value`` of ``None`` states no budget, which is no limit.
-    """
-    ceiling = ceilings.get(name)
-    if ceiling is None:
-        return ""
-    if value is None:
-        return f"states no {name}, where {ceiling} is the most"
-    if Decimal(str(value)) > Decimal(str(ceiling)):
-        return f"has a {name} of {value}, where {ceiling} is the most"
-    return ""
-
-
 def boundary_model(contract: PromptContract) -> str:
-    """The model that a contract fixes: ``provider/model``, or the one of both that it names;
-    empty when it fixes none."""
+    """Return the model that a contract fixes, as ``provider/model`` or the half that is named."""
     limits = contract.boundary
     return "/".join(one for one in (limits.provider_id, limits.model_id) if one)
 
 
 def reserved_agents() -> tuple[str, ...]:
-    """The id of the agent that comes with Remit, as it ships."""
+    """Return the ids of Remit's own agents."""
     return (default_settings().chat.agent_id,)
 
 
-def _may_use_model(agent: AgentDocument, patterns: tuple[str, ...], view: PackageView) -> bool:
-    """A route is the configuration's; which models it leads to is looked at there. But a package
-    that names no model has its agents answered by the root's default alone."""
-    if not agent.model or (patterns and agent.model in view.routes):
+def _may_use_model(agent: AgentDocument, granted: Permissions, view: PackageView) -> bool:
+    """Return whether an agent may use the model in its document.
+
+    The configuration checks the models of a route. A package without models has its agents
+    answered by the root's default model alone.
+    """
+    if not agent.model or (granted.models and agent.model in view.routes):
         return True
-    provider_id, model_id = _named(patterns, agent.model)
-    if provider_id and not model_id:  # it means the provider's default model
+    provider_id, model_id = _named(granted, agent.model)
+    if provider_id and not model_id:  # A provider alone means its default model.
         model_id = "*"
-    return allows_model(patterns, provider_id, model_id or agent.model)
+    return granted.allows_model(provider_id, model_id or agent.model)

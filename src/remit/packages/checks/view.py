@@ -16,7 +16,7 @@ from remit.contracts import (
     parse_contract,
     parse_pack,
 )
-from remit.packages.checks.files import Files, Finding
+from remit.packages.checks.files import Finding, RootDisk
 from remit.packages.documents import (
     Acceptance,
     AcceptanceCase,
@@ -90,7 +90,7 @@ class PackageView:
     """
 
     registry: Registry
-    files: Files
+    files: RootDisk
     tool_ids: Collection[str] = ()
     routes: Collection[str] = ()
 

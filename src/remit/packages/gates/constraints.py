@@ -13,11 +13,10 @@ from remit.kernel.errors import RemitError
 from remit.kernel.schemas import first_problem
 from remit.kernel.settings import Settings
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic
-from remit.packages.checks import Finding, allows_model, check_ceilings, check_dependencies
+from remit.packages.checks import Finding, check_ceilings, check_dependencies
 from remit.packages.gates.context import GateContext, GateRun, Summary, in_order, seq_of
 from remit.packages.gates.shapes import Stated, check_shapes
-from remit.packages.manifest import Permissions
-from remit.packages.permissions import permits_tool
+from remit.packages.permissions import Permissions
 from remit.packages.prices_record import check_prices, recorded_prices
 from remit.packages.registry import InstalledPackage
 
@@ -50,19 +49,17 @@ class Use(NamedTuple):
 
 
 def _permitted(permissions: Iterable[Permissions]) -> Callable[[Use], bool]:
-    """Whether some packages together permit a use."""
-    granted = list(permissions)
-    tools = {name for one in granted for name in one.tools}
-    models = {name for one in granted for name in one.models}
+    """Return a check of whether some packages together permit a use."""
+    granted = Permissions.joined(permissions)
 
     @functools.cache
     def permitted(use: Use) -> bool:
         if use.kind == "tool":
-            return permits_tool(tools, use.name)
+            return granted.allows_tool(use.name)
         # A provider reports the exact version that answered: gpt-4o is gpt-4o-2024-08-06.
         exact = bool(use.requested) and use.name.startswith(use.requested)
         names = (use.name, use.requested) if exact else (use.name,)
-        return any(allows_model(models, use.provider_id, name) for name in names)
+        return any(granted.allows_model(use.provider_id, name) for name in names)
 
     return permitted
 

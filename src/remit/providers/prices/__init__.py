@@ -1,4 +1,4 @@
-"""Prices of models: a governed table, exact costs, and bounds of what a call can cost."""
+"""Prices of models: a governed table, exact costs, and upper bounds of a call's cost."""
 
 from remit.kernel.errors import RemitError
 from remit.providers.prices.litellm import Imported, is_litellm, read_litellm

@@ -1,6 +1,6 @@
-"""Prices out of LiteLLM's ``model_prices_and_context_window.json``, as entries of a table.
+"""Import of prices from LiteLLM's ``model_prices_and_context_window.json``.
 
-Its figures are US dollars per token, as JSON numbers; they are read as decimals, not as floats.
+The figures are US dollars per token, as JSON numbers; they are read as decimals, not as floats.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from typing import Any
 
 from remit.kernel.errors import RemitError
 from remit.providers.prices.overlay import Overlay
-from remit.providers.prices.parsing import RATES
+from remit.providers.prices.price import RATES
+from remit.providers.prices.shown import rate_data
 from remit.providers.prices.table import PriceTable
 
 __all__ = ["Imported", "is_litellm", "read_litellm"]
@@ -37,21 +38,21 @@ _SOUND = {
     "audio_output": "output_cost_per_audio_token",
 }
 _TIER = re.compile(r"input_cost_per_token_above_([0-9]+)k_tokens")
-_PROVIDERS = {"gemini": "google"}  # names of theirs that are other ones here
+_PROVIDERS = {"gemini": "google"}  # LiteLLM's name of a provider: ours.
 _MODES = frozenset({None, "chat", "completion", "responses", "embedding", "rerank", "moderation"})
 _MILLION = 1_000_000
-_PLACES = Decimal("1e-9")  # to which a table reads
-_NOISE = Decimal("1e-9")  # of a figure: what a float leaves behind its last true digit
+_PLACES = Decimal("1e-9")  # A table reads nine places.
+_NOISE = Decimal("1e-9")  # The share of a figure that a float adds after its last true digit.
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What a foreign file came to.
+    """The prices of a LiteLLM file.
 
     Attributes:
-        overlay: the prices that differ from those in force.
-        same: how many are in force as they are.
-        skipped: why others were left out, and how many.
+        overlay: prices that differ from the prices in force.
+        same: number of prices that are in force already.
+        skipped: number of models left out, by reason.
     """
 
     overlay: Overlay
@@ -60,7 +61,7 @@ class Imported:
 
 
 def is_litellm(data: bytes) -> bool:
-    """Whether a file is JSON, as LiteLLM's is; a table of our own is TOML."""
+    """Return True if a file is JSON; a price table of Remit is TOML."""
     return data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{"
 
 
@@ -75,23 +76,23 @@ def read_litellm(
     models: str = "*",
     day: date,
 ) -> Imported:
-    """The prices of some providers that a file of LiteLLM's states otherwise than the table does.
+    """Return the prices of a LiteLLM file that differ from the prices in force.
 
-    What it does not state of a model that is known (a rate, a size) stays as it is in force.
-    Left out are models without a price per token, and unknown ones without limits.
+    A rate or size of a known model that the file does not state stays as it is in force.
+    Models without a price per token are left out, and unknown models without limits.
 
     Args:
-        data: the file.
-        name: how errors call it.
-        in_force: the prices now.
+        data: the file's bytes.
+        name: the file's name in errors.
+        in_force: the present prices.
         base: the table under the overlay.
-        overlay: the operator's, for its entries' names.
-        providers: whose prices are taken, by their names here.
-        models: pattern of the models that are, as ``gpt-5*``.
-        day: the day on which this is done, which the prices are dated.
+        overlay: the operator's prices, for the keys of their entries.
+        providers: providers whose prices are taken.
+        models: pattern of the models that are taken, for example ``gpt-5*``.
+        day: the date of the new prices.
 
     Raises:
-        RemitError: it is no such file, or a figure in it is none; the model is named.
+        RemitError: the file is not LiteLLM's, or a figure is no price; the model is named.
     """
     try:
         raw = json.loads(data, parse_float=Decimal, parse_int=int)
@@ -142,15 +143,15 @@ def _entry(
     base: PriceTable,
     day: date,
 ) -> dict[str, Any] | None:
-    """An entry; ``None`` where it charges what is charged now."""
+    """Return the entry of a model; ``None`` if it charges the price in force."""
     provider, model = of_model
     price = in_force.find(provider, model)
-    now = Overlay.entry_of(price) if price is not None else {}
+    now = rate_data(price) if price is not None else {}
     rates = {rate: _stated(value, stated, at) for rate, stated in {**_RATES, **_SOUND}.items()}
     entry: dict[str, Any] = {"provider": provider, "date": day}
     for rate, usd in rates.items():
         if usd is not None and (usd != "0" or not rate.startswith("cache_write")):
-            entry[rate] = usd  # where nothing is written, theirs is 0
+            entry[rate] = usd  # LiteLLM states 0 if nothing can be written to a cache.
         elif rate in now:
             entry[rate] = now[rate]
     entry.setdefault("output", "0")
@@ -166,12 +167,12 @@ def _entry(
     else:
         sizes = [value.get(size) for size in ("max_input_tokens", "max_output_tokens")]
         most_in, most_out = (size if type(size) is int and size > 0 else 0 for size in sizes)
-        if most_in:  # theirs is what may go in; ours is all that a call can hold
+        if most_in:  # LiteLLM's size is of the input, ours of input and output.
             entry["context_window"] = most_in + most_out
         if most_out:
             entry["max_output_tokens"] = most_out
         elif float(entry["output"]):
-            entry.pop("context_window", None)  # without a bound all the same
+            entry.pop("context_window", None)  # A call has no bound without the size of an answer.
     entry["source"] = "LiteLLM's price list"
     return entry
 
@@ -179,7 +180,7 @@ def _entry(
 def _tiers(
     value: Mapping[str, Any], entry: Mapping[str, Any], now: Mapping[str, Any], at: str
 ) -> Iterator[dict[str, Any]]:
-    """The tiers by context length; each states every rate that the entry does."""
+    """Yield the tiers by context length; each states every rate that the entry states."""
     kept = {tier["above_input_tokens"]: tier for tier in now.get("tiers", ())}
     sizes = sorted(int(found[1]) for stated in value if (found := _TIER.fullmatch(stated)))
     for thousands in sizes:
@@ -194,7 +195,7 @@ def _tiers(
 
 
 def _in_proportion(rate: str, tier: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
-    """A tier's rate that is not stated: as much dearer as the whole that it is a part of."""
+    """Return a rate that a tier does not state: dearer in proportion to input or output."""
     whole = "output" if rate in ("output", "reasoning") else "input"
     usual = Decimal(entry[whole])
     if whole not in tier or not usual:
@@ -203,7 +204,7 @@ def _in_proportion(rate: str, tier: Mapping[str, Any], entry: Mapping[str, Any])
 
 
 def _stated(value: Mapping[str, Any], name: str, at: str) -> str | None:
-    """The first that is stated of a rate's names."""
+    """Return the first stated figure of a rate's names."""
     names = [name.replace("{hours}", str(hours)) for hours in _LONG] if "{" in name else [name]
     found = (_per_million(value, one, at) for one in names)
     return next((usd for usd in found if usd is not None), None)
@@ -215,7 +216,7 @@ def _text(usd: Decimal, rounding: str) -> str:
 
 
 def _per_million(value: Mapping[str, Any], stated: str, at: str) -> str | None:
-    """A figure per token, as US dollars per million; ``None`` where there is none."""
+    """Return a figure per token as US dollars per million; ``None`` if the file has none."""
     figure = value.get(stated)
     if figure is None:
         return None
@@ -230,7 +231,7 @@ def _per_million(value: Mapping[str, Any], stated: str, at: str) -> str | None:
 
 
 def _same(one: Mapping[str, Any], other: Mapping[str, Any], rate: str) -> bool:
-    """Whether two entries state the same of a rate; one that is left out is that of its whole."""
+    """Return True if two entries charge the same; a rate left out is the one of input or output."""
     first, second = one.get(rate), other.get(rate)
     if rate == "tiers":
         return _same_tiers(first or [], second or [])
@@ -240,7 +241,7 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any], rate: str) -> bool:
 
 
 def _same_tiers(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> bool:
-    """Theirs begin above so many thousand tokens, also where a provider's begins with them."""
+    """Return True if tiers are the same; a start may differ by 1, as LiteLLM rounds it."""
     numbers = ([{key: Decimal(value) for key, value in tier.items()} for tier in tiers]
                for tiers in (one, other))  # fmt: skip
     pairs = list(zip_longest(*numbers, fillvalue=dict[str, Decimal]()))

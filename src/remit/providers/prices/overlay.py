@@ -1,4 +1,4 @@
-"""An operator's own table of prices as it is edited: entries set and taken out, written as TOML."""
+"""The operator's price table as people edit it: entries are set, removed and written as TOML."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from datetime import date
 from typing import Any, Self
 
 from remit.kernel.errors import RemitError
-from remit.providers.prices.parsing import RATES
 from remit.providers.prices.price import Price
-from remit.providers.prices.shown import usd_text
 from remit.providers.prices.table import PriceTable
 
 __all__ = ["Overlay", "parse_decimal"]
@@ -23,18 +21,12 @@ _HEAD = """\
 # After a change by hand `remit price import` of this file puts it on record; until then G3 fails.
 """
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_BESIDE = ("limits", "same_prices", "server_tools", "surcharges")
+_OTHER_TABLES = ("limits", "same_prices", "server_tools", "surcharges")
 _SIZES = ("context_window", "max_output_tokens")
 
 
-class _Number(str):
-    """A TOML float as it is written."""
-
-    __slots__ = ()
-
-
 class Overlay:
-    """What an operator's table says, entry by entry. Changes give another overlay.
+    """An operator's table, entry by entry. An overlay never changes; a change returns another.
 
     Args:
         raw: the file's TOML, decimals as text.
@@ -46,21 +38,21 @@ class Overlay:
 
     @classmethod
     def read(cls, data: bytes, name: str, base: PriceTable) -> Self:
-        """An overlay from a file's bytes, checked; ``name`` is how errors call it.
+        """Return the overlay in a file's bytes, checked; errors call the file ``name``.
 
         Raises:
-            RemitError: a key in it is wrong; the key is named.
+            RemitError: a key is wrong; the message names the key.
         """
         if not data:
             return cls({})
         PriceTable.overlay(data, name, base)
         text = data.decode("utf-8-sig").replace("\r\n", "\n")
-        return cls(tomllib.loads(text, parse_float=_Number))
+        return cls(tomllib.loads(text, parse_float=str))
 
     def key_of(self, provider: str, model: str, base: PriceTable) -> str:
-        """The key under which a provider's model stands, or is to stand, in this table.
+        """Return the key of a model in this table, whether or not the model has an entry.
 
-        That of its entry here, else of its entry in ``base``, else ``provider/model``.
+        The key is the one of the entry here, else in ``base``, else ``provider/model``.
         """
         for key, entry in self.models.items():
             if entry.get("provider") == provider and model in (key, _bare(provider, key)):
@@ -68,27 +60,20 @@ class Overlay:
         return base.entry_name(provider, model) or f"{provider}/{model}"
 
     def with_entry(self, key: str, entry: Mapping[str, Any], day: date) -> Self:
-        """This overlay with an entry of that key, in place of the one before."""
-        changed = type(self)(self._raw)
-        changed.models[key] = dict(entry)
-        changed._raw["version"] = day
-        return changed
+        """Return this overlay with an entry added or replaced."""
+        return self._changed({**self.models, key: dict(entry)}, day)
 
     def without(self, key: str, day: date) -> Self:
-        """This overlay without an entry.
+        """Return this overlay without the entry of a key."""
+        return self._changed({one: self.models[one] for one in self.models if one != key}, day)
 
-        Raises:
-            KeyError: there is none of that key.
-        """
-        changed = type(self)(self._raw)
-        del changed.models[key]
-        changed._raw["version"] = day
-        return changed
+    def _changed(self, models: Mapping[str, Mapping[str, Any]], day: date) -> Self:
+        return type(self)({**self._raw, "models": models, "version": day})
 
     def merged(self, other: Overlay, base: PriceTable, day: date) -> Self:
-        """This overlay with all that another says besides, which goes before this."""
+        """Return this overlay with all of another, which wins where both state something."""
         changed = type(self)(self._raw)
-        for table in _BESIDE:
+        for table in _OTHER_TABLES:
             if table in other._raw:
                 changed._raw[table] = _over(changed._raw.get(table, {}), other._raw[table])
         for key, entry in other.models.items():
@@ -100,8 +85,10 @@ class Overlay:
         return changed
 
     def without_sizes(self, base: PriceTable) -> dict[str, str]:
-        """Entries whose calls have no bound, and the key that is missing of each: neither they
-        nor ``base`` say how much a call can hold."""
+        """Return the size that each entry lacks, by key of the entry.
+
+        Calls of these models have no bound: neither the entry nor ``base`` states the size.
+        """
         found = {}
         for key, entry in self.models.items():
             provider = str(entry["provider"])
@@ -116,17 +103,17 @@ class Overlay:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Overlay) and self._raw == other._raw
 
-    __hash__ = None  # type: ignore[assignment]  # as of what it holds
+    __hash__ = None  # type: ignore[assignment]  # Its content can be changed.
 
     @property
     def empty(self) -> bool:
-        """Whether it says nothing."""
-        return not self.models and not any(self._raw.get(table) for table in _BESIDE)
+        """True if the file states nothing."""
+        return not self.models and not any(self._raw.get(table) for table in _OTHER_TABLES)
 
     def to_toml(self) -> bytes:
-        """The file, entries by name."""
+        """Return the bytes of the file, entries sorted by name."""
         lines = [_HEAD, f"version = {_value(self._raw['version'])}"]
-        for table in _BESIDE:
+        for table in _OTHER_TABLES:
             if values := self._raw.get(table):
                 lines += [
                     "",
@@ -140,39 +127,17 @@ class Overlay:
         return ("\n".join(lines) + "\n").encode()
 
     @staticmethod
-    def entry_of(price: Price) -> dict[str, Any]:
-        """A price as an entry of the file states it."""
-        entry: dict[str, Any] = {"provider": price.provider, "date": date.fromisoformat(price.date)}
-        entry |= {rate: usd_text(getattr(price.rates, rate)) for rate in RATES}
-        if price.tiers:
-            entry["tiers"] = [
-                {
-                    "above_input_tokens": tier.above_input_tokens,
-                    **{rate: usd_text(getattr(tier.rates, rate)) for rate in RATES},
-                }
-                for tier in price.tiers
-            ]
-        for name in ("audio_input", "audio_output"):
-            if nano := getattr(price, name):
-                entry[name] = usd_text(nano)
-        if price.per_second:
-            entry["per_second"] = usd_text(price.per_second)
-        if price.per_character:
-            entry["per_million_characters"] = usd_text(price.per_character)
-        return entry
-
-    @staticmethod
     def sizes_of(price: Price) -> dict[str, Any]:
-        """What an entry has to say besides of a model that is known by another's entry."""
+        """Return the sizes and flags of a price, for an entry of a model without one."""
         names = (*_SIZES, "thinks", "max_completion_tokens")
         return {name: value for name in names if (value := getattr(price, name))}
 
 
 def parse_decimal(text: str, what: str) -> str:
-    """A price as a person types it: US dollars per million tokens.
+    """Return a price that a person typed, in US dollars per million tokens.
 
     Raises:
-        RemitError: it is negative, or no decimal.
+        RemitError: the text is negative, or no decimal.
     """
     if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
         raise RemitError(
@@ -190,8 +155,9 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(below)
     for key, value in above.items():
         before = merged.get(key)
-        both = isinstance(before, dict) and isinstance(value, dict) and "per_use" not in value
-        merged[key] = _over(before, value) if both and isinstance(before, dict) else value
+        if isinstance(before, dict) and isinstance(value, dict) and "per_use" not in value:
+            value = _over(before, value)
+        merged[key] = value
     return merged
 
 
@@ -212,5 +178,5 @@ def _value(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A basic string of TOML: one of JSON's, but for the delete character."""
+    """Return a basic string of TOML: a JSON string that escapes the delete character too."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""What a model costs: exact integers, rounded up once."""
+"""The price of a model and the cost of its calls: exact integers, rounded up once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from remit.kernel.errors import InvalidInputError
 from remit.providers.prices.usage import Usage
 
-__all__ = ["Price", "Rates", "Tier"]
+__all__ = ["RATES", "Price", "Rates", "Tier"]
+
+RATES = ("input", "output", "cached_input", "cache_write", "cache_write_long", "reasoning")
 
 _MILLION = 1_000_000  # the unit in which providers quote
 
@@ -41,7 +43,7 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What one model of one provider costs, and what bounds its calls.
+    """The price of one model of one provider, and the sizes that bound its calls.
 
     Args:
         model: the model's name in the table.
@@ -81,8 +83,13 @@ class Price:
     server_tools: Mapping[str, int] = field(default_factory=dict, hash=False)
     surcharges: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
 
+    @property
+    def bare_name(self) -> str:
+        """The provider's own name of the model."""
+        return self.model.removeprefix(f"{self.provider}/")
+
     def cost_nano(self, usage: Usage) -> int:
-        """What a call cost: integer nano-dollars, rounded up once, at the end.
+        """Return the cost of a call in nano-dollars, rounded up once, at the end.
 
         The number of input tokens picks the tier, and the tier prices all of the call.
         """
@@ -109,13 +116,13 @@ class Price:
         return max(0, -(-charged // _MILLION))
 
     def sound_nano(self, seconds: float = 0, characters: int = 0) -> int:
-        """What sound costs that is billed by its length, or by the text that is spoken."""
+        """Return the cost of sound that is billed by length, or by the spoken text."""
         return math.ceil(seconds) * self.per_second + -(
             -characters * self.per_character // _MILLION
         )
 
     def bound_nano(self, input_tokens: int, output_tokens: int) -> int:
-        """The most that a call with at most so many tokens can cost, in nano-dollars.
+        """Return the highest cost of a call with at most so many tokens, in nano-dollars.
 
         Every token at the dearest class it may turn out to be, in the dearest tier that a call
         of at most so much input can fall into: no `cost_nano` within the limits is above it, and

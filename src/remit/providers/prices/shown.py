@@ -1,12 +1,11 @@
-"""Prices as plain data, and what differs between two tables, for people and programs."""
+"""Prices as JSON data, and the differences of two tables."""
 
 from __future__ import annotations
 
 from decimal import Decimal
 from typing import Any
 
-from remit.providers.prices.parsing import RATES
-from remit.providers.prices.price import Price
+from remit.providers.prices.price import RATES, Price, Rates
 from remit.providers.prices.table import PriceTable
 
 __all__ = ["differences", "price_data", "rate_data", "usd_text"]
@@ -15,68 +14,68 @@ _NANO = 1_000_000_000
 
 
 def usd_text(nano: int) -> str:
-    """US dollars of a sum in nano-dollars, exact, without an exponent: ``0.15``."""
+    """Return nano-dollars as US dollars, exact and without an exponent: ``0.15``."""
     text = f"{Decimal(nano) / _NANO:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def _rates(rates: Rates) -> dict[str, Any]:
+    return {rate: usd_text(getattr(rates, rate)) for rate in RATES}
+
+
 def rate_data(price: Price) -> dict[str, Any]:
-    """What a price charges, in US dollars as exact text: per million tokens of each class, per
-    second of sound, per million characters; and its tiers."""
-    shown: dict[str, Any] = {rate: usd_text(getattr(price.rates, rate)) for rate in RATES}
-    for name in ("audio_input", "audio_output", "per_second"):
-        if nano := getattr(price, name):
-            shown[name] = usd_text(nano)
-    if price.per_character:
-        shown["per_million_characters"] = usd_text(price.per_character)
-    if price.tiers:
-        shown["tiers"] = [
-            {
-                "above_input_tokens": tier.above_input_tokens,
-                **{rate: usd_text(getattr(tier.rates, rate)) for rate in RATES},
-            }
-            for tier in price.tiers
-        ]
-    return shown
+    """Return the rates and tiers of a price in US dollars, as exact text."""
+    sound = {
+        "audio_input": price.audio_input,
+        "audio_output": price.audio_output,
+        "per_second": price.per_second,
+        "per_million_characters": price.per_character,
+    }
+    tiers = [
+        {"above_input_tokens": tier.above_input_tokens, **_rates(tier.rates)}
+        for tier in price.tiers
+    ]
+    return {
+        **_rates(price.rates),
+        **{name: usd_text(nano) for name, nano in sound.items() if nano},
+        **({"tiers": tiers} if tiers else {}),
+    }
+
+
+def charge_data(price: Price) -> dict[str, Any]:
+    """Return the rates of a price and the sizes that bound the cost of a call."""
+    return {
+        **rate_data(price),
+        "max_output_tokens": price.max_output_tokens,
+        "context_window": price.context_window,
+    }
 
 
 def price_data(price: Price) -> dict[str, Any]:
-    """All that a table says of one model."""
+    """Return a price as JSON data."""
     return {
         "provider": price.provider,
         "model": price.model,
         "date": price.date,
-        **rate_data(price),
-        "max_output_tokens": price.max_output_tokens,
-        "context_window": price.context_window,
+        **charge_data(price),
         "source": price.source,
     }
 
 
 def differences(before: PriceTable, after: PriceTable) -> list[dict[str, Any]]:
-    """The models that two tables charge differently, by provider and name.
+    """Return the models that two tables charge differently, sorted by provider and name.
 
     Returns:
-        ``{"provider", "model", "before", "after"}`` of each, rates as :func:`rate_data` gives
-        them; ``None`` where a table has no price.
+        ``{"provider", "model", "before", "after"}`` of each model, as :func:`charge_data` has
+        them; ``None`` if a table has no price.
     """
-    names = {(price.provider, price.model) for table in (before, after) for price in table}
     found = []
-    for provider, model in sorted(names):
+    for provider, model in sorted({(one.provider, one.model) for one in (*before, *after)}):
         bare = model.removeprefix(f"{provider}/")
         old, new = (table.find(provider, bare) for table in (before, after))
-        sides = [None if price is None else _charged(price) for price in (old, new)]
+        sides = [price and charge_data(price) for price in (old, new)]
         if sides[0] != sides[1]:
             found.append(
                 {"provider": provider, "model": bare, "before": sides[0], "after": sides[1]}
             )
     return found
-
-
-def _charged(price: Price) -> dict[str, Any]:
-    """What a call costs and how it is bounded."""
-    return {
-        **rate_data(price),
-        "max_output_tokens": price.max_output_tokens,
-        "context_window": price.context_window,
-    }

@@ -1,4 +1,4 @@
-"""The governed table of prices: what it says, and which price a call has."""
+"""The governed table of prices: its content, and the price of a model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PriceTable:
     """
 
     def __init__(self, parsed: ParsedTable, version: str) -> None:
-        """For the class methods; a table comes from `shipped`, `from_file` or `overlaid`."""
+        """Index a parsed table; callers use `shipped`, `from_file` or `overlaid` instead."""
         self.version = version
         entries = tuple(
             replace(
@@ -55,37 +55,37 @@ class PriceTable:
     @classmethod
     @functools.cache
     def shipped(cls) -> PriceTable:
-        """The table that comes with Remit."""
+        """Return the table that comes with Remit."""
         data = shipped_file("PKG-TOKEN-BUDGETER-001", _INSTALLED)
-        return cls._read(data, "the shipped price table", None)
+        return cls.overlay(data, "the shipped price table", None)
 
     @classmethod
     def installed(cls, files: InstalledFiles) -> PriceTable:
-        """The table that a package brought to a root.
+        """Return the table that a package brought to a root.
 
         Raises:
-            NotInstalledError: none did.
-            ChangedFileError: it is not as it was installed.
-            RemitError: a key in it is wrong; the key is named.
+            NotInstalledError: no package brought one.
+            ChangedFileError: the file differs from the installed one.
+            RemitError: a key is wrong; the message names the key.
         """
         return cls.from_bytes(files.read(_INSTALLED), _INSTALLED)
 
     @classmethod
     @functools.lru_cache(maxsize=4)  # a table is not changed once it is made
     def from_bytes(cls, data: bytes, name: str) -> PriceTable:
-        """A table on its own, called ``name`` in errors.
+        """Return a table that states its own limits; errors call it ``name``.
 
         Raises:
-            RemitError: a key in it is wrong; the key is named.
+            RemitError: a key is wrong; the message names the key.
         """
-        return cls._read(data, name, None)
+        return cls.overlay(data, name, None)
 
     @classmethod
     def from_file(cls, path: str | Path) -> PriceTable:
-        """A table of an operator's own; ``docs/prices.md`` describes the file.
+        """Return an operator's table; ``docs/prices.md`` describes the file.
 
         Raises:
-            RemitError: the file cannot be read, or a key in it is wrong; the key is named.
+            RemitError: the file cannot be read, or a key is wrong; the message names the key.
         """
         try:
             data = Path(path).read_bytes()
@@ -94,16 +94,12 @@ class PriceTable:
         return cls.overlay(data, str(path), cls.shipped())
 
     @classmethod
-    def overlay(cls, data: bytes, name: str, base: PriceTable) -> PriceTable:
-        """A table to lie over ``base``, whose limits hold where it states none.
+    def overlay(cls, data: bytes, name: str, base: PriceTable | None) -> PriceTable:
+        """Return a table to lie over ``base``, whose limits hold if the table states none.
 
         Raises:
-            RemitError: a key in it is wrong; the key is named.
+            RemitError: a key is wrong; the message names the key.
         """
-        return cls._read(data, name, base)
-
-    @classmethod
-    def _read(cls, data: bytes, name: str, base: PriceTable | None) -> PriceTable:
         try:
             text = data.decode("utf-8-sig").replace("\r\n", "\n")
         except UnicodeDecodeError as error:
@@ -113,7 +109,7 @@ class PriceTable:
         return cls(parsed, f"{parsed.version}+sha256:{digest}")
 
     def overlaid(self, other: PriceTable) -> PriceTable:
-        """This table overlaid with ``other``.
+        """Return this table overlaid with ``other``.
 
         A model that both have has the other's price alone; only what is no price (aliases,
         snapshots, sizes) is taken from below where the other is silent. A name that the other
@@ -140,7 +136,7 @@ class PriceTable:
         return PriceTable(parsed, f"{other.version};{self.version}")
 
     def find(self, provider_id: str, model_id: str) -> Price | None:
-        """The price of a model at a provider; None when it is unpriced, which is never 0.
+        """Return the price of a model at a provider; None, never 0, if the model is unpriced.
 
         A name is found as the table has it, as one of a model's aliases, as
         ``provider/model``, or as a dated snapshot where the model's entry has a rule for them;
@@ -157,20 +153,20 @@ class PriceTable:
         return price
 
     def entry_name(self, provider_id: str, model_id: str) -> str:
-        """The key of the entry that a model has itself; empty where it has none, or is only an
-        alias or a snapshot of another."""
+        """Return the key of a model's own entry; empty if the model has none, or is only an alias
+        or a snapshot of another."""
         found = self._index.get((provider_id, model_id))
-        is_its_own = found is not None and model_id in (found.model, _bare(found))
+        is_its_own = found is not None and model_id in (found.model, found.bare_name)
         return found.model if found is not None and is_its_own else ""
 
     @property
     def providers(self) -> frozenset[str]:
-        """The providers that it knows prices of, other names of theirs included."""
+        """The providers with prices, their other names included."""
         named = {entry.price.provider for entry in self._parsed.entries}
         return frozenset({*named, *self._parsed.same_prices})
 
     def __iter__(self) -> Iterator[Price]:
-        """Every price, by provider and model."""
+        """Yield every price, sorted by provider and model."""
         prices = (entry.price for entry in self._parsed.entries)
         return iter(sorted(prices, key=lambda price: (price.provider, price.model)))
 
@@ -188,7 +184,7 @@ class PriceTable:
                     next_step="Leave it in the aliases of one of them.",
                 )
         if entry.snapshots:
-            self._snapshots[price.provider, _bare(price)] = entry.snapshots
+            self._snapshots[price.provider, price.bare_name] = entry.snapshots
 
     def _search(self, provider_id: str, model_id: str) -> Price | None:
         names = [model_id]
@@ -220,20 +216,15 @@ class PriceTable:
 def _merged(
     below: Mapping[str, Mapping[str, _Value]], above: Mapping[str, Mapping[str, _Value]]
 ) -> dict[str, dict[str, _Value]]:
-    """By provider, what both say; the upper one counts."""
+    """Return the values of both by provider; the upper one wins."""
     return {
         provider: {**below.get(provider, {}), **above.get(provider, {})}
         for provider in {**below, **above}
     }
 
 
-def _bare(price: Price) -> str:
-    """The name that the provider itself knows the model by."""
-    return price.model.removeprefix(f"{price.provider}/")
-
-
 def _names(entry: Entry) -> tuple[str, ...]:
-    return (entry.price.model, _bare(entry.price), *(entry.aliases or ()))
+    return (entry.price.model, entry.price.bare_name, *(entry.aliases or ()))
 
 
 def _completed(entry: Entry, under: Entry) -> Entry:
@@ -254,6 +245,6 @@ def _completed(entry: Entry, under: Entry) -> Entry:
 
 
 def _without(entry: Entry, taken: set[_Name]) -> Entry:
-    """The entry without the aliases that are names of the upper table."""
+    """Return the entry without the aliases that are names of the upper table."""
     free = (alias for alias in entry.aliases or () if (entry.price.provider, alias) not in taken)
     return replace(entry, aliases=tuple(free))

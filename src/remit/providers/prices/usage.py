@@ -9,6 +9,13 @@ from remit.kernel.errors import InvalidInputError
 __all__ = ["Usage"]
 
 _INTEGERS = {int}
+_PARTS = (
+    (("cached_input_tokens", "cache_write_tokens"), "input_tokens"),
+    (("cache_write_short_tokens",), "cache_write_tokens"),
+    (("reasoning_tokens",), "output_tokens"),
+    (("audio_input_tokens",), "input_tokens"),
+    (("audio_output_tokens",), "output_tokens"),
+)
 
 
 class Usage(Struct, frozen=True):
@@ -65,25 +72,11 @@ class Usage(Struct, frozen=True):
             count = getattr(self, name)
             if type(count) is not int or count < 0:
                 raise InvalidInputError(f"{name} is {count!r}; it is a count of tokens, 0 or more.")
-        for part, total, parts, limit in (
-            (
-                "cached_input_tokens and cache_write_tokens",
-                "input_tokens",
-                self.cached_input_tokens + self.cache_write_tokens,
-                self.input_tokens,
-            ),
-            (
-                "cache_write_short_tokens",
-                "cache_write_tokens",
-                self.cache_write_short_tokens,
-                self.cache_write_tokens,
-            ),
-            ("reasoning_tokens", "output_tokens", self.reasoning_tokens, self.output_tokens),
-            ("audio_input_tokens", "input_tokens", self.audio_input_tokens, self.input_tokens),
-            ("audio_output_tokens", "output_tokens", self.audio_output_tokens, self.output_tokens),
-        ):
+        for names, total in _PARTS:
+            parts, limit = sum(getattr(self, name) for name in names), getattr(self, total)
             if parts > limit:
                 raise InvalidInputError(
-                    f"{part} are {parts} but {total} only {limit}: a part exceeds its total.",
+                    f"{' and '.join(names)} are {parts} but {total} only {limit}: a part exceeds"
+                    " its total.",
                     next_step=f"{total} counts everything, its parts included.",
                 )

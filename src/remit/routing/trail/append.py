@@ -16,7 +16,7 @@ from remit.ledger import LedgerClient, LedgerEntry, Transaction, content, parse_
 from remit.routing.trail.chains import (
     ChainHeads,
     Head,
-    known_ids,
+    known_records,
     prepare_table,
 )
 from remit.routing.trail.record import (
@@ -212,4 +212,4 @@ class _Stage:
         ]
         if ids:
             self._looked_up.update(ids)
-            self._taken |= known_ids(self._tx.execute, list(dict.fromkeys(ids)))
+            self._taken |= known_records(self._tx.execute, ids).keys()

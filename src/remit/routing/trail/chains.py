@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
@@ -110,13 +110,28 @@ class ChainHeads:
         self._heads[task_id] = head
 
 
-def known_ids(execute: _Execute, ids: Sequence[str]) -> set[str]:
-    """Those of ``ids`` that records have already."""
-    found: set[str] = set()
-    for part, marks in _parts(ids, "?"):
-        rows = execute(f"SELECT thought_id FROM thoughts WHERE thought_id IN ({marks})", part)
-        found.update(row[0] for row in rows)
+def known_records(execute: _Execute, ids: Iterable[str]) -> dict[str, tuple[Any, ...]]:
+    """Return, by id, the id, task and hashes of the records that have one of these ids already."""
+    found: dict[str, tuple[Any, ...]] = {}
+    for part, marks in _parts(list(dict.fromkeys(ids)), "?"):
+        rows = execute(
+            "SELECT thought_id, task_id, prev_hash, hash FROM thoughts "
+            f"WHERE thought_id IN ({marks})",
+            part,
+        )
+        found.update((row[0], row) for row in rows)
     return found
+
+
+def thoughts_of(
+    tx: Transaction, ledger: LedgerClient, task_id: str | None = None, after: int = -1
+) -> Iterator[LedgerEntry]:
+    """Read thoughts, of one task or of all, while a transaction of their ledger is open."""
+    entries = ledger.query(event_type=EVENT, submission_id=task_id, after=after)
+    for number, entry in enumerate(entries, start=1):
+        if number % _MAX_MARKS == 0:
+            tx.execute("SELECT 1")  # a server ends a transaction that it does not hear of
+        yield entry
 
 
 def prepare_table(tx: Transaction, ledger: LedgerClient) -> int:
@@ -133,7 +148,7 @@ def prepare_table(tx: Transaction, ledger: LedgerClient) -> int:
     rows: list[tuple[Any, ...]] = []
     heads: dict[str, Head] = {}
     ids: set[str] = set()
-    for entry in ledger.query(event_type=EVENT):
+    for entry in thoughts_of(tx, ledger):
         task_id = entry.submission_id
         row = row_behind(entry, task_id, heads.get(task_id, Head()))
         if row is not None and row.thought_id not in ids:

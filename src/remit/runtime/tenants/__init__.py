@@ -9,8 +9,7 @@ from remit.kernel import lazy_names
 if TYPE_CHECKING:
     from remit.runtime.tenants.export import export_tenant
     from remit.runtime.tenants.listing import ListedTenant, list_names, listed_tenant
-    from remit.runtime.tenants.moving import hold_open, move_tenant
-    from remit.runtime.tenants.old_places import remove_old_places
+    from remit.runtime.tenants.moving import hold_open, move_tenant, remove_old_places
     from remit.runtime.tenants.plan import old_plans
     from remit.runtime.tenants.removal import (
         recover_tenant,
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     )
     from remit.runtime.tenants.tenant import (
         Tenant,
+        TenantHost,
         create_tenant,
         find_tenant,
         interrupted_tenants,
@@ -38,18 +38,18 @@ else:
         {
             "export": "export_tenant",
             "listing": "ListedTenant list_names listed_tenant",
-            "moving": "hold_open move_tenant",
-            "old_places": "remove_old_places",
+            "moving": "hold_open move_tenant remove_old_places",
             "plan": "old_plans",
             "removal": "recover_tenant recover_tenants remove_tenant removed_before",
-            "tenant": "Tenant create_tenant find_tenant interrupted_tenants list_tenants open_log"
-            " place_of recorded_key require_recorded root_of take_checkpoint tenant_names",
+            "tenant": "Tenant TenantHost create_tenant find_tenant interrupted_tenants list_tenants"
+            " open_log place_of recorded_key require_recorded root_of take_checkpoint tenant_names",
         },
     )
 
 __all__ = [
     "ListedTenant",
     "Tenant",
+    "TenantHost",
     "create_tenant",
     "export_tenant",
     "find_tenant",

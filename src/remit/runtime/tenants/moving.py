@@ -1,9 +1,9 @@
 """Moves a tenant's ledger to another database: the old one or the new one is in force, never both.
 
 The old ledger is set aside under another name first, so that no process writes it; then it is
-copied, and the copy checked; then ``tenant.json`` names the new place, in one step. What finds the
-``moving.json`` of a process that died puts the old one back where ``tenant.json`` names it, and
-else finishes.
+exported and imported, and the copy checked; then ``tenant.json`` names the new place, in one step.
+A process that finds the ``moving.json`` of one that died puts the old ledger back if
+``tenant.json`` still names its place, and finishes otherwise.
 """
 
 from __future__ import annotations
@@ -19,47 +19,33 @@ from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import LedgerSettings, load_settings
 from remit.kernel.tenant import HOST, TenantFile
-from remit.ledger import (
-    KeptHead,
-    LedgerClient,
-    LedgerEntry,
-    LedgerKey,
-    copy_ledger,
-    remove_ledger_file,
-)
+from remit.ledger import KeptHead, LedgerClient, LedgerKey, copy_ledger
 from remit.ledger.tlog import VerifierKey
-from remit.runtime.installation import Step
 from remit.runtime.state import check_state
-from remit.runtime.tenants.places import (
-    database_of,
-    drained,
-    is_own,
-    is_there,
-    location_of,
-    locked,
-    rename_place,
-)
-from remit.runtime.tenants.plan import MovePlan, old_plans
+from remit.runtime.tenants.places import Place, drained, locked
+from remit.runtime.tenants.plan import MovePlan, old_plans, read_plan, save
 from remit.runtime.tenants.tenant import (
     Tenant,
+    TenantHost,
     find_tenant,
     open_log,
     place_of,
     require_recorded,
     root_of,
-    save_file,
     schema_of,
 )
 
-__all__ = ["Moved", "hold_open", "move_tenant", "recover_move"]
+__all__ = ["EVENT", "Moved", "changing", "hold_open", "move_tenant", "recover_move",
+           "remove_old_place", "remove_old_places"]  # fmt: skip
+
+EVENT = "TENANT_OLD_PLACE_REMOVED"
 
 _EXPORT = "moving.jsonl"
-_LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What a move did.
+    """A finished move.
 
     Attributes:
         tenant: where it is now.
@@ -74,7 +60,7 @@ class Moved:
 
 @contextlib.contextmanager
 def hold_open(tenant: Tenant) -> Iterator[None]:
-    """Keep a tenant from being moved, as who serves it does.
+    """Keep a tenant from being moved, as a server of the tenant does.
 
     Raises:
         RemitError: it is being moved or removed.
@@ -85,132 +71,172 @@ def hold_open(tenant: Tenant) -> Iterator[None]:
         yield
 
 
-def move_tenant(
-    host: Root,
-    ledger: LedgerClient,
-    name: str,
-    to: str,
-    *,
-    host_path: str,
-    wait_s: float,
-    by: str,
-    step: Step = lambda _: None,
-) -> Moved:
-    """Move a tenant's ledger; if it is there already, only say so.
+@contextlib.contextmanager
+def changing(host: TenantHost, name: str) -> Iterator[tuple[Tenant, VerifierKey]]:
+    """Keep other processes from moving or removing a tenant; yield it, with its recorded key.
+
+    Raises:
+        RemitError: there is no such tenant, or it is being moved or removed.
+    """
+    root = find_tenant(host.root, name).root
+    with locked(root.path / ".move.lock", fcntl.LOCK_EX) as is_held:
+        if is_held:
+            _recover(host, root)
+        if not is_held or TenantFile.is_held_back(root.path):
+            raise RemitError(f"The tenant {name} is being moved or removed.")
+        tenant = find_tenant(host.root, name)
+        yield tenant, require_recorded(host.ledger, tenant)
+
+
+def move_tenant(host: TenantHost, name: str, to: str, *, wait_s: float) -> Moved:
+    """Move a tenant's ledger; if it is there already, only return where it is.
 
     Args:
-        host: the host's root.
-        ledger: of the host, opened with its key.
+        host: of the tenant.
         name: of the tenant.
         to: URL of a PostgreSQL database; ``host`` for the host's own; or a directory for a file.
-        host_path: the host's ``[ledger] path``.
         wait_s: how long to wait for servers to let go of it, seconds.
-        by: who acts, for the record.
-        step: called with its name before each step.
 
     Raises:
         RemitError: it cannot be moved there, or a server serves it; it is as it was.
         LedgerError: a database cannot be used; the old ledger is in force again.
     """
-    tenant = find_tenant(host, name)
-    root = tenant.root
-    with locked(root.path / ".move.lock", fcntl.LOCK_EX) as is_held:
-        if not is_held:
-            raise RemitError(f"The ledger of the tenant {name} is being moved already.")
-        _recover(host, ledger, root, host_path)
-        before = find_tenant(host, name).file
-        require_recorded(ledger, tenant)
-        open_log(tenant).close()  # it is there, and this tenant's
-        after = _target(before, to)
-        if (after.database, after.ledger) == (before.database, before.ledger):
-            with open_log(tenant) as log:
-                old = [place_of(one.aside) for one in old_plans(root)]
-                return Moved(find_tenant(host, name), log.count(), "".join(old[-1:]))
-        plan = MovePlan(before, after, secrets.token_hex(4))
+    with changing(host, name) as (tenant, _):
+        root = tenant.root
+        with open_log(tenant) as log:  # it is there, and this tenant's
+            entries = log.count()
+        plan = MovePlan(tenant.file, _target(tenant.file, to), secrets.token_hex(4))
+        if (plan.after.database, plan.after.ledger) == (tenant.file.database, tenant.file.ledger):
+            old = [place_of(one.aside) for one in old_plans(root)]
+            return Moved(tenant, entries, "".join(old[-1:]))
         settings = load_settings(root.config).settings.ledger
-        _require_free(plan.after, root, host_path)
-        step("drain")
-        _write(root, plan)
+        before, aside, after = (
+            Place(file, root, host.path) for file in (plan.before, plan.aside, plan.after)
+        )
+        after.file.ledger_path(host.path)  # there is such a database
+        if after.exists():
+            raise RemitError(
+                f"There is something already: {place_of(plan.after)}.",
+                next_step="Name another place. Remit never replaces a ledger.",
+            )
+        host.step("drain")
+        save(plan, TenantFile.moving_path(root.path))
         try:
             with drained(root, name, wait_s):
-                step("aside")
-                rename_place(before, plan.aside, root, host_path, settings.lock_timeout_s)
-                step("copy")
-                entries = _copy(plan, root, host_path, settings)
-                step("switch")
-                save_file(root, plan.after)
+                host.step("aside")
+                before.rename(aside, settings.lock_timeout_s)
+                host.step("copy")
+                after.make(plan.mark)
+                entries = _copy(aside, after, settings)
+                host.step("switch")
+                save(plan.after, TenantFile.path(root.path))
         except BaseException:
-            _recover(host, ledger, root, host_path)
+            _recover(host, root)
             raise
-        step("finish")
-        _finish(ledger, root, plan, by)
+        host.step("finish")
+        _finish(host, root, plan)
     return Moved(Tenant(root, plan.after), entries, place_of(plan.aside))
 
 
-def recover_move(host: Root, ledger: LedgerClient, host_path: str, name: str) -> None:
+def recover_move(host: TenantHost, name: str) -> None:
     """End what a process that died while it moved a tenant began: see the module."""
-    root = root_of(host, name)
+    root = root_of(host.root, name)
     if TenantFile.moving_path(root.path).exists():
         with locked(root.path / ".move.lock", fcntl.LOCK_EX) as is_held:
             if is_held:  # else it is being moved just now
-                _recover(host, ledger, root, host_path)
+                _recover(host, root)
 
 
-def _recover(host: Root, ledger: LedgerClient, root: Root, host_path: str) -> None:
-    """Under the lock of moves: finish, or put back; by a plan that is not taken at its word: all
-    that is renamed or removed has to be the tenant's."""
-    plan = MovePlan.read(TenantFile.moving_path(root.path))
-    if plan is None:
-        return
-    tenant = find_tenant(host, root.path.name)
-    key = require_recorded(ledger, tenant)
-    if tenant.file == plan.after:
-        _finish(ledger, root, plan, "recovery")
-        return
-    _drop(plan, root, host_path, key)
-    if is_own(plan.aside, root, host_path, key):
-        rename_place(plan.aside, plan.before, root, host_path, 30.0)
-    _clear(root)
+def remove_old_places(host: TenantHost, name: str) -> list[str]:
+    """Remove the ledgers that a tenant was moved away from, with all their content.
+
+    They go only when the tenant's ledger has all entries of each. One that was removed by hand is
+    put on record as well. Killed on the way it is ended by doing it again.
+
+    Args:
+        host: of the tenant.
+        name: of the tenant.
+
+    Returns:
+        The places that are gone.
+
+    Raises:
+        RemitError: the tenant is being moved, or its ledger lacks something of an old one.
+        LedgerError: an old ledger is another's, or cannot be removed.
+    """
+    with changing(host, name) as (tenant, key):
+        plans = old_plans(tenant.root)
+        for plan in plans:
+            if (aside := Place(plan.aside, tenant.root, host.path)).is_own(key):
+                _require_copied(aside, tenant)
+        for plan in plans:
+            host.step(f"remove {place_of(plan.aside)}")
+            remove_old_place(host, tenant.root, plan, key)
+    return [place_of(plan.aside) for plan in plans]
 
 
-def _finish(ledger: LedgerClient, root: Root, plan: MovePlan, by: str) -> None:
-    """Put on the host's record what was done, once."""
-    known = ledger.query(event_type="TENANT_MOVED", submission_id=plan.after.name)
-    if plan.move_id not in {entry.metadata["move_id"] for entry in known}:
-        key = LedgerKey(root.keys).verifier_key()
-        head = KeptHead(LedgerKey(root.keys)).read(key) if key is not None else None
-        if head is not None:
-            ledger.write(
-                LedgerEntry(
-                    "TENANT_MOVED", plan.after.name, "MOVED", "The ledger of a tenant was moved",
-                    metadata={
-                        "tenant": plan.after.name,
-                        "origin": head.checkpoint.origin,
-                        "size": head.checkpoint.size,
-                        "root": head.checkpoint.text.split("\n")[2],
-                        "from_place": place_of(plan.before),
-                        "place": place_of(plan.after),
-                        "move_id": plan.move_id,
-                        "by": by,
-                    },
-                )
-            )  # fmt: skip
-    (root.path / "ledger.place").unlink(missing_ok=True)  # of the old one; made again
-    _clear(root, plan.kept_as)
+def remove_old_place(host: TenantHost, root: Root, plan: MovePlan, key: VerifierKey) -> None:
+    """Remove one old ledger of a tenant with this key, on record, and forget its plan."""
+    Place(plan.aside, root, host.path).remove(key)
+    host.record(
+        EVENT, plan.after.name, "The ledger that a tenant was moved away from was removed",
+        once="move_id", place=place_of(plan.aside), move_id=plan.move_id,
+    )  # fmt: skip
+    (root.path / plan.kept_as).unlink(missing_ok=True)
 
 
-def _clear(root: Root, kept_as: str = "") -> None:
-    """Open the ledger to all again; ``kept_as`` keeps the plan, for the old ledger's removal."""
-    (root.path / _EXPORT).unlink(missing_ok=True)
+def _require_copied(aside: Place, tenant: Tenant) -> None:
+    """Raise RemitError if the tenant's ledger lacks an entry of the old one or is damaged."""
+    settings = load_settings(tenant.root.config).settings.ledger
+    with aside.open(settings) as old, open_log(tenant) as log:
+        if problem := log.checkpoints.lacks(old.checkpoints.head()):
+            raise RemitError(
+                f"The old ledger {place_of(aside.file)} is not removed: {problem}",
+                next_step="`remit ledger verify` of the tenant checks its ledger.",
+            )
+        if problems := log.verify().problems:
+            raise RemitError(
+                f"The old ledger {place_of(aside.file)} is not removed: the ledger in force does "
+                f"not verify ({problems[0]}).",
+                next_step="Keep the old ledger: it may be the only sound copy.",
+            )
+
+
+def _recover(host: TenantHost, root: Root) -> None:
+    """Finish a move, or put the old ledger back. The plan is not taken at its word: what is
+    renamed or removed has to be the tenant's."""
     path = TenantFile.moving_path(root.path)
-    if kept_as:
-        path.replace(root.path / kept_as)
-    else:
-        path.unlink(missing_ok=True)
+    if (plan := read_plan(MovePlan, path)) is None:
+        return
+    tenant = find_tenant(host.root, root.path.name)
+    key = require_recorded(host.ledger, tenant)
+    if tenant.file == plan.after:
+        _finish(replace(host, by="recovery"), root, plan)
+        return
+    before, aside, after = (
+        Place(file, root, host.path) for file in (plan.before, plan.aside, plan.after)
+    )
+    after.remove_unfinished(plan.mark, key)
+    if aside.is_own(key):
+        aside.rename(before, 30.0)
+    (root.path / _EXPORT).unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
 
 
-def _write(root: Root, plan: MovePlan) -> None:
-    plan.write(TenantFile.moving_path(root.path))
+def _finish(host: TenantHost, root: Root, plan: MovePlan) -> None:
+    """Put the move on the host's record, once, and open the ledger to all again."""
+    key = LedgerKey(root.keys).verifier_key()
+    head = KeptHead(LedgerKey(root.keys)).read(key) if key is not None else None
+    if head is not None:
+        host.record(
+            "TENANT_MOVED", plan.after.name, "The ledger of a tenant was moved", once="move_id",
+            origin=head.checkpoint.origin, size=head.checkpoint.size,
+            root=head.checkpoint.text.split("\n")[2], from_place=place_of(plan.before),
+            place=place_of(plan.after), move_id=plan.move_id,
+        )  # fmt: skip
+    (root.path / "ledger.place").unlink(missing_ok=True)  # of the old one; made again
+    (root.path / _EXPORT).unlink(missing_ok=True)
+    TenantFile.moving_path(root.path).replace(root.path / plan.kept_as)
 
 
 def _target(file: TenantFile, to: str) -> TenantFile:
@@ -219,50 +245,21 @@ def _target(file: TenantFile, to: str) -> TenantFile:
     return replace(file, database="", ledger=str(Path(to).absolute() / "ledger.db"))
 
 
-def _copy(plan: MovePlan, root: Root, host_path: str, settings: LedgerSettings) -> int:
-    """Copy what was set aside, and check the copy; how many entries."""
-    key = LedgerKey(root.keys, settings.origin)
-    signer, kept = key.signer(), KeptHead(key)
-    if plan.after.database:
-        from remit.ledger import make_schema
-
-        make_schema(database_of(plan.after, host_path), plan.after.ledger, plan.mark)
-    else:
-        Path(plan.after.ledger).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    source_place = location_of(plan.aside, root, host_path)
-    target_place = location_of(plan.after, root, host_path)
-    export = root.path / _EXPORT
+def _copy(aside: Place, after: Place, settings: LedgerSettings) -> int:
+    """Export what was set aside, import it, and check the copy; return the number of entries."""
+    export = aside.root.path / _EXPORT
     export.touch(mode=0o600)
     with (
-        LedgerClient(source_place, settings=settings, create=False, signer=signer,
-                     kept=kept) as source,
-        LedgerClient(target_place, settings=settings) as target,
-    ):  # fmt: skip
+        aside.open(settings, signing=True) as source,
+        LedgerClient(after.location, settings=settings) as target,
+    ):
         signed = copy_ledger(source, target, export)
+    key = LedgerKey(aside.root.keys, settings.origin)
     with LedgerClient(
-        target_place, settings=settings, create=False, signer=signer, kept=kept,
+        after.location, settings=settings, create=False, signer=key.signer(), kept=KeptHead(key),
         checks=(check_state,),
     ) as made:  # fmt: skip
         report = made.verify(checkpoint=signed)
         if not report.verified:
             raise RemitError(f"The copy does not verify: {report.problems[0]}.")
         return made.count()
-
-
-def _require_free(file: TenantFile, root: Root, host_path: str) -> None:
-    file.ledger_path(host_path)  # there is such a database
-    if is_there(file, root, host_path):
-        raise RemitError(
-            f"There is something already: {place_of(file)}.",
-            next_step="Name another place. Remit never replaces a ledger.",
-        )
-
-
-def _drop(plan: MovePlan, root: Root, host_path: str, owner: VerifierKey) -> None:
-    """Remove a copy that was not finished. There was nothing in its place before."""
-    if plan.after.database:
-        from remit.ledger import drop_schema
-
-        drop_schema(database_of(plan.after, host_path), plan.after.ledger, plan.mark)
-    else:
-        remove_ledger_file(Path(location_of(plan.after, root, host_path)), owner)

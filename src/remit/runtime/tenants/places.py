@@ -1,4 +1,4 @@
-"""Where a tenant's ledger is, was, or is to be: a file, or a schema of a PostgreSQL database."""
+"""Where a tenant's ledger is, was, or is to be; and locks of its root."""
 
 from __future__ import annotations
 
@@ -7,153 +7,142 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+from remit import ledger as ledgers  # functions of PostgreSQL are loaded when they are called
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import LedgerSettings, default_settings
 from remit.kernel.tenant import HOST, TenantFile
-from remit.ledger import (
-    KeptHead,
-    LedgerClient,
-    LedgerKeyError,
-    ledger_key,
-    remove_ledger_file,
-    rename_ledger_file,
-)
+from remit.ledger import KeptHead, LedgerClient, LedgerKeyError, ledger_key
 from remit.ledger.tlog import VerifierKey
 
-__all__ = ["database_of", "drained", "is_own", "is_there", "location_of", "locked", "open_place",
-           "remove_place", "rename_place"]  # fmt: skip
+__all__ = ["Place", "drained", "locked"]
 
 _LOOK_S = 0.05
 
 
-def database_of(file: TenantFile, host_path: str) -> str:
-    """The URL of the database that a tenant's ledger is in, without the schema.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A file, or a schema of a PostgreSQL database, that holds a tenant's ledger or is to hold it.
 
-    Args:
-        file: what says where the ledger is.
-        host_path: the host's ``[ledger] path``.
-    """
-    return host_path if file.database == HOST else file.database
+    Each method raises :class:`LedgerError` if the place cannot be used.
 
-
-def location_of(file: TenantFile, root: Root, host_path: str) -> str:
-    """The path or URL by which a client opens a tenant's ledger.
-
-    Raises:
-        RemitError: it is in the host's database, and the host names none.
-    """
-    place = file.ledger_path(host_path)
-    return place if file.database else str(root.path / place)
-
-
-def is_there(file: TenantFile, root: Root, host_path: str) -> bool:
-    """Whether a place holds anything; raises :class:`LedgerError` where it cannot be seen."""
-    if file.database:
-        from remit.ledger import has_schema
-
-        return has_schema(database_of(file, host_path), file.ledger)
-    return Path(location_of(file, root, host_path)).exists()
-
-
-def open_place(
-    file: TenantFile,
-    root: Root,
-    host_path: str,
-    settings: LedgerSettings,
-    *,
-    signing: bool = False,
-    owner: VerifierKey | None = None,
-) -> LedgerClient:
-    """Open the ledger at a place, though the tenant is being moved or removed.
-
-    Args:
-        file: the place.
+    Attributes:
+        file: says where it is.
         root: the tenant's.
         host_path: the host's ``[ledger] path``.
-        settings: ``[ledger]`` of the tenant.
-        signing: with its private key.
-        owner: whose it has to be; the key in the tenant's root when left out.
-
-    Raises:
-        LedgerKeyError: it belongs to another than this tenant.
-        LedgerError: it cannot be opened.
     """
-    key = ledger_key(root, settings)
-    return LedgerClient(
-        location_of(file, root, host_path),
-        settings=settings,
-        create=False,
-        signer=key.signer() if signing else None,
-        verifier_key=owner or key.verifier_key(),
-        kept=KeptHead(key),
-    )
 
+    file: TenantFile
+    root: Root
+    host_path: str
 
-def rename_place(
-    file: TenantFile, to: TenantFile, root: Root, host_path: str, timeout_s: float
-) -> None:
-    """Give a ledger another name in its directory or database.
+    @property
+    def database(self) -> str:
+        """The URL of the database without the schema; empty for a file."""
+        return self.host_path if self.file.database == HOST else self.file.database
 
-    Raises:
-        LedgerError: it cannot be renamed.
-    """
-    if file.database:
-        from remit.ledger import rename_schema
+    @property
+    def location(self) -> str:
+        """The path or URL by which a client opens the ledger.
 
-        rename_schema(database_of(file, host_path), file.ledger, to.ledger)
-    else:
-        old, new = (Path(location_of(one, root, host_path)) for one in (file, to))
-        rename_ledger_file(old, new, timeout_s)
+        Raises:
+            RemitError: it is in the host's database, and the host names none.
+        """
+        place = self.file.ledger_path(self.host_path)
+        return place if self.file.database else str(self.root.path / place)
 
+    def exists(self) -> bool:
+        """Return whether the place holds anything."""
+        if self.database:
+            return ledgers.has_schema(self.database, self.file.ledger)
+        return Path(self.location).exists()
 
-def is_own(file: TenantFile, root: Root, host_path: str, owner: VerifierKey) -> bool:
-    """Whether a place holds anything, once that is known to be the tenant's.
+    def make(self, mark: str) -> None:
+        """Make the schema with this comment, or the file's directory."""
+        if self.database:
+            ledgers.make_schema(self.database, self.file.ledger, mark)
+        else:
+            Path(self.location).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    Args:
-        file: the place, as a file in the tenant's root says it.
-        root: the tenant's.
-        host_path: the host's ``[ledger] path``.
-        owner: the tenant's key, as the host has it on record.
+    def open(
+        self, settings: LedgerSettings, *, signing: bool = False, owner: VerifierKey | None = None
+    ) -> LedgerClient:
+        """Open the ledger, though the tenant is being moved or removed.
 
-    Raises:
-        LedgerKeyError: it belongs to another, or to nobody.
-        LedgerError: it cannot be opened.
-    """
-    if not is_there(file, root, host_path):
-        return False
-    settings = default_settings().ledger.model_copy(update={"origin": file.origin})
-    with open_place(file, root, host_path, settings, owner=owner) as log:
-        if not log.checkpoints.owner():
-            raise LedgerKeyError(
-                f"The ledger {log.location} does not say whose it is.",
-                next_step="Find out what wrote it, and move it elsewhere. Remit does not touch it.",
-            )
-    return True
+        Args:
+            settings: ``[ledger]`` of the tenant.
+            signing: with its private key.
+            owner: whose it has to be; the key in the tenant's root when left out.
 
+        Raises:
+            LedgerKeyError: it belongs to another than this tenant.
+        """
+        key = ledger_key(self.root, settings)
+        return LedgerClient(
+            self.location,
+            settings=settings,
+            create=False,
+            signer=key.signer() if signing else None,
+            verifier_key=owner or key.verifier_key(),
+            kept=KeptHead(key),
+        )
 
-def remove_place(file: TenantFile, root: Root, host_path: str, owner: VerifierKey) -> None:
-    """Remove a ledger with all that is in it, where there is one; arguments as of :func:`is_own`.
+    def rename(self, to: Place, timeout_s: float) -> None:
+        """Give the ledger another name in its directory or database."""
+        if self.database:
+            ledgers.rename_schema(self.database, self.file.ledger, to.file.ledger)
+        else:
+            ledgers.rename_ledger_file(Path(self.location), Path(to.location), timeout_s)
 
-    Raises:
-        LedgerKeyError: it belongs to another than this tenant; nothing was removed.
-        LedgerError: it cannot be removed.
-    """
-    if not is_own(file, root, host_path, owner):
-        return
-    if file.database:
-        from remit.ledger import drop_schema
+    def is_own(self, owner: VerifierKey) -> bool:
+        """Return whether the place holds anything, once that is known to be the tenant's.
 
-        drop_schema(database_of(file, host_path), file.ledger, None)
-    else:
-        remove_ledger_file(Path(location_of(file, root, host_path)), None)
+        Args:
+            owner: the tenant's key, as the host has it on record.
+
+        Raises:
+            LedgerKeyError: it belongs to another, or to nobody.
+        """
+        if not self.exists():
+            return False
+        settings = default_settings().ledger.model_copy(update={"origin": self.file.origin})
+        with self.open(settings, owner=owner) as log:
+            if not log.checkpoints.owner():
+                raise LedgerKeyError(
+                    f"The ledger {log.location} does not say whose it is.",
+                    next_step="Find out what wrote it, and move it elsewhere. Remit does not touch "
+                    "it.",
+                )
+        return True
+
+    def remove(self, owner: VerifierKey) -> None:
+        """Remove the ledger with all that is in it, where there is one.
+
+        Raises:
+            LedgerKeyError: it belongs to another than this tenant; nothing was removed.
+        """
+        if not self.is_own(owner):
+            return
+        if self.database:
+            ledgers.drop_schema(self.database, self.file.ledger, None)
+        else:
+            ledgers.remove_ledger_file(Path(self.location), None)
+
+    def remove_unfinished(self, mark: str, owner: VerifierKey) -> None:
+        """Remove a copy that was not finished: a schema with this comment, or a file that belongs
+        to the tenant or is empty."""
+        if self.database:
+            ledgers.drop_schema(self.database, self.file.ledger, mark)
+        else:
+            ledgers.remove_ledger_file(Path(self.location), owner)
 
 
 @contextlib.contextmanager
 def locked(path: Path, how: int, wait_s: float = 0.0) -> Iterator[bool]:
-    """A lock that ends with this process; whether it was got in time.
+    """Hold a lock that ends with this process; yield whether it was got in time.
 
     Args:
         path: of its file, which is made.
@@ -180,7 +169,7 @@ def locked(path: Path, how: int, wait_s: float = 0.0) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def drained(root: Root, name: str, wait_s: float) -> Iterator[None]:
-    """A tenant that no server of this machine serves, while the block runs.
+    """Keep a tenant from the servers of this machine while the block runs.
 
     Args:
         root: the tenant's, where a plan already keeps others from opening it.

@@ -1,4 +1,4 @@
-"""The plan of a move of a tenant's ledger, as a file in the tenant's root holds it."""
+"""Plans of moves and removals, as files in a tenant's root hold them while they are carried out."""
 
 from __future__ import annotations
 
@@ -6,16 +6,24 @@ import json
 import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Protocol, Self, TypeVar
 
 from remit.kernel.errors import RemitError
 from remit.kernel.files import write_over
 from remit.kernel.root import Root
 from remit.kernel.tenant import TenantFile
 
-__all__ = ["MovePlan", "old_plans"]
+__all__ = ["MovePlan", "RemovalPlan", "old_plans", "read_plan", "save"]
 
 _ID = re.compile("[0-9a-f]{8}", re.ASCII)
+
+
+class _Plan(Protocol):
+    @classmethod
+    def of(cls, said: Any, root: Path) -> Self: ...
+
+
+_P = TypeVar("_P", bound=_Plan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +40,14 @@ class MovePlan:
     after: TenantFile
     move_id: str
 
+    @classmethod
+    def of(cls, said: Any, root: Path) -> Self:
+        """Return the plan that JSON in a tenant's root says; raise ValueError if it is none."""
+        if not _ID.fullmatch(said["move_id"]):  # it is part of names of files and schemas
+            raise ValueError("its move_id is none")
+        before, after = (TenantFile.planned(said[one], root) for one in ("before", "after"))
+        return cls(before, after, said["move_id"])
+
     @property
     def aside(self) -> TenantFile:
         """The old ledger, while it is moved and from then on."""
@@ -45,42 +61,62 @@ class MovePlan:
 
     @property
     def kept_as(self) -> str:
-        """The name of the file that holds it once the move is done."""
+        """The name of the file that holds the plan once the move is done."""
         return f"moved-{self.move_id}.json"
 
-    @classmethod
-    def read(cls, path: Path) -> Self | None:
-        """That in a file of a tenant's root; ``None`` where there is no such file; raises
-        :class:`RemitError` where it is damaged, or of another tenant."""
-        try:
-            said, root = json.loads(path.read_text("utf-8")), path.parent
-            before, after = (TenantFile.planned(said[one], root) for one in ("before", "after"))
-            plan = cls(before, after, said["move_id"])
-            if not _ID.fullmatch(plan.move_id):  # it is part of names of files and schemas
-                raise ValueError("its move_id is none")
-            return plan
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise RemitError(f"{path} cannot be read: {error}.") from error
 
-    def write(self, path: Path) -> None:
-        """Write it, durably; raises :class:`RemitError` where it cannot be written."""
-        data = json.dumps(asdict(self), indent=1).encode() + b"\n"
-        try:
-            write_over(path, data, 0o600)  # an address may hold a password
-        except OSError as error:
-            raise RemitError(f"{path} cannot be written: {error.strerror or error}.") from error
+@dataclass(frozen=True, slots=True)
+class RemovalPlan:
+    """A removal: ``removing.json`` until it is done or undone."""
+
+    file: TenantFile
+    removal_id: str
+    by: str
+
+    @classmethod
+    def of(cls, said: Any, root: Path) -> Self:
+        """Return the plan that JSON in a tenant's root says; raise ValueError if it is none."""
+        file = TenantFile.planned(said["file"], root)
+        return cls(file, str(said["removal_id"]), str(said["by"]))
+
+
+def read_plan(kind: type[_P], path: Path) -> _P | None:
+    """Return the plan in a file of a tenant's root; ``None`` if there is no such file.
+
+    Raises:
+        RemitError: the file is damaged, or of another tenant.
+    """
+    try:
+        return kind.of(json.loads(path.read_text("utf-8")), path.parent)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RemitError(f"{path} cannot be read: {error}.") from error
+
+
+def save(record: MovePlan | RemovalPlan | TenantFile, path: Path) -> None:
+    """Write a plan or a tenant's file, durably, in one step.
+
+    Raises:
+        RemitError: it cannot be written.
+    """
+    try:  # an address may hold a password
+        write_over(path, json.dumps(asdict(record), indent=1).encode() + b"\n", 0o600)
+    except OSError as error:
+        raise RemitError(f"{path} cannot be written: {error.strerror or error}.") from error
 
 
 def old_plans(root: Root) -> list[MovePlan]:
-    """The moves of a tenant whose old ledgers were not removed yet.
+    """Return the moves of a tenant whose old ledgers were not removed yet.
 
     Raises:
         RemitError: a file is damaged.
     """
-    found = {path: MovePlan.read(path) for path in sorted(root.path.glob("moved-*.json"))}
-    for path, plan in found.items():
-        if plan is not None and plan.kept_as != path.name:
+    plans = []
+    for path in sorted(root.path.glob("moved-*.json")):
+        if (plan := read_plan(MovePlan, path)) is None:
+            continue
+        if plan.kept_as != path.name:
             raise RemitError(f"{path} cannot be read: it is the plan of another move.")
-    return [plan for plan in found.values() if plan is not None]
+        plans.append(plan)
+    return plans

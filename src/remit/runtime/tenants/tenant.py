@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from remit.kernel.errors import RemitError
-from remit.kernel.files import write_over
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.kernel.tenant import HOST, TENANTS, TenantFile, check_name, is_name
@@ -18,22 +18,62 @@ from remit.ledger import (
     LedgerKey,
     LedgerKeyError,
     known_as,
+    ledger_key,
     open_root_ledger,
 )
 from remit.ledger.log_of_logs import take_head
 from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 from remit.runtime.installation import Step, make_root
 from remit.runtime.state import check_state
+from remit.runtime.tenants.places import Place
+from remit.runtime.tenants.plan import save
 
-__all__ = ["REMOVED", "Tenant", "create_tenant", "find_tenant",
+__all__ = ["REMOVED", "Tenant", "TenantHost", "create_tenant", "find_tenant",
            "interrupted_tenants", "list_tenants", "open_log", "place_of", "recorded_key",
-           "removals", "require_recorded", "root_of", "save_file", "schema_of",
-           "take_checkpoint", "tenant_names"]  # fmt: skip
+           "removals", "require_recorded", "root_of", "schema_of", "take_checkpoint",
+           "tenant_names"]  # fmt: skip
 
 REMOVED = "TENANT_REMOVED"
 """The event by which the host puts the removal of a tenant on record."""
 
 _LEDGER = "ledger.db"
+
+
+@dataclass(frozen=True, slots=True)
+class TenantHost:
+    """A host, as a process that changes its tenants has it open.
+
+    Attributes:
+        root: its root.
+        ledger: its ledger, opened with its key.
+        path: its ``[ledger] path``.
+        by: who acts, for the record.
+        step: called with the name of each step before the step.
+    """
+
+    root: Root
+    ledger: LedgerClient
+    path: str
+    by: str = "recovery"
+    step: Step = lambda _: None
+
+    def record(self, event: str, tenant: str, reason: str, *, once: str = "", **data: Any) -> str:
+        """Put what became of a tenant on record; return the entry's id.
+
+        Args:
+            event: its type, whose last word is the decision.
+            tenant: the name.
+            reason: of the entry.
+            once: write nothing if there is an entry with the same value of this field.
+            data: fields of the metadata.
+        """
+        if once:
+            for entry in self.ledger.query(event_type=event, submission_id=tenant):
+                if entry.metadata[once] == data[once]:
+                    return entry.id
+        metadata = {"tenant": tenant, **data, "by": self.by}
+        decision = event.rpartition("_")[2]
+        return self.ledger.write(LedgerEntry(event, tenant, decision, reason, metadata=metadata))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,34 +167,21 @@ def schema_of(name: str) -> str:
     return f"remit_tenant_{name.replace('-', '_')}"
 
 
-def create_tenant(
-    host: Root,
-    ledger: LedgerClient,
-    name: str,
-    *,
-    host_path: str,
-    database: str = "",
-    by: str,
-    step: Step = lambda _: None,
-) -> Tenant:
+def create_tenant(host: TenantHost, name: str, *, database: str = "") -> Tenant:
     """Make a tenant; one that was not made to the end is made now.
 
     Args:
-        host: the host's root.
-        ledger: of the host, opened with its key.
+        host: of the tenant.
         name: of the tenant.
-        host_path: the host's ``[ledger] path``.
         database: URL of a PostgreSQL database for the tenant's ledger; where it is left out, the
             host's database, or a file where the host's ledger is in one.
-        by: who acts, for the record.
-        step: called with its name before each step.
 
     Raises:
-        RemitError: there is one of that name, or the host is itself a tenant.
-        RemitError: its root or ledger cannot be made; doing it again goes on.
+        RemitError: there is one of that name, the host is itself a tenant, or the root or ledger
+            cannot be made; calling this again finishes it.
     """
-    root = root_of(host, name)
-    if TenantFile.read(host.path) is not None:
+    root, ledger = root_of(host.root, name), host.ledger
+    if TenantFile.read(host.root.path) is not None:
         raise RemitError("A tenant has no tenants.", next_step="Name the root of the host.")
     if ledger.verifier_key is None:
         raise LedgerKeyError("This root has no ledger key.", next_step="`remit init` makes one.")
@@ -168,7 +195,7 @@ def create_tenant(
                 f"There was a tenant {name}, whose root {root.path} is gone.",
                 next_step="Put a copy of it back from a backup, or choose another name.",
             )
-        if "://" in database or (not database and "://" in host_path):
+        if "://" in database or (not database and "://" in host.path):
             where = (database or HOST, schema_of(name))
         elif database:
             raise RemitError("A tenant's database is named by a postgresql:// URL.")
@@ -177,44 +204,18 @@ def create_tenant(
         origin = f"{ledger.verifier_key.name}/{TENANTS}/{name}"
         file = TenantFile(name, origin, *where, ready=False)
         root.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        save_file(root, file)
-    if file.database:
-        from remit.ledger import make_schema
-
-        url = host_path if file.database == HOST else file.database
-        make_schema(url, file.ledger, f"remit tenant {file.origin}")
-    make_root(root, by=by, step=step)
-    _record(ledger, root, file, by)
-    file = dataclasses.replace(file, ready=True)
-    save_file(root, file)
-    return Tenant(root, file)
-
-
-def _record(ledger: LedgerClient, root: Root, file: TenantFile, by: str) -> None:
-    from remit.ledger import ledger_key
-
-    key = ledger_key(root, load_settings(root.config).settings.ledger).verifier_key()
-    if recorded_key(ledger, file.name) is None:
-        ledger.write(
-            LedgerEntry(
-                "TENANT_CREATED", file.name, "CREATED", f"Tenant {file.name} made",
-                metadata={"tenant": file.name, "origin": file.origin, "verifier_key": str(key),
-                          "place": place_of(file), "by": by},
-            )
+        save(file, TenantFile.path(root.path))
+    Place(file, root, host.path).make(f"remit tenant {file.origin}")
+    make_root(root, by=host.by, step=host.step)
+    if recorded_key(ledger, name) is None:
+        key = ledger_key(root, load_settings(root.config).settings.ledger).verifier_key()
+        host.record(
+            "TENANT_CREATED", name, f"Tenant {name} made", origin=file.origin,
+            verifier_key=str(key), place=place_of(file),
         )  # fmt: skip
-
-
-def save_file(root: Root, file: TenantFile) -> None:
-    """Write what a root says of its tenant, durably, in one step.
-
-    Raises:
-        RemitError: it cannot be written.
-    """
-    path = TenantFile.path(root.path)
-    try:
-        write_over(path, file.encoded(), 0o600)  # an address may hold a password
-    except OSError as error:
-        raise RemitError(f"{path} cannot be written: {error.strerror or error}.") from error
+    file = dataclasses.replace(file, ready=True)
+    save(file, TenantFile.path(root.path))
+    return Tenant(root, file)
 
 
 def recorded_key(ledger: LedgerClient, name: str) -> VerifierKey | None:

@@ -15,7 +15,13 @@ from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.tenant import TENANTS
 from remit.runtime import Runtime
-from remit.runtime.tenants import find_tenant, recover_tenant, require_recorded, tenant_names
+from remit.runtime.tenants import (
+    TenantHost,
+    find_tenant,
+    recover_tenant,
+    require_recorded,
+    tenant_names,
+)
 from remit.server import request
 from remit.server.app import App
 from remit.server.guard import replayed
@@ -81,7 +87,7 @@ class Dispatcher:
         Recovery ends a move or removal that a process began before it died.
         """
         root, ledger = self.runtime.root, self.runtime.ledger
-        recover_tenant(root, ledger, self._host_path, name)
+        recover_tenant(TenantHost(root, ledger, self._host_path), name)
         require_recorded(ledger, find_tenant(root, name))
 
     @property

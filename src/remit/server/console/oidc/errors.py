@@ -1,33 +1,41 @@
-"""Why somebody could not sign in."""
+"""Errors of a sign-in."""
 
 from __future__ import annotations
 
 from remit.kernel.errors import RemitError
 
+AGAIN = "Sign in again."
+
 
 class SignInError(RemitError):
-    """Nobody was signed in; the texts name no person and nothing secret.
+    """A refused sign-in; the message names no person and no secret.
 
-    Args:
-        status: of the page that says so.
+    Attributes:
+        status: the HTTP status of the page that shows the error.
+        is_known: True if the same failure was raised before.
     """
 
     def __init__(self, message: str, *, next_step: str = "", status: int = 403) -> None:
         super().__init__(message, next_step=next_step)
         self.status = status
-        self.is_known = False  # it was raised before
+        self.is_known = False
 
     def again(self) -> SignInError:
-        """The same, to be raised once more."""
+        """Return a copy to raise once more."""
         error = SignInError(self.message, next_step=self.next_step, status=self.status)
         error.is_known = True
         return error
 
 
-def failing(what: str, next_step: str = "Try again later, or ask who operates this server.",
+def failing(problem: str, next_step: str = "Try again later, or ask who operates this server.",
 ) -> SignInError:  # fmt: skip
-    """The provider does not do its part."""
-    return SignInError(f"The sign-in provider {what}.", next_step=next_step, status=502)
+    """Return the error for a provider that does not do its part."""
+    return SignInError(f"The sign-in provider {problem}.", next_step=next_step, status=502)
 
 
-__all__ = ["SignInError", "failing"]
+def rejected(message: str) -> SignInError:
+    """Return the error for a browser that must begin again."""
+    return SignInError(message, next_step=AGAIN, status=400)
+
+
+__all__ = ["AGAIN", "SignInError", "failing", "rejected"]

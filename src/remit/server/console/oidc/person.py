@@ -1,4 +1,4 @@
-"""Who somebody is here, by what the provider says of them."""
+"""The identity of a person, from the claims of an ID token."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from remit.kernel.settings import OidcSettings
 from remit.server.console.oidc.errors import SignInError
 
 _MOST_CHARS = 200
-_UNVERIFIED = (False, "false")  # some providers send texts
+_UNVERIFIED = (False, "false")  # Some providers send texts.
 
 
 def person_of(claims: Mapping[str, Any], settings: OidcSettings) -> Identity:
-    """The identity of a person: their name for the record, the role of their first mapped value,
-    and the provider's subject, which stays when the name changes.
+    """Return the identity of a person: name, role, and the provider's subject.
+
+    The subject stays when the name changes. The first mapped value of the settings that the
+    person has decides the role.
 
     Args:
-        claims: of a verified ID token.
+        claims: the claims of a verified ID token.
         settings: ``[server.oidc]``.
 
     Raises:
-        SignInError: they have no name, an address that is not verified, or no role.
+        SignInError: the person has no name, an unverified email address, or no role.
     """
     name = _text(claims.get(settings.name_claim))
     subject = _text(claims.get("sub"))
@@ -47,14 +49,14 @@ def person_of(claims: Mapping[str, Any], settings: OidcSettings) -> Identity:
 
 
 def _text(value: Any) -> str:
-    """A name as the record can hold it; empty where it cannot."""
+    """Return a name that the record can hold; empty if the value is none."""
     if not isinstance(value, str) or len(value) > _MOST_CHARS or not value.isprintable():
         return ""
     return value.strip()
 
 
 def _values(claims: Mapping[str, Any], name: str) -> set[str]:
-    """The texts of a claim, which may lie inside of others: ``realm_access.roles``."""
+    """Return the texts of a claim; a name with dots leads inside: ``realm_access.roles``."""
     found: Any = claims
     for part in [name] if name in claims else name.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None

@@ -1,12 +1,12 @@
-"""An OpenID Connect provider over HTTP: its metadata, its keys, and ID tokens for codes."""
+"""An OpenID Connect provider over HTTP: its documents, and ID tokens for codes."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 from urllib.parse import quote_plus, urlsplit
 
 import aiohttp
@@ -14,97 +14,123 @@ import jwt
 import orjson
 
 from remit.kernel.settings import OidcSettings
-from remit.server.console.oidc.errors import SignInError, failing
+from remit.server.console.oidc.errors import SignInError, failing, rejected
 from remit.server.console.oidc.tokens import key_for, keys_of
 
-_MOST_BYTES = 256 * 1024
-_KEPT_S = 3600.0
-_PAUSE_S = 2.0  # after a failure, before it is asked again
+_MAX_BYTES = 256 * 1024
+_MAX_AGE_S = 3600.0
+_PAUSE_S = 2.0  # A provider that failed is not asked again before.
+_ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 _WAYS = ("client_secret_basic", "client_secret_post")
-_T = TypeVar("_T")
 
 
-class Metadata(NamedTuple):
-    """What the discovery document says."""
+class Published(NamedTuple):
+    """The provider's discovery document and keys.
+
+    Attributes:
+        way: how the token endpoint takes the client's secret.
+        names_itself: True if the provider names itself in the answer that the browser brings.
+        keys: keys that sign ID tokens.
+    """
 
     authorization_endpoint: str
     token_endpoint: str
-    jwks_uri: str
     way: str
     names_itself: bool
+    keys: list[jwt.PyJWK]
 
 
 class Provider:
-    """One provider. What it publishes is fetched when it is needed, and kept for an hour.
+    """One provider. Its documents are fetched together, once for all who wait for them.
 
     Args:
         settings: ``[server.oidc]``.
-        redirect_uri: where it sends browsers back to.
+        redirect_uri: address that the provider sends browsers back to.
     """
 
     def __init__(self, settings: OidcSettings, redirect_uri: str) -> None:
         self._settings = settings
         self._redirect_uri = redirect_uri
-        self._metadata = _Kept(self._discover)
-        self._keys = _Kept(self._fetch_keys)
+        self._lock = asyncio.Lock()
+        self._published: Published | None = None
+        self._expires_at = 0.0
+        self._failure: SignInError | None = None
+        self._retry_at = 0.0
 
-    async def metadata(self) -> Metadata:
-        """Its metadata.
+    async def published(self, *, outdated: Published | None = None) -> Published:
+        """Return the provider's documents, at most an hour old.
+
+        Args:
+            outdated: documents that must be fetched again.
 
         Raises:
-            SignInError: they cannot be had, or are another issuer's.
+            SignInError: a document cannot be had or used, or is another issuer's.
         """
-        return await self._metadata.get()
+        async with self._lock:
+            now, held = time.monotonic(), self._published
+            if held is not None and now < self._expires_at and held is not outdated:
+                return held
+            if self._failure is not None and now < self._retry_at:
+                raise self._failure.again()
+            try:
+                self._published = await self._fetch()
+            except SignInError as error:
+                self._failure = error.again()
+                self._retry_at = time.monotonic() + _PAUSE_S
+                raise
+            self._failure, self._expires_at = None, time.monotonic() + _MAX_AGE_S
+            return self._published
 
     async def key_for(self, token: str) -> jwt.PyJWK:
-        """The key that an ID token was signed with; keys are fetched again for one that is new.
+        """Return the key that signed an ID token; fetch the keys again if the key is unknown.
 
         Raises:
-            SignInError: there is none, or the token cannot be read.
+            SignInError: no published key signed the token, or the token cannot be read.
         """
-        known = await self._keys.get()
-        key = key_for(token, known) or key_for(token, await self._keys.get(but=known))
+        known = await self.published()
+        key = key_for(token, known.keys)
+        if key is None:
+            key = key_for(token, (await self.published(outdated=known)).keys)
         if key is None:
             raise failing("signed an ID token with a key that it does not publish")
         return key
 
     async def redeem(self, code: str, verifier: str) -> str:
-        """The ID token for a code.
+        """Return the ID token for a code.
 
         Args:
-            code: as the browser brought it.
-            verifier: of PKCE.
+            code: the code that the browser brought.
+            verifier: the verifier of PKCE.
 
         Raises:
-            SignInError: the provider does not give one.
+            SignInError: the provider gives no ID token.
         """
-        metadata = await self.metadata()
+        published = await self.published()
         form = {"grant_type": "authorization_code", "code": code, "code_verifier": verifier,
                 "redirect_uri": self._redirect_uri}  # fmt: skip
         client_id = self._settings.client_id
         secret = self._settings.client_secret.get_secret_value()
         headers = {}
-        if secret and metadata.way == "client_secret_basic":  # RFC 6749, 2.3.1
+        if secret and published.way == "client_secret_basic":  # RFC 6749, 2.3.1
             pair = f"{quote_plus(client_id)}:{quote_plus(secret)}"
             headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         else:
             form |= {"client_id": client_id, **({"client_secret": secret} if secret else {})}
-        status, found = await self._ask("POST", metadata.token_endpoint, headers, form)
+        status, found = await self._ask("POST", published.token_endpoint, headers, form)
         error = found.get("error")
         if status == 200 and isinstance(token := found.get("id_token"), str):
             return token
         if status == 400 and error == "invalid_grant":
-            raise SignInError(
-                "The provider does not take this sign-in any more: it is used or too old.",
-                next_step="Sign in again.", status=400,
-            )  # fmt: skip
+            raise rejected(
+                "The provider does not take this sign-in any more: it is used or too old."
+            )
         if status == 401 or error in ("invalid_client", "unauthorized_client"):
             raise failing(
                 "refuses this server", "Who operates it checks client_id and client_secret."
             )
         raise failing(f"gives no ID token (status {status})")
 
-    async def _discover(self) -> Metadata:
+    async def _fetch(self) -> Published:
         issuer = self._settings.issuer
         url = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
         status, found = await self._ask("GET", url)
@@ -112,7 +138,7 @@ class Provider:
             raise failing(f"has no discovery document (status {status})", "Check issuer.")
         if found.get("issuer") != issuer:
             raise failing("calls itself by another issuer", "Check issuer, to the last slash.")
-        places = [found.get(name) for name in Metadata._fields[:3]]
+        places = [found.get(name) for name in _ENDPOINTS]
         for place in places:
             if not _is_endpoint(place, issuer):
                 raise failing("names an endpoint that is not https")
@@ -121,20 +147,17 @@ class Provider:
         if not way and self._settings.client_secret.get_secret_value():
             raise failing("takes a client's secret in none of the ways known here")
         names_itself = found.get("authorization_response_iss_parameter_supported") is True
-        authorization, token, keys = map(str, places)
-        return Metadata(authorization, token, keys, way, names_itself)
-
-    async def _fetch_keys(self) -> list[jwt.PyJWK]:
-        status, found = await self._ask("GET", (await self.metadata()).jwks_uri)
+        authorization, token, jwks_uri = map(str, places)
+        status, document = await self._ask("GET", jwks_uri)
         if status != 200:
             raise failing(f"does not publish its keys (status {status})")
-        return keys_of(found)
+        return Published(authorization, token, way, names_itself, keys_of(document))
 
     async def _ask(
         self, method: str, url: str, headers: Mapping[str, str] | None = None,
         form: Mapping[str, str] | None = None,
     ) -> tuple[int, dict[str, Any]]:  # fmt: skip
-        """Status and JSON object of an answer; an object without members where it is none."""
+        """Return the status and the JSON object of an answer; an error may have an empty object."""
         sent = {"Accept": "application/json", "Accept-Encoding": "identity", **(headers or {})}
         try:
             async with (
@@ -154,48 +177,19 @@ class Provider:
 
 
 def _is_endpoint(place: object, issuer: str) -> bool:
-    """Whether a URL may be used: over TLS, or where the issuer itself is, on this machine."""
+    """Return True if a URL uses TLS, or is the issuer's own address on this machine."""
     if not isinstance(place, str) or not (place.isascii() and place.isprintable()):
         return False
     own = f"http://{urlsplit(issuer).netloc}/"
     return place.startswith("https://") or (issuer.startswith("http:") and place.startswith(own))
 
 
-class _Kept(Generic[_T]):
-    """What is fetched once for all who ask at the time, and kept."""
-
-    def __init__(self, fetch: Callable[[], Awaitable[_T]]) -> None:
-        self._fetch = fetch
-        self._lock = asyncio.Lock()
-        self._value: _T | None = None
-        self._until = 0.0
-        self._failed: SignInError | None = None
-        self._paused_until = 0.0
-
-    async def get(self, *, but: _T | None = None) -> _T:
-        """The value; not ``but``, which was found to be too old."""
-        async with self._lock:
-            now = time.monotonic()
-            if self._value is not None and now < self._until and self._value is not but:
-                return self._value
-            if self._failed is not None and now < self._paused_until:
-                raise self._failed.again()
-            try:
-                self._value = await self._fetch()
-            except SignInError as error:
-                self._failed = error.again()
-                self._paused_until = time.monotonic() + _PAUSE_S
-                raise
-            self._failed, self._until = None, time.monotonic() + _KEPT_S
-            return self._value
-
-
 async def _body(response: aiohttp.ClientResponse) -> bytes:
     data = b""
     async for part in response.content.iter_any():
         data += part
-        if len(data) > _MOST_BYTES:
-            raise failing(f"answers with more than {_MOST_BYTES:,} bytes")
+        if len(data) > _MAX_BYTES:
+            raise failing(f"answers with more than {_MAX_BYTES:,} bytes")
     return data
 
 
@@ -211,4 +205,4 @@ def _object(status: int, data: bytes) -> dict[str, Any]:
     return {}
 
 
-__all__ = ["Metadata", "Provider"]
+__all__ = ["Provider", "Published"]

@@ -1,4 +1,4 @@
-"""ID tokens: who signed one, for whom it is, and when."""
+"""ID tokens: their keys, signatures and claims."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from typing import Any
 import jwt
 
 from remit.kernel.settings import OidcSettings
-from remit.server.console.oidc.errors import SignInError, failing
+from remit.server.console.oidc.errors import AGAIN, failing, rejected
 
 ALGORITHMS = ("RS256", "ES256", "EdDSA")
 
-_LEEWAY_S = 60  # that clocks may differ by
+_LEEWAY_S = 60  # The largest difference of clocks.
 _REQUIRED = ["iss", "sub", "aud", "exp", "iat"]
-_AGAIN = "Sign in again."
-_CLOCKS = f"The clocks may differ by more than {_LEEWAY_S} s: keep both right. {_AGAIN}"
+_CLOCKS = f"The clocks may differ by more than {_LEEWAY_S} s: keep both right. {AGAIN}"
 
 
 def keys_of(document: Any) -> list[jwt.PyJWK]:
-    """The keys of a JWK Set that ID tokens may be signed with.
+    """Return the keys of a JWK Set that may sign ID tokens.
 
     Raises:
-        SignInError: it has none.
+        SignInError: the set cannot be read.
     """
     try:
         found = jwt.PyJWKSet.from_dict(document).keys
@@ -37,10 +36,10 @@ def keys_of(document: Any) -> list[jwt.PyJWK]:
 
 
 def key_for(token: str, keys: Sequence[jwt.PyJWK]) -> jwt.PyJWK | None:
-    """The key that a token says it was signed with; ``None`` where it is not among them.
+    """Return the key that a token names; ``None`` if ``keys`` lack it.
 
     Raises:
-        SignInError: the token cannot be read, or is signed by an algorithm that does not count.
+        SignInError: the token cannot be read, or its algorithm is not allowed.
     """
     try:
         header = jwt.get_unverified_header(token)
@@ -58,10 +57,11 @@ def key_for(token: str, keys: Sequence[jwt.PyJWK]) -> jwt.PyJWK | None:
 
 
 def verified(token: str, key: jwt.PyJWK, settings: OidcSettings, nonce: str) -> dict[str, Any]:
-    """The claims of a token that is the provider's, for this server and this sign-in, and in time.
+    """Return the claims of a token after all checks.
 
     Raises:
-        SignInError: it is not.
+        SignInError: the token is not the provider's, is for another client or sign-in, or is not
+            valid now.
     """
     try:
         claims: dict[str, Any] = jwt.decode(
@@ -82,9 +82,7 @@ def verified(token: str, key: jwt.PyJWK, settings: OidcSettings, nonce: str) -> 
     if claims.get("azp", None if several else settings.client_id) != settings.client_id:
         raise failing("sent an ID token for another client")
     if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
-        raise SignInError(
-            "The provider's answer belongs to another sign-in.", next_step=_AGAIN, status=400
-        )
+        raise rejected("The provider's answer belongs to another sign-in.")
     return claims
 
 
