@@ -1,4 +1,4 @@
-"""What a contract requires as context: entries of the ledger, frameworks, files."""
+"""Context that a contract requires: entries of the ledger, frameworks, files."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def required_context(
     session_id: str = "",
     installed: InstalledFiles | None = None,
 ) -> dict[str, Any]:
-    """What the contract's ``required_context`` names.
+    """Return the context that the contract's ``required_context`` names.
 
     Args:
-        contract: whose it is.
-        ledger: a scoped handle returns what its tier may see, no more.
+        contract: the contract.
+        ledger: a scoped handle returns only entries that its tier may see.
         directory: the tier folder; frameworks are in its ``frameworks``, and no file is read
             outside it.
         max_bytes: most bytes of everything together, entries as JSON.
-        session_id: what a query's ``"current"`` stands for.
-        installed: of the root that ``directory`` belongs to: only files that packages brought
-            count, and only as they brought them.
+        session_id: the session that a query's ``"current"`` stands for.
+        installed: files installed in the root that ``directory`` belongs to; if given, only files
+            that packages installed are read, and only if they are unchanged.
 
     Returns:
         ``{"ledger": [rows of each query, in turn], "frameworks": {id: text},
@@ -49,8 +49,7 @@ def required_context(
         finds nothing is no error.
 
     Raises:
-        ContractError: something is missing, refused or too large; the message says
-            which.
+        ContractError: something is missing, refused or too large; the message names it.
         LedgerError: the ledger cannot be read.
     """
     needs = contract.required_context
@@ -68,7 +67,7 @@ def required_context(
 
 
 class _Budget:
-    """How many bytes may still come; the errors of one contract."""
+    """The number of bytes that may still be added, and the errors of one contract."""
 
     def __init__(self, contract_id: str, max_bytes: int, installed: InstalledFiles | None) -> None:
         self._contract_id = contract_id

@@ -29,14 +29,14 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class PromptContract:
-    """One version of one contract.
+    """A version of a contract.
 
     Attributes:
-        digest: SHA-256 of the contract's canonical JSON (RFC 8785), 64 hex digits; the way
-            its file is laid out does not matter to it.
-        package_id: the installed package that owns its file, whatever the contract itself says;
-            empty where none does.
-        framework_id: that package's; empty without one.
+        digest: SHA-256 of the contract's canonical JSON (RFC 8785), 64 hex digits; the layout of
+            its file does not matter.
+        package_id: the installed package that owns the file, whatever the contract itself says;
+            empty if no package does.
+        framework_id: the framework of that package; empty without a package.
     """
 
     contract_id: str
@@ -91,10 +91,10 @@ class PromptContract:
         return f"{self.contract_id}@{self.version}"
 
     def allows_no_more_than(self, other: PromptContract) -> bool:
-        """Whether it can stand in for another version: like it but for prompt and temperature.
+        """Return True if this version can replace ``other``: only prompt and temperature differ.
 
-        It asks the same model for no more tokens, in the same tier and class, and takes and gives
-        the same data.
+        Both use the same model, in the same tier and class, and take and give the same data. This
+        version may allow fewer tokens.
         """
         own, its = self.boundary, other.boundary
         return own.max_tokens <= its.max_tokens and all(

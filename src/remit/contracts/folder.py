@@ -91,7 +91,7 @@ class Folder(Generic[_T]):
         return names
 
     def read(self, file: str) -> _T | ContractError | None:
-        """The value of a file, or what is wrong with it; ``None`` when it is no longer there."""
+        """Return the value of a file, or its error; ``None`` if the file no longer exists."""
         seen = file_identity(f"{self._directory}{os.sep}{file}")
         known = self._read.get(file)
         if seen is not None and known is not None and known[0] == seen:

@@ -45,7 +45,7 @@ class Value(str):
 
 
 class _Work:
-    """The work that one rendering has left."""
+    """The steps and characters that remain for one rendering."""
 
     def __init__(self) -> None:
         self._steps = MAX_STEPS
@@ -74,7 +74,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         return self.getitem(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        """The item, or what is undefined."""
+        """Return an item of a mapping, list, tuple or text; an undefined value if there is none."""
         if isinstance(obj, Undefined):
             return super().getitem(obj, argument)
         if isinstance(obj, Mapping | list | tuple | str):
@@ -148,7 +148,7 @@ def _work(context: Context) -> _Work:
 
 @pass_context
 def _rounds(context: Context, values: Any) -> Iterator[Any]:
-    """What a loop goes over, counted."""
+    """Yield the values of a loop, and count each as a step."""
     work = _work(context)
     for value in values:
         work.step()
@@ -204,10 +204,10 @@ def compile_section(text: str, first_line: int) -> Template:
 
 
 def pieces(template: Template, variables: Mapping[str, Any]) -> Iterator[str]:
-    """The text of a section as it comes; what variables gave is a :class:`Value`.
+    """Yield the text of a section piece by piece; text from variables is a :class:`Value`.
 
     Raises:
-        Exception: whatever goes wrong in the template.
+        Exception: any error in the template.
     """
     work = _Work()
     for piece in template.generate({**variables, _WORK: work}):

@@ -84,13 +84,13 @@ class ContractLoader:
     def in_place_of(
         self, contract: PromptContract, aside: Collection[str]
     ) -> PromptContract | None:
-        """The newest version before ``contract`` that allows no more; ``None`` where there is none.
+        """Return the newest version before ``contract`` that allows no more; ``None`` if none does.
 
-        Both are versions that packages brought: what a program brings itself stays as it is.
+        Both versions come from packages; a program's own contracts are never replaced.
 
         Args:
-            contract: as :meth:`load` gives it.
-            aside: versions that are passed over, ``contract@version``.
+            contract: a contract that :meth:`load` returned.
+            aside: versions that are skipped, ``contract@version``.
         """
         versions, _ = self._versions(contract.contract_id)
         known = sorted(versions.values(), key=lambda files: _rank(files[0][1]), reverse=True)
@@ -103,7 +103,7 @@ class ContractLoader:
                 and before.prerelease is contract.prerelease
                 and before.allows_no_more_than(contract)
             ):
-                with contextlib.suppress(ContractError):  # it cannot be used: the next one, then
+                with contextlib.suppress(ContractError):  # An unusable version is skipped.
                     _same(before.name, files)
                     self.load_pack(before.prompt_pack_id)
                     return before
@@ -149,8 +149,9 @@ class ContractLoader:
         return _names(self._contracts[1:])
 
     def problems(self) -> _Problems:
-        """What is wrong with files of contracts and packs, a sentence each; empty when all is
-        well. A contract whose pack is missing is among them.
+        """Return the problems of contract and pack files, a sentence each; empty if there are none.
+
+        A contract without its pack is a problem too.
         """
         contracts, problems = self._examined()
         for name in _names(self._packs):

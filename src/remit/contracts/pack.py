@@ -66,8 +66,10 @@ class PromptPack:
         return cls(prompt_pack_id, tuple(compiled), digest)
 
     def examples(self) -> list[tuple[str, str]]:
-        """What is asked and answered in the few-shot examples: pairs of a ``[user]`` and an
-        ``[assistant]`` section that are the same whatever is filled in."""
+        """Return the few-shot examples: pairs of a ``[user]`` text and an ``[assistant]`` text.
+
+        Pairs with a section that depends on variables are left out.
+        """
         texts = [(role, _literal(template)) for role, template in self.sections]
         return [
             (one[1], other[1])
@@ -116,7 +118,7 @@ def cut_sections(text: str) -> list[tuple[str, int, str]]:
 
 
 def _literal(template: Template) -> str:
-    """What a section says without any value; empty where it needs one."""
+    """Return the text of a section rendered without values; empty if it needs one."""
     try:
         return _trimmed(pieces(template, {}))
     except _UNFILLED:
@@ -142,16 +144,15 @@ def _trimmed(made: Iterable[str]) -> str:
 
 
 def check_examples(contract: PromptContract, pack: PromptPack) -> list[str]:
-    """What is wrong with the contract's examples, a sentence each; empty when all hold.
+    """Return the problems of the contract's examples, a sentence each; empty if all hold.
 
-    An example is ``{"input": {…}, "output": …, "renders": [text, …]}``, the last two optional.
-    It holds when its input satisfies the input schema, every section of the pack can be filled
-    in with it, the messages contain each text of ``renders``, and its output satisfies the
-    output schema.
+    An example is ``{"input": {…}, "output": …, "renders": [text, …]}``, the last two optional. It
+    holds if its input satisfies the input schema, every section of the pack can be rendered with
+    it, the messages contain each text of ``renders``, and its output satisfies the output schema.
 
     Args:
-        contract: whose examples these are.
-        pack: the one that it binds.
+        contract: the contract that holds the examples.
+        pack: the pack that the contract binds.
     """
     problems: list[str] = []
     if pack.prompt_pack_id != contract.prompt_pack_id:

@@ -1,4 +1,4 @@
-"""What a client gets of a call: the answer, headers about it, errors in its dialect."""
+"""Answers to the client of a call: the answer, its headers, and errors in its dialect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialec
 
 
 def call_headers(response: PromptResponse) -> Headers:
-    """What Remit reports of a call beside its answer."""
+    """Return the ``x-remit-`` headers of a call: entry ids, cost and its certainty."""
     headers = [(b"x-remit-exchange", response.exchange_entry_id.encode())]
     if response.dispatch_entry_id:
         headers.append((b"x-remit-dispatch", response.dispatch_entry_id.encode()))
@@ -145,7 +145,7 @@ def failure(response: PromptResponse) -> HttpError:
     """A call that did not succeed, as an error of the client's dialect."""
     message = response.error_message or "The call failed."
     if response.error_code == "SERVER_ERROR" and _UNREACHABLE in message:
-        message = "The provider cannot be reached."  # where it is, is no business of a client's
+        message = "The provider cannot be reached."  # The message hides its address.
     return HttpError(
         status_of(response),
         response.error_code or "error",
@@ -157,6 +157,6 @@ def failure(response: PromptResponse) -> HttpError:
 
 
 def end_comment(response: PromptResponse) -> bytes:
-    """What is known of a call only at its end, as an SSE comment."""
+    """Return the call's headers as an SSE comment, for values known only at its end."""
     fields = [b"%s=%s" % (name, value) for name, value in call_headers(response)]
     return b": %s\n\n" % b" ".join(fields)

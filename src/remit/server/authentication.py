@@ -111,10 +111,10 @@ class AuthenticatedRequest:
     share: Share | None = None
 
     def text(self, name: bytes) -> str:
-        """A header as an id: printable ASCII, not too long; empty when it is not there.
+        """Return a header as an id; empty if the header is missing.
 
         Raises:
-            HttpError: it is anything else.
+            HttpError: the id is not printable ASCII, or is too long.
         """
         raw = self.headers.get(name)
         if raw is None:
@@ -160,7 +160,7 @@ def is_local(headers: Headers) -> bool:
 
 
 def from_elsewhere() -> HttpError:
-    """Who is not local, in dev mode."""
+    """Return the 403 for a client that is not local, in dev mode."""
     return HttpError(
         403,
         "forbidden",

@@ -34,7 +34,7 @@ class Batches:
         self._door = door
 
     def routes(self) -> dict[tuple[str, str], Handler]:
-        """By method and path."""
+        """Return the handlers, keyed by method and path."""
         return {
             (method, path): partial(handler, dialect)
             for dialect, tail in _PATHS.items()
@@ -43,7 +43,7 @@ class Batches:
         }
 
     def templates(self) -> dict[tuple[str, str], ObjectHandler]:
-        """By method and path with an id."""
+        """Return the handlers of single batches, keyed by method and path template."""
         found: dict[tuple[str, str], ObjectHandler] = {}
         for dialect, tail in _PATHS.items():
             for path in paths_of(tail, dialect):
@@ -140,7 +140,7 @@ class Batches:
             dialect, batch_id, scope, receive, "POST", "/cancel"
         )
         response = await self._door.change(caller, found.provider_id, body, path=path)
-        with suppress(HttpError):  # else it is settled as its provider is asked next
+        with suppress(HttpError):  # The next request for the batch settles it.
             await self._settle(found.object_id)
         await answer(send, response)
 
@@ -158,7 +158,7 @@ class Batches:
         self, dialect: Dialect, batch_id: str, scope: Scope, receive: Receive, method: str,
         tail: str,
     ) -> tuple[AuthenticatedRequest, KeptObject, ObjectBody, str]:  # fmt: skip
-        """Return the caller of a request about a batch, the batch, and what is passed on."""
+        """Return the caller of a request for a batch, the batch, and the body and path to send."""
         caller = await self._door.caller(scope)
         found = await self._door.find(batch_id, "batch", caller)
         await self._door.read(caller, receive)
@@ -167,10 +167,14 @@ class Batches:
         return caller, found, body, with_query(path, scope)
 
     async def _settle(self, batch_id: str, *, gone: bool = False) -> None:
-        """Put what a batch has come to on record before the client sees it.
+        """Record the results of a batch before the client sees them.
+
+        Args:
+            batch_id: the batch.
+            gone: True if the batch was deleted.
 
         Raises:
-            HttpError: it cannot be recorded.
+            HttpError: the results cannot be read (502) or recorded (503).
         """
         try:
             await self._door.batches.settle(batch_id, gone=gone)

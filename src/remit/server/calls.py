@@ -74,7 +74,7 @@ class ModelCalls:
         self._authenticator = authenticator
         self._settings = settings
         self._responses = responses
-        self._running: dict[Request, str | None] = {}  # by what token
+        self._running: dict[Request, str | None] = {}  # Running calls, with their token.
 
     async def serve(
         self, endpoint: Endpoint, request: Request, *, answer: _Answer | None = None
@@ -144,10 +144,12 @@ class ModelCalls:
                     request.stop(KEY_ENDED)
 
     async def _kept(self, asked: PromptRequest, identity: Identity) -> PromptRequest:
-        """Return the request with what it goes on from; record a refusal of a valid one.
+        """Return the request with the stored turns that it continues; record a refusal.
+
+        A refusal of an invalid request is not recorded.
 
         Raises:
-            HttpError: what it goes on from is not there, or the request is not valid.
+            HttpError: the stored turns do not exist, or the request is not valid.
         """
         try:
             return await self._responses.kept(asked, identity)

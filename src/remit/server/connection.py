@@ -18,8 +18,8 @@ from remit.server.replies import PROVE, Receive, Scope, Send, refusal, reply, sh
 from remit.server.request import Handler
 from remit.server.strangers import Strangers
 
-_IDLE, _HEAD, _BODY = range(3)  # what is read: nothing yet, a request's headers, its body
-_OVERHEAD = 8  # bytes of a body's framing for each of its own: a chunk of one byte has five
+_IDLE, _HEAD, _BODY = range(3)  # The phases of reading a request.
+_OVERHEAD = 8  # Bytes of framing allowed for each byte of a body: a chunk of one byte has five.
 _MOST_WAITING = 100  # requests on one connection
 _MOST_FIELDS = 200  # headers of one request, and trailers
 _END = "nothing more is read"
@@ -75,8 +75,8 @@ class Connection(HttpToolsProtocol):
     header_timeout_s = 0.0
     stalled_s = 60.0
 
-    _strangers = Strangers()  # of this process
-    _address: str | None = None  # while it is a stranger
+    _strangers = Strangers()  # Shared by all connections of this process.
+    _address: str | None = None  # Set until a request brings a good key.
     _phase = _IDLE
     _fed = 0  # bytes that came
     _chunk = 0  # bytes of what came last
@@ -85,7 +85,7 @@ class Connection(HttpToolsProtocol):
     _came = 0  # bytes of this body
     _hosts = 0  # `Host` headers of this request
     _trailers = 0
-    _reply = _UNREADABLE  # to what cannot be read
+    _reply = _UNREADABLE  # The reply to an unreadable request.
     _lingers = False  # answered early: what still comes is dropped, then it is closed
     _last_words = b""  # answers what cannot be read, after everything before it
     _running: Any = None  # the cycle whose answer is under way: a Call or uvicorn's
@@ -98,7 +98,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(*args, **more)
         self._direct: Mapping[bytes, Handler] = getattr(self.app, "direct", {})
         self._most: int = self.config.limit_concurrency or sys.maxsize
-        self.limit_concurrency = None  # of uvicorn, which answers in plain text
+        self.limit_concurrency = None  # Uvicorn would answer in plain text.
 
     # What the transport calls.
 
@@ -138,13 +138,13 @@ class Connection(HttpToolsProtocol):
         super().shutdown()
 
     def prove(self) -> None:
-        """A request on it came with a good key."""
+        """Note that a request on this connection came with a good key."""
         if self._address is not None:
             self._strangers.remove(self._address, self)
             self._address = None
 
     def close_now(self) -> None:
-        """Close it; what it waits for is lost."""
+        """Close the connection and drop its pending requests."""
         self.connections.discard(self)
         self.prove()
         self.transport.abort()
@@ -255,7 +255,8 @@ class Connection(HttpToolsProtocol):
             return  # it is read again without
         if method == b"POST":
             handler = self._direct.get(self.url.partition(b"?")[0])
-        full = len(self.connections) > self._most  # of calls: none can be closed
+        # All connections are busy with calls then, so none can be closed.
+        full = len(self.connections) > self._most
         if handler is None or full:
             application = self.app
             if full:
@@ -305,7 +306,7 @@ class Connection(HttpToolsProtocol):
                 cycle.wake()
         else:
             super().on_message_complete()
-        if self._running is None:  # it was answered before it had come
+        if self._running is None:  # The answer was sent before the whole request arrived.
             if self._lingers:
                 self.close_soon()
             else:
@@ -331,12 +332,12 @@ class Connection(HttpToolsProtocol):
         lingers = unread and not keeps and self.transport.can_write_eof()
         if self.transport.is_closing() or not (keeps or lingers):
             self.close_soon()
-        elif lingers:  # who is still sending would see a reset, and not the answer
+        elif lingers:  # A client that is still sending would see a reset.
             self._lingers = True
             self.transport.write_eof()
             self.flow.resume_reading()
             self._expect(self.header_timeout_s)
-        elif self.pipeline:  # until it is empty nothing more is read
+        elif self.pipeline:  # No further request is read until the pipeline is empty.
             if not self.flow.write_paused:
                 self._start_asgi_task(*self.pipeline.pop())
         elif self._last_words:
@@ -348,7 +349,7 @@ class Connection(HttpToolsProtocol):
             self._expect(self.header_timeout_s if unread else self.timeout_keep_alive)
 
     def _give_up(self, reply: bytes) -> None:
-        """Answer what came before, then with ``reply`` what cannot be read; and close."""
+        """Answer earlier requests, then send ``reply`` for the unreadable one, and close."""
         self._last_words = reply
         running, unread = self._running, self.cycle if self._phase == _BODY else None
         if unread is not None and self.pipeline and self.pipeline[0][0] is unread:
@@ -389,7 +390,7 @@ class Connection(HttpToolsProtocol):
             self.close_soon()
 
     def close_soon(self) -> None:
-        """Close the connection when what was written has left."""
+        """Close the connection after all written data is sent."""
         self.transport.close()
         if self.parser is not None:
             self._expect(self.stalled_s)

@@ -34,7 +34,7 @@ _log = logging.getLogger("remit.server")
 
 _FIXED = ("server.host", "server.port", "server.workers", "ledger.path")
 """Settings of what is open already: a change of them needs a new start."""
-_ANSWERED = ("/healthz", "/readyz", "/metrics")  # to the end
+_ANSWERED = ("/healthz", "/readyz", "/metrics")  # Paths that are answered while draining.
 _LOOK_S = 0.05
 _GC_THRESHOLD = 50_000
 _SWITCH_S = 0.001
@@ -92,7 +92,7 @@ class Current:
         return not self._options.dev and has_tenants(Path(self._options.root))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI 3."""
+        """Serve an ASGI 3 request; refuse calls while draining."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif self._draining and scope["type"] == "http" and scope["path"] not in _ANSWERED:
@@ -122,7 +122,7 @@ class Current:
         self._app.ready = False
 
     def drain(self) -> None:
-        """Take no more calls; those that run go on."""
+        """Refuse new calls; running calls are finished."""
         self.leave()
         self._draining = True
         self._app.end_streams()
@@ -144,7 +144,7 @@ class Current:
             app = await asyncio.to_thread(self._opened, kept)
         except RemitError as error:
             _log.error("the new configuration is not used, nothing was changed: %s", error)
-            with contextlib.suppress(RemitError):  # it may be on record already
+            with contextlib.suppress(RemitError):  # The settings may be recorded already.
                 await asyncio.to_thread(old.runtime.record_settings, self._options.by)
             return str(error)
         if self._leaving:
@@ -155,7 +155,7 @@ class Current:
         self.direct.clear()
         self.direct.update(app.direct)
         set_limits(config, app.runtime.loaded.settings.server)
-        old.end_streams()  # their pages come back to the new one
+        old.end_streams()  # Their pages reconnect to the new application.
         task = asyncio.create_task(_retire(old, state))
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
@@ -183,7 +183,7 @@ async def _refuse(call: request.Request) -> None:
 
 
 async def _retire(old: App | Dispatcher, state: ServerState) -> None:
-    """End an application once what it answers has ended."""
+    """Stop an application after its running requests and tasks have ended."""
     while any(connection.pipeline for connection in state.connections):  # type: ignore[union-attr]  # noqa: ASYNC110
         await asyncio.sleep(_LOOK_S)
     if running := set(state.tasks):
@@ -203,6 +203,6 @@ def _settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_GC_THRESHOLD)
-    with contextlib.suppress(AttributeError, OSError):  # another C library
+    with contextlib.suppress(AttributeError, OSError):  # Not every C library has these options.
         for option, value in _MALLOC_OPTIONS:
             ctypes.CDLL(None).mallopt(option, value)

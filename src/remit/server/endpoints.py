@@ -22,13 +22,13 @@ _PREFIXES = {
 
 
 def paths_of(path: str, dialect: str | None = None) -> tuple[str, ...]:
-    """Every path that means one of a dialect's; of both where none is named."""
+    """Return all paths for one path of a dialect; of both dialects if none is named."""
     dialects = (dialect,) if dialect else tuple(_PREFIXES)
     return tuple(dict.fromkeys(prefix + path for name in dialects for prefix in _PREFIXES[name]))
 
 
 def call_routes(calls: ModelCalls) -> dict[str, request.Handler]:
-    """By path, what answers a ``POST`` that calls a model."""
+    """Return the handlers of ``POST`` requests that call a model, keyed by path."""
     return {
         path: functools.partial(calls.serve, endpoint)
         for endpoint in ENDPOINTS.values()
@@ -46,7 +46,7 @@ class Templates:
         ]
 
     def match(self, path: str) -> dict[str, Handler]:
-        """By method, what answers a path."""
+        """Return the handlers of a path, keyed by method."""
         return {
             method: functools.partial(handler, unquote(named[1]))
             for method, pattern, handler in self._found

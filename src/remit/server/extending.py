@@ -57,4 +57,4 @@ class ExtensionRoutes(Protocol):
         """
 
     async def aclose(self) -> None:
-        """Close connections."""
+        """Close all open connections."""

@@ -18,13 +18,13 @@ from remit.server.replies import Receive, Scope, Send, shape_of
 
 
 class Files:
-    """The endpoints of files. Those that change something are on record."""
+    """The endpoints of files. Changes are recorded."""
 
     def __init__(self, door: ProviderDoor) -> None:
         self._door = door
 
     def routes(self) -> dict[tuple[str, str], Handler]:
-        """By method and path."""
+        """Return the handlers, keyed by method and path."""
         return {
             (method, path): handler
             for path in paths_of("/files")
@@ -32,7 +32,7 @@ class Files:
         }
 
     def templates(self) -> dict[tuple[str, str], ObjectHandler]:
-        """By method and path with an id."""
+        """Return the handlers of single files, keyed by method and path template."""
         found: dict[tuple[str, str], ObjectHandler] = {}
         for path in paths_of("/files"):
             found["GET", f"{path}/{{id}}"] = self._show
@@ -100,11 +100,11 @@ class _Kept:
 
     @property
     def stated(self) -> dict[str, Any]:
-        """Nothing more."""
+        """Return no further members."""
         return {}
 
     def keeps_hold(self, answer: ProviderResponse) -> bool:
-        """It holds nothing."""
+        """Return False: there is no hold to keep."""
         return False
 
     def __call__(

@@ -55,7 +55,7 @@ class Guard:
         self._open_path = open_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI 3."""
+        """Serve an ASGI 3 request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -1,4 +1,4 @@
-"""One model call on a client's connection: its body as it comes, its answer as it goes."""
+"""A model call on a client's connection: reads its body and writes its answer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Call:
         self._chunked = version != "1.0"
         self.body: bytes | bytearray = b""
         self._most = HIGH_WATER_LIMIT
-        self._share: Share | None = None  # of a body whose length is not known
+        self._share: Share | None = None  # Set for a body of unknown length.
         self.whole = False
         self._unsent = b""
         self.waiter: asyncio.Future[None] | None = None
@@ -63,7 +63,7 @@ class Call:
         task.add_done_callback(self._ended)
 
     def hang_up(self, why: str) -> None:
-        """The client has gone; ``why`` where it did not say so itself."""
+        """Cancel the call because the client is gone; ``why`` is the reason if we decided."""
         self.disconnected = True
         if not self.detached and self._task is not None:
             self._task.cancel(why or None)
@@ -76,11 +76,11 @@ class Call:
     # The request.
 
     def prove(self) -> None:
-        """It came with a good key."""
+        """Note that the request came with a good key."""
         self._connection.prove()
 
     def take(self, data: bytes) -> None:
-        """One more piece of the body came."""
+        """Add a piece of the body; pause reading if too much is unread."""
         if self.response_complete:
             return
         if type(self.body) is bytes:
@@ -99,7 +99,7 @@ class Call:
                 self.waiter.set_exception(error)
 
     def wake(self) -> None:
-        """What the body's reader waits for is there."""
+        """Wake the reader of the body."""
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
 
@@ -170,7 +170,7 @@ class Call:
             self._put(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
     def offer(self, data: bytes) -> bool:
-        """More of it, unless the client is slower than what was written: then it is refused."""
+        """Send more of the answer; return False, sending nothing, if earlier data is unsent."""
         connection = self._connection
         if connection.flow.write_paused or self._unsent:
             return False
@@ -181,7 +181,7 @@ class Call:
         return True
 
     def end(self, data: bytes = b"") -> None:
-        """The rest of it."""
+        """Send the rest of the answer."""
         if self._chunked:
             data = (b"%x\r\n%b\r\n" % (len(data), data) if data else b"") + b"0\r\n\r\n"
         self._put(data)
@@ -190,7 +190,7 @@ class Call:
 
     @property
     def full(self) -> bool:
-        """Whether the client is slower than what was written."""
+        """True if the client is slower than the writes."""
         return self._connection.flow.write_paused
 
     async def drain(self) -> None:
@@ -199,7 +199,7 @@ class Call:
         await flow.drain()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """The call has ended; if its answer has not, the client has to see that."""
+        """Forget an ended call; close the connection if its answer is incomplete."""
         self._connection.tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._connection.logger.error("Exception in a call\n", exc_info=error)
@@ -209,7 +209,7 @@ class Call:
     def _head(self, status: int, headers: Headers) -> list[bytes]:
         """Status and headers, without the empty line behind them."""
         parts = [STATUS_LINE[status]]
-        close = not self.whole  # what comes next is the rest of this request
+        close = not self.whole  # Unread bytes belong to this request.
         for name, value in (*self._connection.server_state.default_headers, *headers):
             if _CONTROL.search(value):
                 raise ValueError(f"a header that cannot be sent: {name!r}")

@@ -26,10 +26,10 @@ _OWN_FILES = 64  # the ledger's, logs, libraries
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What ``remit serve`` was started with.
+    """The options of ``remit serve``.
 
     Attributes:
-        root: its directory.
+        root: directory of the root.
         dev: let everybody in.
         flags: settings by dotted key.
         by: the user who runs it, for the record.
@@ -112,7 +112,7 @@ def http_config(application: Any, settings: ServerSettings) -> Config:
 
 
 def set_limits(config: Config, settings: ServerSettings) -> None:
-    """Set the limits of this process's connections; those that are open keep some of theirs."""
+    """Set the limits of this process's connections; open connections keep some old ones."""
     config.limit_concurrency = most_connections(settings.max_connections)
     config.timeout_keep_alive = settings.keep_alive_s
     config.timeout_graceful_shutdown = settings.drain_s
@@ -123,10 +123,13 @@ def set_limits(config: Config, settings: ServerSettings) -> None:
 
 @functools.cache
 def most_connections(wanted: int) -> int:
-    """As many as there are file descriptors for, with one to a provider for each."""
+    """Return the number of connections, at most ``wanted``, that file descriptors allow.
+
+    Each client's connection needs a second one to a provider.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with contextlib.suppress(ValueError, OSError):  # some systems have no such number
+        with contextlib.suppress(ValueError, OSError):  # Some systems refuse this number.
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
             soft = hard
     most = max(1, (soft - _OWN_FILES) // 2) if soft != resource.RLIM_INFINITY else wanted

@@ -39,7 +39,7 @@ class ModelListing:
         self._reading: dict[str, asyncio.Task[list[_Listed]]] = {}
 
     async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """All of them."""
+        """Answer with all models that the caller may use."""
         shape = shape_of(scope)
         found = await self._of(await self._authenticator.caller(scope), shape)
         data = b'"data":[' + b",".join(found.values()) + b"]"
@@ -51,7 +51,7 @@ class ModelListing:
         await reply_json(send, b"{" + data + b"," + ends[1:])
 
     async def model(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One of them."""
+        """Answer with one model, or 404."""
         wanted = unquote(scope["path"].partition("/models/")[2])
         caller = await self._authenticator.caller(scope)
         found = (await self._of(caller, shape_of(scope))).get(wanted)
@@ -65,7 +65,7 @@ class ModelListing:
         await reply_json(send, found)
 
     async def _of(self, caller: AuthenticatedRequest, shape: str) -> dict[str, bytes]:
-        """By name, the object of each model that a caller may use."""
+        """Return the object of each model that a caller may use, keyed by name."""
         own = dict(self._own(caller))
         named: dict[str, tuple[str, bytes | None]] = {
             name: (owner, None) for name, owner in own.items()
@@ -91,7 +91,7 @@ class ModelListing:
     def _own(self, caller: AuthenticatedRequest) -> list[tuple[str, str]]:
         known = dict(self._runtime.models())
         router = self._runtime.router
-        for name in caller.identity.models:  # what a key names by itself can be called
+        for name in caller.identity.models:  # Models that a key names exactly can be called.
             if not any(mark in name for mark in "*?["):
                 known.setdefault(name, "remit")
         return [

@@ -28,7 +28,7 @@ class LoopbackServer(Closeable):
         listening = listen("127.0.0.1", 0, _BACKLOG)
         self.url = url_of(listening)
         config = http_config(self._app, runtime.loaded.settings.server)
-        config.lifespan = "off"  # who opened the runtime closes it
+        config.lifespan = "off"  # The opener of the runtime closes it.
         self._server = Server(config)
         self._serving = start_background(self._server.serve([listening]))
 

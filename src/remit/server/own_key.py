@@ -1,4 +1,4 @@
-"""``GET /v1/key``: what a key may do, and has left, read with that key."""
+"""``GET /v1/key``: the rights and remaining limits of the key that reads it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OwnKey:
         self._authenticator = authenticator
 
     def routes(self) -> dict[tuple[str, str], Handler]:
-        """By method and path."""
+        """Return the handler, keyed by method and path."""
         return {("GET", path): self._show for path in paths_of("/key")}
 
     async def _show(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""One request of the endpoint table, and its answer, apart from what carries them."""
+"""A request of the endpoint table and its answer, independent of the transport."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Request(Protocol):
     detached: bool
 
     def prove(self) -> None:
-        """It came with a good key."""
+        """Note that the request came with a good key."""
         ...
 
     def stop(self, why: str) -> None:
@@ -68,16 +68,19 @@ class Request(Protocol):
         ...
 
     def offer(self, data: bytes) -> bool:
-        """More of it, unless the client is slower than what was written: then it is refused."""
+        """Send more of the answer; return False, sending nothing, if earlier data is unsent."""
         ...
 
     def end(self, data: bytes = b"") -> None:
-        """The rest of it. One that never ends is cut off, so that the client sees it."""
+        """Send the rest of the answer.
+
+        An answer that is never ended is cut off, so that the client sees the failure.
+        """
         ...
 
     @property
     def full(self) -> bool:
-        """Whether the client is slower than what was written: then :meth:`drain`."""
+        """True if the client is slower than the writes: then call :meth:`drain`."""
         ...
 
     async def drain(self) -> None:
@@ -115,7 +118,7 @@ class AsgiRequest:
         """Any ASGI server has limits of its own."""
 
     def stop(self, why: str) -> None:
-        """End it."""
+        """Cancel the request's call; ``why`` is the reason."""
         if self._task is not None:
             self._task.cancel(why)
 
@@ -153,7 +156,7 @@ class AsgiRequest:
         return False
 
     def end(self, data: bytes = b"") -> None:
-        """The rest of it."""
+        """Send the rest of the answer."""
         self._unsent.append({"type": "http.response.body", "body": data})
 
     @property

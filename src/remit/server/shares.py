@@ -1,4 +1,4 @@
-"""What the requests under way hold of a process: places and bytes of bodies, by tenant and by key.
+"""Shares of a process that running requests hold: places and body bytes, by tenant and by key.
 
 All bytes of the process are counted by :data:`remit.gateway.memory.memory`.
 """
@@ -20,14 +20,14 @@ _SMALL = 65_536  # bytes of a body that is not counted: connections are
 
 
 class Shares:
-    """What the requests of each key, or of each tenant, hold.
+    """Shares held by the requests of each key, or of each tenant.
 
     Args:
-        most_calls: under way at one time.
-        most_body_bytes: of one body.
-        within: what all tenants of the process hold, and which of them these are the requests of:
-            they are counted there too, under that name.
-        of: whose requests they are, by name: of a ``key``, or of a ``tenant``.
+        most_calls: most calls in flight at one time.
+        most_body_bytes: most bytes of one body.
+        within: the shares of all tenants of the process, and the name of the tenant under which
+            these requests are counted there too.
+        of: the kind of owner, for messages: ``key`` or ``tenant``.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Shares:
 
 
 class Share:
-    """What one request holds, until its :meth:`end`."""
+    """The place and bytes of one request, until its :meth:`end`."""
 
     __slots__ = ("_above", "_bytes", "_holding", "_key", "_shares")
 
@@ -60,7 +60,7 @@ class Share:
         self._holding: Holding | None = None
 
     def begin(self, key_id: str) -> None:
-        """It came with this key, as may be said again.
+        """Count the request under a key; repeated calls have no effect.
 
         Raises:
             HttpError: 429, the key has as many requests under way as one may.
@@ -119,7 +119,7 @@ class Share:
         self._holding.resize(size)
 
     def end(self) -> None:
-        """The request is over, its body let go."""
+        """Release the place and the bytes of the request."""
         key, shares = self._key, self._shares
         if self._above is not None:
             self._above.end()

@@ -9,7 +9,7 @@ class Stranger(Protocol):
     """A connection that can be closed."""
 
     def close_now(self) -> None:
-        """Close it; what it waits for is lost."""
+        """Close the connection and drop its pending requests."""
         ...
 
 
@@ -24,17 +24,17 @@ class Strangers:
         self._of: dict[str, dict[Stranger, None]] = {}
 
     def add(self, address: str, connection: Stranger) -> None:
-        """A connection was made."""
+        """Add a new connection from an address."""
         self._of.setdefault(address, {})[connection] = None
 
     def remove(self, address: str, connection: Stranger) -> None:
-        """It has shown a good key, or is gone."""
+        """Remove a connection that brought a good key or is closed."""
         if (same := self._of.get(address)) is not None:
             same.pop(connection, None)
             if not same:
                 del self._of[address]
 
     def oldest(self) -> Stranger | None:
-        """Who goes first; ``None`` where all are known."""
+        """Return the oldest connection of the address with most; ``None`` if there is none."""
         most = max(self._of.values(), key=len, default=None)
         return next(iter(most)) if most else None

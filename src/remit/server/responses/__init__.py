@@ -1,1 +1,1 @@
-"""The Responses API with the ledger as its memory: what a chain goes on from."""
+"""The Responses API with the ledger as its memory: stored turns and conversations."""

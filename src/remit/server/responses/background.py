@@ -36,10 +36,10 @@ class Background:
         self._tasks: set[asyncio.Task[PromptResponse]] = set()
 
     async def begin(self, request: PromptRequest, identity: Identity) -> bytes:
-        """Begin a call; the ``response`` object as it is once the call is on record as sent.
+        """Begin a call; return the ``response`` object as soon as the sent call is recorded.
 
         Raises:
-            HttpError: it was refused, or too many run.
+            HttpError: the call was refused, or too many run.
         """
         if len(self._tasks) >= _MOST_RUNNING:
             raise too_many(_MOST_RUNNING)
@@ -61,10 +61,10 @@ class Background:
     async def run(
         self, request: PromptRequest, identity: Identity, sink: EventSink
     ) -> PromptResponse:
-        """One call that others may ask to stop.
+        """Run a call that other requests may stop.
 
         Raises:
-            CancelledError: it was stopped; that is on record.
+            CancelledError: the call was stopped; the stop is recorded.
         """
         call: ResponseCall = request.keeper
         task = asyncio.current_task()
@@ -92,7 +92,7 @@ class Background:
         return self._leases.is_held(_lease(response_id))
 
     async def cancel(self, response_id: str) -> bool:
-        """Ask whichever process runs it to stop, and wait for it; false where none does."""
+        """Ask the process that runs a call to stop it, and wait; return False if there is none."""
         name = _lease(response_id)
         if not await asyncio.to_thread(self._leases.request_stop, name):
             return False
@@ -107,7 +107,7 @@ class Background:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def aclose(self) -> None:
-        """End all of them; each is on record."""
+        """Cancel all running calls; each is recorded."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

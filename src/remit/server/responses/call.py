@@ -1,4 +1,4 @@
-"""One call of the Responses API: what it goes on from, and what stands on record for its id."""
+"""A call of the Responses API: its earlier turns, and the record of its id."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class ResponseCall:
 
     @property
     def _named_early(self) -> bool:
-        """Whether the client knows the id before the answer is on record."""
+        """True if the client knows the id before the answer is recorded."""
         return self.background or self._body.stream
 
     @property

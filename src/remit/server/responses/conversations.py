@@ -68,10 +68,10 @@ class Conversations:
     async def serve(
         self, caller: AuthenticatedRequest, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """One request of an authenticated caller.
+        """Answer a request of an authenticated caller.
 
         Raises:
-            HttpError: it is refused.
+            HttpError: the request is refused.
         """
         found = _PATH.search(scope["path"])
         if found is None:
@@ -243,7 +243,7 @@ class Conversations:
                 )  # fmt: skip
 
     def _delete(self, caller: AuthenticatedRequest, name: str) -> None:
-        """Delete a conversation, and erase what was put into it unless a call shows it."""
+        """Delete a conversation, and erase its items unless a call shows them."""
         while True:
             head = self.head(name, caller.identity)
             changes = self._ledger.query(
@@ -323,7 +323,7 @@ def _not_found() -> HttpError:
 
 
 def too_long(error: TooLongError) -> HttpError:
-    """The refusal of what is more than can be put together."""
+    """Return the 400 for a context that is longer than the limit."""
     return HttpError(400, "context_length_exceeded", error.message, param=error.param)
 
 

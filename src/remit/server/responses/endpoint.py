@@ -1,4 +1,4 @@
-"""``/v1/responses/{id}``: what a client may do with an answer by its id."""
+"""``/v1/responses/{id}``: reading, cancelling and deleting an answer by its id."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _METHODS = {None: ("GET", "DELETE"), "input_items": ("GET",), "cancel": ("POST",
 
 
 class Responses:
-    """Answers by the id that the client was given, and what new calls go on from.
+    """Answers by the id that the client was given, and the turns that new calls continue.
 
     Args:
-        ledger: where they are on record.
-        authenticator: tells whose they are.
-        background: runs those that do not wait for their answer.
-        door: passes on what a provider is to delete.
+        ledger: the ledger with the recorded turns.
+        authenticator: identifies the caller.
+        background: runs calls whose clients do not wait for the answer.
+        door: passes on deletions to a provider.
         settings: limits of bodies.
     """
 
@@ -67,10 +67,10 @@ class Responses:
         self._conversations = Conversations(ledger, self._turns, authenticator, settings)
 
     async def kept(self, request: PromptRequest, identity: Identity) -> PromptRequest:
-        """``request`` with what it goes on from, and the id of its answer.
+        """Return ``request`` with the turns that it continues, and with the id of its answer.
 
         Raises:
-            HttpError: what it goes on from is not there, or cannot be gone on from.
+            HttpError: the turns do not exist, or cannot be continued.
         """
         body: Body = request.body
         owner, previous, referred = owner_of(identity), None, {}
@@ -132,10 +132,10 @@ class Responses:
         return found
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A request with an id in its path.
+        """Answer a request with an id in its path.
 
         Raises:
-            HttpError: it is refused.
+            HttpError: the request is refused.
         """
         caller = await self._authenticator.caller(scope)
         identity, method = caller.identity, scope["method"]
@@ -181,7 +181,7 @@ class Responses:
         await reply_json(send, body)
 
     def _read(self, turn: Turn, identity: str) -> tuple[bytes, str]:
-        """The object of a response, and its status where it is not at its end."""
+        """Return the object of a response, and its status; an empty status if it has ended."""
         if turn.state == "ended" and not turn.failed:
             text = self._turns.object_of(turn)
             if text is None:
@@ -223,7 +223,7 @@ class Responses:
         return self._read(turn, response_id)
 
     async def _cancel(self, turn: Turn, response_id: str, identity: Identity) -> bytes:
-        """Stop a response in the background; one that has ended is given back as it is."""
+        """Stop a response in the background; return an ended one unchanged."""
         text, status = await asyncio.to_thread(self._read, turn, response_id)
         if status:
             stopped = await self.background.cancel(response_id)
@@ -235,10 +235,10 @@ class Responses:
         return text
 
     async def _forget(self, provider_id: str, kept: str, caller: AuthenticatedRequest) -> None:
-        """Have a provider delete a response; one that it does not have is none.
+        """Have a provider delete a response; a missing one is no error.
 
         Raises:
-            HttpError: it did not.
+            HttpError: the provider did not delete it.
         """
         if not self._door.has(provider_id):
             return
@@ -287,7 +287,7 @@ class Responses:
 
 
 def _conversation_id(given: Any) -> str:
-    """Of ``"conv_…"`` or ``{"id": "conv_…"}``."""
+    """Return the id in ``"conv_…"`` or ``{"id": "conv_…"}``; raise a 400 for other values."""
     found = given.get("id") if type(given) is dict else given
     if type(found) is not str:
         message = "conversation is neither an id nor an object with one."

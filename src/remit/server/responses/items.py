@@ -1,4 +1,4 @@
-"""Items of the Responses API as the exact JSON text that is on record."""
+"""Items of the Responses API as their exact recorded JSON text."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class ErasedItemsError(Exception):
 
 
 def items_of(text: Any) -> list[bytes]:
-    """The items of an input as it is on record: a list, one exact text, or nothing.
+    """Return the items of a recorded input: a list, one exact text, or nothing.
 
     Raises:
-        ErasedItemsError: one of them has been erased.
+        ErasedItemsError: an item has been erased.
     """
     if text is None:
         return []
@@ -69,7 +69,7 @@ def array(items: Iterable[bytes]) -> bytes:
 
 
 def type_of(item: bytes) -> str:
-    """An item's type; empty where it has none that is a text."""
+    """Return an item's type; empty if the type is not a text."""
     value = load(item)
     if type(value) is not dict:
         return ""
@@ -80,16 +80,16 @@ def type_of(item: bytes) -> str:
 
 
 def id_of(item: bytes) -> str:
-    """An item's id; empty where it has none."""
+    """Return an item's id; empty if it has none."""
     value = load(item)
     found = value.get("id") if type(value) is dict else None
     return found if type(found) is str else ""
 
 
 def portable(items: Sequence[bytes], *, same_provider: bool) -> list[bytes]:
-    """What of a turn another provider is shown: no reasoning, and no id that it would look up.
+    """Return the items of a turn that may be sent to a provider.
 
-    What one provider sealed goes to no other.
+    Another provider than the turn's gets no reasoning, which may be sealed, and no ids to look up.
     """
     if same_provider:
         return list(items)
@@ -149,11 +149,11 @@ def listed(item: bytes, identity: str) -> bytes:
 
 
 def page(items: Sequence[bytes], query: str) -> bytes:
-    """One page of a list, as ``limit``, ``order`` (``desc`` without it) and ``after`` ask.
+    """Return a page of a list by ``limit``, ``order`` (``desc`` by default) and ``after``.
 
     Args:
         items: all, oldest first, each with an id.
-        query: of the URL.
+        query: the query of the URL.
 
     Raises:
         HttpError: the query cannot be understood.

@@ -46,7 +46,7 @@ def _sse(name: str, data: bytes) -> bytes:
 
 
 def _events(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """All events but the last."""
+    """Yield all events but the last."""
     begun = {**value, "status": "in_progress", "output": [], "usage": None}
     begun |= {"incomplete_details": None, "error": None}
     begun.pop("completed_at", None)

@@ -1,4 +1,4 @@
-"""Turns of a chain as they are on record, found by the id that the client was given."""
+"""Recorded turns of a chain, found by the id that the client was given."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ State = Literal["out", "lost", "ended"]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn: what was given, and what was said.
+    """A turn: its input and its answer.
 
     Attributes:
-        entry: the ``EXCHANGE``, or what else put items into a conversation; of a call without an
-            answer yet its ``DISPATCH``.
-        state: ``out`` while it is under way, ``lost`` where its process ended before its answer.
-        session_id: the session that it belongs to.
+        entry: the ``EXCHANGE``, or the entry that put items into a conversation; the ``DISPATCH``
+            of a call without an answer yet.
+        state: ``out`` while the call runs, ``lost`` if its process ended before the answer.
+        session_id: the session that the turn belongs to.
     """
 
     entry: LedgerEntry
@@ -63,7 +63,7 @@ class Turn:
 
     @property
     def provider_id(self) -> str:
-        """Who answered."""
+        """Id of the provider that answered."""
         return str(self.entry.metadata.get("provider_id", ""))
 
     @property
@@ -73,20 +73,20 @@ class Turn:
 
     @property
     def failed(self) -> bool:
-        """Whether it has no answer to go on from."""
+        """True if the turn has no answer to continue."""
         return bool(self.entry.metadata.get("outcome", "success") != "success")
 
     @property
     def before(self) -> str:
-        """The entry that this turn went on from; empty where it began."""
+        """The entry that this turn continues; empty for the first turn."""
         return str(self.entry.metadata.get("continues", ""))
 
 
 class Turns:
-    """Reads turns. Blocks: not for the event loop.
+    """Reader of turns. The methods block: do not call them on the event loop.
 
     Args:
-        ledger: where they are on record.
+        ledger: the ledger with the recorded turns.
     """
 
     def __init__(self, ledger: LedgerClient) -> None:

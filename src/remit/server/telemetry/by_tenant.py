@@ -1,4 +1,4 @@
-"""What the calls of each tenant were and cost, for the operators of their host."""
+"""Number and cost of each tenant's calls, as metrics for the operators of the host."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class CountsByTenant:
         )  # fmt: skip
 
     def of(self, name: str) -> Callable[[CallReport], None]:
-        """What counts the calls of a tenant; an observer of its gateway.
+        """Return an observer for a tenant's gateway that counts the tenant's calls.
 
         Args:
-            name: of the tenant.
+            name: name of the tenant.
         """
         with self._lock:
             if name not in self._names and len(self._names) >= self._most:
@@ -85,7 +85,7 @@ class OfTenant(Collector):
         self._tenant = tenant
 
     def collect(self) -> Iterator[Metric]:
-        """Those of the tenant alone."""
+        """Yield the metrics that have series of the tenant, with only these series."""
         for metric in self._source.collect():
             own = [one for one in metric.samples if one.labels.get(_LABEL) == self._tenant]
             if own and metric.name.startswith(_PREFIX):

@@ -1,6 +1,6 @@
-"""Structured logs on standard error: what happened, never what was said.
+"""Structured logs on standard error: events, without their content.
 
-No content, key or token is logged; what looks like a secret is redacted wherever it comes from,
+No content, key or token is logged. Text that looks like a secret is redacted, whatever its source,
 and no text that a client chose can begin a line of its own.
 """
 
@@ -112,13 +112,13 @@ def set_up_logging(
 
 
 class CallLog:
-    """One line at INFO for each call that has ended; an observer of the gateway.
+    """An observer of the gateway that logs one line at INFO for each call that has ended.
 
-    Its fields are ids, numbers and codes. The text of an error is not among them, as it may quote
-    what was sent; the ledger has it.
+    The fields are ids, numbers and codes. The text of an error is in the ledger only, because it
+    may quote the request.
 
     Args:
-        logger: ``remit.calls`` when left out.
+        logger: the logger; ``remit.calls`` by default.
     """
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
@@ -191,7 +191,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _TextFormatter(logging.Formatter):
-    """``time LEVEL logger: message key=value …``; tracebacks below it, indented."""
+    """A formatter for ``time LEVEL logger: message key=value …``, with indented tracebacks."""
 
     def format(self, record: logging.LogRecord) -> str:
         head = f"{_time(record)} {record.levelname} {record.name}: "

@@ -176,9 +176,9 @@ class CallMetrics:
             self.flush()
 
     def flush(self) -> None:
-        """Hand what was counted to the metrics library, whose own counting is slow.
+        """Add the sums since the last flush to the metrics library, whose own counting is slow.
 
-        Where several processes count together, each has to do it now and then.
+        If several processes count together, each must flush from time to time.
         """
         with self._lock:
             counted, self._sums = self._sums, {}
@@ -228,9 +228,9 @@ class CallMetrics:
             self._at_scrape.readers["remit_ledger_entries"] = entries
 
     def refresh(self) -> None:
-        """Show what was counted, and the current states of the watched circuit breakers.
+        """Flush, and set the gauges to the current states of the watched circuit breakers.
 
-        Of several that share a label the worst is shown.
+        If several breakers share a label, the worst state is shown.
         """
         self.flush()
         shown: dict[_Pair, int] = {}
@@ -245,12 +245,12 @@ class CallMetrics:
             self._breaker_state.labels(*label).set(number)
 
     def render(self, tenant: str = "") -> tuple[bytes, str]:
-        """All metrics in Prometheus' text form, and its content type.
+        """Return all metrics in Prometheus' text format, and its content type.
 
-        Reads what is watched, which may block: not for the event loop.
+        Do not call this on the event loop: reading the watched numbers may block.
 
         Args:
-            tenant: show only the series with this label, where several processes count together.
+            tenant: show only the series with this label, if several processes count together.
         """
         self.refresh()
         if not self.shared:
@@ -291,7 +291,7 @@ class CallMetrics:
 
 
 class _Sums:
-    """What was counted of calls with the same labels since the last flush."""
+    """The sums over calls with the same labels since the last flush."""
 
     __slots__ = (
         "attempts", "cached_input", "calls", "cost", "first_seconds", "input", "output",
@@ -308,7 +308,7 @@ class _Sums:
 
 
 def _observe(histogram: Any, values: list[float]) -> None:
-    """What ``observe`` does for each, in one step."""
+    """Add all values to a histogram in one step, as ``observe`` would one by one."""
     bounds = histogram._upper_bounds
     for at, count in Counts(bisect_left(bounds, value) for value in values).items():
         histogram._buckets[at].inc(count)
@@ -316,7 +316,7 @@ def _observe(histogram: Any, values: list[float]) -> None:
 
 
 class _Registry(CollectorRegistry):
-    """Without the library's ``_created`` series, which double what is scraped."""
+    """A registry without the library's ``_created`` series, which double each scrape."""
 
     def collect(self) -> Iterator[Metric]:
         for metric in super().collect():
@@ -325,7 +325,7 @@ class _Registry(CollectorRegistry):
 
 
 class _AtScrape(Collector):
-    """Numbers that are read when the metrics are; one that cannot be read is left out."""
+    """A collector of numbers that are read at each scrape; unreadable ones are left out."""
 
     def __init__(self) -> None:
         self.readers: dict[str, tuple[str, Callable[[], int]]] = {}
@@ -366,7 +366,12 @@ def _forget_dead_processes(directory: Path) -> None:
         try:
             os.kill(int(pid), 0)
         except ProcessLookupError:
-            with contextlib.suppress(FileNotFoundError):  # another process dropped it
+            with contextlib.suppress(
+                FileNotFoundError
+            ):  # The file may be gone: other processes clean up too.
                 mark_process_dead(int(pid))  # type: ignore[no-untyped-call]
-        except (PermissionError, ValueError):  # another user's, or no process's file
+        except (
+            PermissionError,
+            ValueError,
+        ):  # The process is another user's, or the file is no process's.
             continue

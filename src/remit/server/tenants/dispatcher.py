@@ -82,8 +82,10 @@ class Dispatcher:
         self._running: list[asyncio.Task[None]] = []
 
     def _admit(self, name: str) -> None:
-        """Before a tenant is opened: end what a process that died while it moved or removed
-        it began, and refuse a root that the host did not make."""
+        """Recover a tenant before it is opened; refuse a root that the host did not make.
+
+        Recovery ends a move or removal that a process began before it died.
+        """
         root, ledger = self.runtime.root, self.runtime.ledger
         recover_tenant(TenantHost(root, ledger, self._host_path), name)
         require_recorded(ledger, find_tenant(root, name))
@@ -98,7 +100,7 @@ class Dispatcher:
         self._host.ready = value
 
     async def _call(self, path: bytes, call: request.Request) -> None:
-        """A call of a model, straight from the parser."""
+        """Answer a model call that comes straight from the parser."""
         asked = named(call.headers)
         try:
             found = await self._tenants.of(asked) if asked.tenant else None
@@ -121,7 +123,7 @@ class Dispatcher:
                 call.answer(refusal(dialect_of(call.path, call.headers), nothing))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI 3, but for the lifespan."""
+        """Serve an ASGI 3 request; the lifespan is not handled here."""
         if scope["type"] != "http" or scope["path"] in _OWN:
             await self._host(scope, receive, send)
             return
@@ -159,7 +161,11 @@ class Dispatcher:
         return None, replayed(body, receive)
 
     async def _visited(self, scope: Scope, send: Send) -> tuple[OpenTenant | None, Send]:
-        """Whose console a browser looks at: by ``/console/login?tenant=NAME``, else as it chose."""
+        """Return the tenant whose console a browser has selected, and the ``send`` to answer with.
+
+        ``/console/login?tenant=NAME`` selects a tenant; other requests carry the selection in a
+        cookie.
+        """
         name = chosen(scope["headers"])
         if scope["path"] == _LOGIN:
             query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
@@ -184,7 +190,7 @@ class Dispatcher:
         return login_cookie(secret).read(scope["headers"]) is not None
 
     async def start(self) -> None:
-        """Do from now on what is done on a schedule."""
+        """Start the host, and the tasks that run on a schedule."""
         await self._host.start()
         self._running = [
             asyncio.create_task(self._heads.go_on()), asyncio.create_task(self._look())
@@ -196,7 +202,7 @@ class Dispatcher:
             await self._tenants.close_idle()
 
     async def stop(self, *, at_once: bool = True) -> None:
-        """As :meth:`App.stop`, of all."""
+        """Stop the host and all tenants, as :meth:`App.stop` does."""
         for task in self._running:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -206,11 +212,11 @@ class Dispatcher:
         await self._host.stop(at_once=at_once)
 
     def is_behind(self) -> bool:
-        """As :meth:`App.is_behind`, of the host; the server sees to its tenants itself."""
+        """Return :meth:`App.is_behind` of the host; the server watches its tenants itself."""
         return self._host.is_behind()
 
     def end_streams(self) -> None:
-        """As :meth:`App.end_streams`, of all."""
+        """End the streams of the host and of all tenants, as :meth:`App.end_streams` does."""
         self._host.end_streams()
         self._tenants.end_streams()
 

@@ -13,11 +13,11 @@ __all__ = ["TenantMetrics"]
 
 
 class TenantMetrics(CallMetrics):
-    """Shows the tenant its own among the series of all tenants, and counts nothing beside them.
+    """A view of the tenant's own series among those of all tenants; counts nothing itself.
 
     Args:
         host: the host's metrics.
-        tenant: its name.
+        tenant: name of the tenant.
     """
 
     def __init__(self, host: CallMetrics, tenant: str) -> None:
@@ -29,11 +29,11 @@ class TenantMetrics(CallMetrics):
 
     @override
     def __call__(self, report: CallReport) -> None:
-        """Nothing."""
+        """Ignore the report: this view counts nothing."""
 
     @override
     def flush(self) -> None:
-        """Nothing."""
+        """Do nothing: there is nothing to flush."""
 
     @override
     def watch(
@@ -43,11 +43,11 @@ class TenantMetrics(CallMetrics):
         in_flight_calls: Callable[[], int] | None = None,
         ledger_entries: Callable[[], int] | None = None,
     ) -> None:
-        """Nothing."""
+        """Do nothing: a tenant's numbers are not watched."""
 
     @override
     def refresh(self) -> None:
-        """Nothing."""
+        """Do nothing: there are no gauges to set."""
 
     @override
     def render(self, tenant: str = "") -> tuple[bytes, str]:

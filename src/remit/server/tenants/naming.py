@@ -1,4 +1,4 @@
-"""Which tenant a request names: by its key, by an agent's token and a header, or by a cookie."""
+"""The tenant that a request names: by its key, by an agent's token and a header, or by a cookie."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _AGENT = "rat1."
 
 
 class Named(NamedTuple):
-    """What a request names.
+    """The tenant and the credential of a request.
 
     Attributes:
-        tenant: its name, as it was given: it may be anything; empty for the host.
-        token: the key or token that has to be good.
+        tenant: its name as given, unchecked; empty for the host.
+        token: the key or token, unchecked.
     """
 
     tenant: str
@@ -30,7 +30,7 @@ _HOST = Named("", "")
 
 
 def named(headers: Headers) -> Named:
-    """The tenant of a request with a key; the first credential counts, as where it is checked."""
+    """Return the tenant of a request with a key; the first credential counts, as in its check."""
     authorization = api_key = tenant = b""
     for name, value in headers:
         if name == b"authorization":
@@ -61,8 +61,10 @@ def chosen(headers: Headers) -> str:
 
 
 def choice(tenant: str, *, secure: bool) -> tuple[bytes, bytes]:
-    """The header by which a browser keeps to the console of a tenant, or of the host. It opens
-    nothing: the login is another cookie, which only that tenant can have made."""
+    """Return the header that sets or deletes a browser's selection of a tenant's console.
+
+    The selection grants no access: the login is another cookie, which only that tenant can make.
+    """
     parts = [f"remit_tenant={tenant}", "Path=/", "HttpOnly", "SameSite=Lax"]
     if not tenant:
         parts.append("Max-Age=0")

@@ -31,7 +31,7 @@ __all__ = ["OpenTenant", "OpenTenants"]
 _log = logging.getLogger("remit.server.tenants")
 
 _IDLE_S = 900.0
-_AGAIN_S = 1.0  # until what could not be opened is tried again
+_AGAIN_S = 1.0  # Pause before a failed opening is repeated.
 _THREADS = 8  # a tenant whose database does not answer holds one for some seconds
 _MOST_WAITING = 200  # requests for tenants that are not open
 _MOST_WAITING_FOR_ONE = 100
@@ -108,15 +108,17 @@ class OpenTenants:
 
     @property
     def all(self) -> Mapping[str, OpenTenant]:
-        """Those that are open, by name."""
+        """The open tenants, keyed by name."""
         return self._open
 
     async def of(self, asked: Named) -> OpenTenant | None:
-        """The tenant that a key or token names; ``None`` where there is none, or the key is surely
-        not one of it. An open tenant's application is who refuses a bad key.
+        """Return the tenant that a key or token names; ``None`` if there is none.
+
+        A closed tenant is opened only for a key that may be its own; ``None`` for other keys. An
+        open tenant's application refuses bad keys itself.
 
         Raises:
-            HttpError: 503, it cannot be opened just now.
+            HttpError: 503, the tenant cannot be opened at present.
         """
         if (found := self._open.get(asked.tenant)) is not None:
             return found
@@ -146,8 +148,10 @@ class OpenTenants:
             return await self._opened(name, may_close=is_known)
 
     async def close_idle(self) -> None:
-        """Close those that were not used for long, those that are to be moved or removed, and those
-        whose policy or prices changed, which are opened again by the next request."""
+        """Close tenants that are idle, are to be moved or removed, or have a new policy or prices.
+
+        The next request opens a tenant with a new policy or prices again.
+        """
         await asyncio.gather(*(self._look_at(name, one) for name, one in self._open.items()))
 
     async def _look_at(self, name: str, one: OpenTenant) -> None:
@@ -179,7 +183,7 @@ class OpenTenants:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     def _is_one(self, name: str) -> bool:
-        """One look at the file system: a flood of names that are none costs no more."""
+        """Return True if the tenant exists; a flood of false names costs one file check each."""
         return is_name(name) and TenantFile.path(root_of(self._host, name).path).exists()
 
     async def _asks_with_its_key(self, asked: Named) -> bool:
@@ -221,7 +225,7 @@ class OpenTenants:
             return bool(log.select(_OF_KEY, (digest, digest)))
 
     async def _opened(self, name: str, *, may_close: bool) -> OpenTenant:
-        while (found := self._open.get(name)) is None:  # it may be closed again at once
+        while (found := self._open.get(name)) is None:  # The tenant may be closed again at once.
             self._refuse_failed(name)
             if name not in self._opening:
                 self._make_room(may_close=may_close)
