@@ -212,7 +212,7 @@ def test_a_failed_plan_keeps_instructions_and_acceptance(
     ("word", "code"),
     [("SAFETY", "content_filter"), ("PROHIBITED_CONTENT", "content_filter"),
      ("spii", "content_filter"), ("MAX_TOKENS", "length"), ("Length", "length"),
-     ("abort", "length"), ("cancelled", "length"), ("STOP", "")],
+     ("STOP", "")],
 )  # fmt: skip
 def test_no_tool_runs_on_an_answer_that_a_server_stopped_in_words_of_its_own(
     tmp_path: Path, word: str, code: str
@@ -230,3 +230,27 @@ def test_no_tool_runs_on_an_answer_that_a_server_stopped_in_words_of_its_own(
         with Runtime.open(new_root(tmp_path / "r"), flags=flags) as runtime:
             result = runtime.agent("clerk", tools=[pay]).run("Pay.")
     assert (result.error_code, paid) == (code, [] if code else [1])
+
+
+@pytest.mark.parametrize("word", ["abort", "cancelled", "error"])
+def test_an_answer_that_a_provider_ended_with_a_failure_is_asked_again(
+    tmp_path: Path, word: str
+) -> None:
+    paid: list[int] = []
+    pay = Tool("pay", "Pays.", {"type": "object"}, lambda: paid.append(1))
+    call = completion(calls=[function_call("pay", "{}")])
+    call["choices"][0]["finish_reason"] = word
+    with serve(completion_stream(call), completion_stream(completion("Done."))) as server:
+        flags = {
+            "providers.own.kind": "openai", "providers.own.base_url": f"{server.url}/v1",
+            "providers.own.default_model": "m", "providers.own.api_key": "k",
+            "model.default": "own",
+        }  # fmt: skip
+        with Runtime.open(new_root(tmp_path / "r"), flags=flags) as runtime:
+            result = runtime.agent("clerk", tools=[pay]).run("Pay.")
+            outcomes = [
+                (entry.metadata["outcome"], entry.metadata.get("error_code"))
+                for entry in runtime.ledger.read_by_event_type("EXCHANGE")
+            ]
+    assert (result.response, result.error_code, paid) == ("Done.", "", [])
+    assert outcomes == [("error", "SERVER_ERROR"), ("success", None)]

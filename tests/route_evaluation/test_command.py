@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from remit.kernel.errors import ConfigError, RemitError
+from remit.kernel.errors import RemitError
+from remit.routing import WeightsError
 from remit.routing.weights import Weights
 from tools.route_evaluation import EvaluationError
 from tools.route_evaluation.__main__ import command
@@ -160,5 +161,5 @@ def test_what_goes_wrong_is_said(small_set: Path, tmp_path: Path) -> None:
         assert isinstance(error, RemitError)
         with pytest.raises(EvaluationError, match=message):
             raise error
-    assert isinstance(_run("--weights", str(tmp_path / "none")).exception, ConfigError)
+    assert isinstance(_run("--weights", str(tmp_path / "none")).exception, WeightsError)
     assert _run("--format", "xml").exit_code == 2

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from remit import Runtime
-from remit.kernel.errors import ConfigError
 from remit.kernel.settings import load_settings
 from remit.learning import give_feedback, read_samples
 from remit.learning.proposals import Change, ProposalError
 from remit.packages import Registry
 from remit.packages.gates import check_gates
-from remit.routing import LearnedHead, head_on_record, record_head
+from remit.routing import LearnedHead, WeightsError, head_on_record, record_head
 from remit.runtime.installation import forget_erased
 from tests.learning.proposals.conftest import World, opened
 from tests.support.commands import run_remit
@@ -133,7 +132,7 @@ def test_a_head_that_decisions_were_made_with_is_erased_too(place: tuple[str, Pa
         for one in places:
             for gone in (SECRET, learned):
                 assert files_hold(one, gone) == [], gone
-        with pytest.raises(ConfigError, match="was erased"):
+        with pytest.raises(WeightsError, match="was erased"):
             head_on_record(ledger, head.digest)
         assert [s.tainted for s in read_samples(ledger)][-1] == "erased"
         assert ledger.verify().verified
