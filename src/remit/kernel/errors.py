@@ -5,15 +5,18 @@ from __future__ import annotations
 import traceback
 
 
-def excerpt(text: object, most: int = 200) -> str:
-    """Return the beginning of a text that somebody else wrote, for a message, prompt or reason.
+def excerpt(text: object, most: int = 200, end: int = 0) -> str:
+    """Return a part of a text that somebody else wrote, for a message, prompt or reason.
 
     Args:
         text: what a model, a tool, a client or a server wrote.
-        most: characters that are shown; ``…`` stands for the others.
+        most: characters that are shown from the beginning; ``…`` stands for the others.
+        end: characters that are shown from the end of a longer text too.
     """
     shown = str(text)
-    return shown if len(shown) <= most else f"{shown[:most]}…"
+    if len(shown) <= most + end:
+        return shown
+    return f"{shown[:most]}…{shown[-end:] if end else ''}"
 
 
 class RemitError(Exception):

@@ -87,7 +87,10 @@ def first_problem(schema: Mapping[str, Any], value: Any) -> str:
     """
     found, unusable = _errors(schema, value, _COMPARED)
     error = best_match(found)
-    return unusable or (f"{_place(error)}: {excerpt(error.message)}" if error is not None else "")
+    if error is None:
+        return unusable
+    # A problem begins with the value, which may be long, and ends with the reason.
+    return f"{_place(error)}: {excerpt(error.message, end=100)}"
 
 
 def problems(schema: Mapping[str, Any], value: Any, most: int) -> list[str]:
