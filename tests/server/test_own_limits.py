@@ -133,7 +133,9 @@ def test_sockets_that_take_every_descriptor_harm_no_kept_connection(
             ask = [threads.submit(_ask, one, served, session) for one in kept]
             answers = [each.result() for each in ask]
         assert {(status, wait) for status, _, wait in answers} <= {(200, ""), (503, "1")}, answers
-        assert _list(kept[0], served.token) == (503, "1")
+        # The connections that the database ended may have left descriptors for the files.
+        expected = {(503, "1"), (403, "")} if database else {(503, "1")}
+        assert _list(kept[0], served.token) in expected
         for one in strangers:
             one.close()
         until(lambda: _list(kept[0], served.token)[0] == 403)  # it may call, not read
