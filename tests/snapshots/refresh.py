@@ -1,7 +1,8 @@
-"""``python -m tests.snapshots.refresh``: write the snapshots again; review the diff like code."""
+"""``python -m tests.snapshots.refresh [FOLDER]``: write the snapshots; review the diff like code."""
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from pathlib import Path
 
@@ -11,24 +12,24 @@ from tests.snapshots.observed import observed
 FILES = Path(__file__).parent / "files"
 
 
-def kept() -> dict[str, str]:
-    """Return the snapshots of the repository, by file name."""
+def kept(folder: Path = FILES) -> dict[str, str]:
+    """Return the snapshots in a folder, by file name."""
     return {
-        path.relative_to(FILES).as_posix(): path.read_text(encoding="utf-8")
-        for path in FILES.rglob("*.*")
+        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
+        for path in folder.rglob("*.*")
     }
 
 
-def refresh() -> None:
+def refresh(folder: Path) -> None:
     """Write every snapshot, and remove those that nothing makes any more."""
     with tempfile.TemporaryDirectory() as place:
         made = {**declared(Path(place)), **observed(Path(place))}
-    for name in kept().keys() - made.keys():
-        (FILES / name).unlink()
+    for name in kept(folder).keys() - made.keys():
+        (folder / name).unlink()
     for name, text in made.items():
-        (FILES / name).parent.mkdir(parents=True, exist_ok=True)
-        (FILES / name).write_text(text, encoding="utf-8")
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    refresh()
+    refresh(Path(sys.argv[1]) if sys.argv[1:] else FILES)
