@@ -1,4 +1,4 @@
-"""``python -m tests.snapshots.refresh [FOLDER]``: write the snapshots; review the diff like code."""
+"""``python -m tests.snapshots.refresh [FOLDER]``: write the snapshots; review the diff."""
 
 from __future__ import annotations
 
