@@ -94,7 +94,7 @@ def test_bytes_go_out_and_come_back(
         "x-remit-session": session, "content-type": "application/json", **dict(exchange.headers),
     }  # fmt: skip
     path = PATHS[exchange.endpoint]
-    # Sound has no price in the table, and searches have no limit: a limit in US dollars refuses them.
+    # Sound has no price and searches have no bound: a limit in US dollars refuses both.
     is_unbounded = any(field in exchange.request for field in (b'"audio"', b'"web_search_options"'))
     token = served.key().key if is_unbounded else None
     status, came, given = served.ask("POST", path, exchange.request, headers=headers, token=token)
