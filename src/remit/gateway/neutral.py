@@ -82,7 +82,7 @@ async def send(
     else:
         task = asyncio.ensure_future(_in_thread(provider, request))
     task.add_done_callback(pieces.end)
-    with tap.bounded():
+    try:
         try:
             async with asyncio.timeout(request.timeout_s if first_s is None else first_s) as limit:
                 async for piece in pieces:
@@ -106,6 +106,11 @@ async def send(
             tap.kept = max(size, tap.kept)
             await tap.weigh()
         return response
+    except asyncio.CancelledError as error:
+        tap.raise_if_ended(error)
+        raise
+    finally:
+        tap.settle()
 
 
 def _require_bounded(size: int) -> None:

@@ -66,7 +66,7 @@ async def send_body(
         ProviderError: the provider said so, or broke its protocol.
     """
     tap.start()
-    with tap.bounded():
+    try:
         reply: ProviderReply = await provider.send(outgoing, timeouts)
         try:
             if outgoing.body.endpoint is A2A:
@@ -84,6 +84,11 @@ async def send_body(
         if len(raw) > LARGE_BYTES:
             return await run_large(whole, outgoing, reply, raw, neutral)
         return whole(outgoing, reply, raw, neutral)
+    except asyncio.CancelledError as error:
+        tap.raise_if_ended(error)
+        raise
+    finally:
+        tap.settle()
 
 
 async def _streamed(

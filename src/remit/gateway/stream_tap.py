@@ -6,8 +6,6 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from remit.gateway.memory import LARGE_BYTES, MEMORY_FULL, Holding, memory, run_large
@@ -209,20 +207,17 @@ class StreamTap:
                 break
             await asyncio.sleep(_WAIT_S)  # raises CancelledError if the account has ended this one
 
-    @contextmanager
-    def bounded(self) -> Iterator[None]:
-        """Raise ProviderError if the account of this process ends the answer in this block."""
-        try:
-            yield
-        except asyncio.CancelledError as error:
-            if error.args != (MEMORY_FULL,) or (task := asyncio.current_task()) is None:
-                raise
+    def raise_if_ended(self, error: asyncio.CancelledError) -> None:
+        """Raise ProviderError if ``error`` says that the account of memory ended the answer."""
+        if error.args == (MEMORY_FULL,) and (task := asyncio.current_task()) is not None:
             task.uncancel()
             said = f"{MEMORY_FULL}; this answer was the largest and was ended"
             raise ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True) from None
-        finally:
-            if self.holding is not None:
-                self.holding.settle()
+
+    def settle(self) -> None:
+        """Tell the account of memory that the answer grows no more."""
+        if self.holding is not None:
+            self.holding.settle()
 
     def release(self) -> None:
         """Hold nothing any more."""
