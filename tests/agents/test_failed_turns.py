@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from remit import Runtime
-from remit.agents.supervisor import Plan, PlanStep, TurnContext
+from remit.agents.supervisor import Plan, PlanStep, TurnContext, TurnResult
 from remit.agents.supervisor.failures import can_change
 from remit.agents.tools import Tool
 from remit.agents.workorders import WorkOrder, WorkOrderState, WorkOrderType
@@ -208,27 +208,36 @@ def test_a_failed_plan_keeps_instructions_and_acceptance(
     assert all("You know all about tea." in body for body in asked)
 
 
-@pytest.mark.parametrize(
-    ("word", "code"),
-    [("SAFETY", "content_filter"), ("PROHIBITED_CONTENT", "content_filter"),
-     ("spii", "content_filter"), ("MAX_TOKENS", "length"), ("Length", "length"),
-     ("STOP", "")],
-)  # fmt: skip
-def test_no_tool_runs_on_an_answer_that_a_server_stopped_in_words_of_its_own(
-    tmp_path: Path, word: str, code: str
-) -> None:
+def _paid_after(place: Path, word: str, answer: str) -> tuple[TurnResult, list[int], list[Any]]:
+    """Return a turn whose first answer calls a tool and ends with ``word``; calls; exchanges."""
     paid: list[int] = []
     pay = Tool("pay", "Pays.", {"type": "object"}, lambda: paid.append(1))
     call = completion(calls=[function_call("pay", "{}")])
     call["choices"][0]["finish_reason"] = word
-    with serve(completion_stream(call), completion_stream(completion("Paid."))) as server:
+    with serve(completion_stream(call), completion_stream(completion(answer))) as server:
         flags = {
             "providers.own.kind": "openai", "providers.own.base_url": f"{server.url}/v1",
             "providers.own.default_model": "m", "providers.own.api_key": "k",
             "model.default": "own",
         }  # fmt: skip
-        with Runtime.open(new_root(tmp_path / "r"), flags=flags) as runtime:
+        with Runtime.open(new_root(place / "r"), flags=flags) as runtime:
             result = runtime.agent("clerk", tools=[pay]).run("Pay.")
+            outcomes = [
+                (entry.metadata["outcome"], entry.metadata.get("error_code"))
+                for entry in runtime.ledger.read_by_event_type("EXCHANGE")
+            ]
+    return result, paid, outcomes
+
+
+@pytest.mark.parametrize(
+    ("word", "code"),
+    [("SAFETY", "content_filter"), ("PROHIBITED_CONTENT", "content_filter"),
+     ("spii", "content_filter"), ("MAX_TOKENS", "length"), ("Length", "length"), ("STOP", "")],
+)  # fmt: skip
+def test_no_tool_runs_on_an_answer_that_a_server_stopped_in_words_of_its_own(
+    tmp_path: Path, word: str, code: str
+) -> None:
+    result, paid, _ = _paid_after(tmp_path, word, "Paid.")
     assert (result.error_code, paid) == (code, [] if code else [1])
 
 
@@ -236,21 +245,6 @@ def test_no_tool_runs_on_an_answer_that_a_server_stopped_in_words_of_its_own(
 def test_an_answer_that_a_provider_ended_with_a_failure_is_asked_again(
     tmp_path: Path, word: str
 ) -> None:
-    paid: list[int] = []
-    pay = Tool("pay", "Pays.", {"type": "object"}, lambda: paid.append(1))
-    call = completion(calls=[function_call("pay", "{}")])
-    call["choices"][0]["finish_reason"] = word
-    with serve(completion_stream(call), completion_stream(completion("Done."))) as server:
-        flags = {
-            "providers.own.kind": "openai", "providers.own.base_url": f"{server.url}/v1",
-            "providers.own.default_model": "m", "providers.own.api_key": "k",
-            "model.default": "own",
-        }  # fmt: skip
-        with Runtime.open(new_root(tmp_path / "r"), flags=flags) as runtime:
-            result = runtime.agent("clerk", tools=[pay]).run("Pay.")
-            outcomes = [
-                (entry.metadata["outcome"], entry.metadata.get("error_code"))
-                for entry in runtime.ledger.read_by_event_type("EXCHANGE")
-            ]
+    result, paid, outcomes = _paid_after(tmp_path, word, "Done.")
     assert (result.response, result.error_code, paid) == ("Done.", "", [])
     assert outcomes == [("error", "SERVER_ERROR"), ("success", None)]
