@@ -392,7 +392,7 @@ BEFORE: Mapping[tuple[int, str], tuple[Callable[[Bench], Refused], tuple[str, ..
         _sent(f"{_POST}\r\ncontent-length: 99999999999"), ("bytes", "server.max_body_bytes")
     ),
     (415, "unsupported_encoding"): (
-        _sent(f"{_POST}\r\ncontent-encoding: gzip\r\ncontent-length: 9"), ("send it without",)
+        _sent(f"{_POST}\r\ncontent-encoding: lzw\r\ncontent-length: 9"), ("'lzw'", "send gzip")
     ),
     (429, "rate_limited"): (
         _raised(lambda: _share(calls=3)), ("3 requests", "wait for one to end")

@@ -12,6 +12,7 @@ Start reading in :mod:`remit.providers.protocol`. Doors: ``dialects`` translates
 ``wire`` reads endpoints, bodies and answers.
 """
 
+from remit.providers.inflate import Inflate
 from remit.providers.local import LocalProvider
 from remit.providers.mock import MockProvider
 from remit.providers.protocol import (
@@ -44,6 +45,7 @@ __all__ = [
     "Dispatched",
     "EventSink",
     "HttpUpstream",
+    "Inflate",
     "LocalProvider",
     "MockProvider",
     "NeutralSink",

@@ -39,6 +39,7 @@ from remit.server.authentication import (
     from_elsewhere,
     is_local,
 )
+from remit.server.content_coding import coding_of, decoded
 from remit.server.refusals import HttpError, no_record, refusal_of
 from remit.server.relay import Relay
 from remit.server.replies import Answer, dialect_of, json_answer, refusal
@@ -188,15 +189,11 @@ class ModelCalls:
         self, endpoint: Endpoint, caller: AuthenticatedRequest, request: Request, share: Share
     ) -> Body:
         headers, settings = caller.headers, self._settings
-        if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
-            raise HttpError(
-                415,
-                "unsupported_encoding",
-                "The body has a content-encoding; send it without.",
-                close=True,
-            )
+        coding = coding_of(headers.get(b"content-encoding"))
         length = headers.get(b"content-length")
         raw = await request.read(length, settings.max_body_bytes, settings.body_timeout_s, share)
+        if coding:
+            raw = await decoded(raw, coding, settings.max_body_bytes, share)
         try:
             if endpoint.form:
                 kind = caller.text(b"content-type")

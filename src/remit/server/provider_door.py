@@ -37,8 +37,9 @@ from remit.providers.wire import BodyError, Endpoint
 from remit.runtime import Runtime
 from remit.server.answers import failure, upstream_answer
 from remit.server.authentication import AuthenticatedRequest, Authenticator
+from remit.server.content_coding import read_decoded
 from remit.server.refusals import HttpError, no_record
-from remit.server.replies import Receive, Scope, Send, read_body, reply, reply_json
+from remit.server.replies import Receive, Scope, Send, reply, reply_json
 
 _MOST_LIST_BYTES = 32 * 1024 * 1024
 _MOST_PAGES = 100
@@ -84,10 +85,9 @@ class ProviderDoor:
 
     async def read(self, caller: AuthenticatedRequest, receive: Receive) -> bytes:
         """The body of a request; raises :class:`HttpError`."""
-        length = caller.headers.get(b"content-length")
         server = self._server
-        return await read_body(
-            receive, length, server.max_body_bytes, server.body_timeout_s, caller.share
+        return await read_decoded(
+            receive, caller.headers, server.max_body_bytes, server.body_timeout_s, caller.share
         )
 
     def has(self, provider_id: str) -> bool:

@@ -27,8 +27,9 @@ from remit.ledger import (
 )
 from remit.providers.wire import BodyError, object_in
 from remit.server.authentication import AuthenticatedRequest, Authenticator
+from remit.server.content_coding import read_decoded
 from remit.server.refusals import HttpError
-from remit.server.replies import Receive, Scope, Send, read_body, reply_json
+from remit.server.replies import Receive, Scope, Send, reply_json
 from remit.server.responses.items import ErasedItemsError, id_of, page
 from remit.server.responses.turns import Turn, Turns
 
@@ -133,12 +134,9 @@ class Conversations:
         return self._told(head, name)
 
     async def _body(self, caller: AuthenticatedRequest, receive: Receive) -> bytes:
-        return await read_body(
-            receive,
-            caller.headers.get(b"content-length"),
-            self._settings.max_body_bytes,
-            self._settings.body_timeout_s,
-            caller.share,
+        settings = self._settings
+        return await read_decoded(
+            receive, caller.headers, settings.max_body_bytes, settings.body_timeout_s, caller.share
         )
 
     def head(self, name: str, identity: Identity) -> Turn:

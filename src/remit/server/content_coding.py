@@ -1,0 +1,139 @@
+"""Decoding of request bodies in the content codings gzip, deflate, br and zstd (RFC 9110, 8.4).
+
+A body expands piece by piece, and each piece is held against the largest allowed body and the
+memory of the process before the next one is made, so that a bomb takes no memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+import zlib
+from collections.abc import Iterator, Mapping
+
+import brotli
+
+from remit.providers import Inflate
+from remit.server.refusals import HttpError
+from remit.server.replies import Receive, read_body, too_long
+from remit.server.shares import Share
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+_CODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd")
+_PIECE_BYTES = 256 * 1024
+_PIECES_PER_STEP = 16  # A step runs in a thread, so that a large body does not hold the event loop.
+_ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 23}  # 8 MB, the limit of RFC 9659
+_DECODING_ERRORS = (zlib.error, brotli.error, zstd.ZstdError, EOFError)
+
+
+def coding_of(header: bytes | None) -> str:
+    """Return the content coding that a ``content-encoding`` header names; empty for none.
+
+    Raises:
+        HttpError: 415, Remit does not decode this coding, or the header names several.
+    """
+    coding = (header or b"").decode("latin-1").strip().lower()
+    if coding in ("", "identity"):
+        return ""
+    if coding not in _CODINGS:
+        named = f"The content-encoding {coding[:40]!r} is not supported"
+        said = f"{named}; send gzip, deflate, br, zstd or none."
+        accepted = [(b"accept-encoding", b"gzip, deflate, br, zstd")]
+        raise HttpError(415, "unsupported_encoding", said, headers=accepted, close=True)
+    return coding
+
+
+async def decoded(body: bytes, coding: str, most: int, share: Share | None) -> bytes:
+    """Return the decoded bytes of a body.
+
+    Args:
+        body: the whole body as it was received.
+        coding: a result of :func:`coding_of`; if empty, the body is returned unchanged.
+        most: the largest allowed decoded size, bytes.
+        share: counts the decoded bytes.
+
+    Raises:
+        HttpError: 400, the body is not valid in its coding or is cut; 413, the decoded body is too
+            long; 429 or 503, there is no room for it now.
+    """
+    if not coding:
+        return body
+    pieces, decoded_pieces, size = _pieces(body, coding), list[bytes](), 0
+    try:
+        while step := (
+            list(itertools.islice(pieces, 1))
+            if not decoded_pieces
+            else await asyncio.to_thread(list, itertools.islice(pieces, _PIECES_PER_STEP))
+        ):
+            grown = sum(map(len, step))
+            size += grown
+            if size > most:
+                raise too_long(most)
+            if share is not None:
+                share.take(grown, small=0 if len(decoded_pieces) else _PIECE_BYTES)
+            decoded_pieces += step
+    except _DECODING_ERRORS as error:
+        said = f"The body is not valid {coding}; send it whole, or without content-encoding."
+        raise HttpError(400, "invalid_request", said, close=True) from error
+    return b"".join(decoded_pieces)
+
+
+async def read_decoded(
+    receive: Receive,
+    headers: Mapping[bytes, bytes],
+    most: int,
+    timeout_s: float,
+    share: Share | None,
+) -> bytes:
+    """Read a whole request body and decode it.
+
+    Args:
+        receive: the ASGI function of the request.
+        headers: of the request, names in lower case.
+        most: the largest allowed size before and after decoding, bytes.
+        timeout_s: the longest wait for the whole body, seconds.
+        share: counts the bytes.
+
+    Raises:
+        HttpError: as :func:`~remit.server.replies.read_body`, :func:`coding_of` and
+            :func:`decoded`.
+    """
+    coding = coding_of(headers.get(b"content-encoding"))
+    body = await read_body(receive, headers.get(b"content-length"), most, timeout_s, share)
+    return await decoded(body, coding, most, share)
+
+
+def _pieces(body: bytes, coding: str) -> Iterator[bytes]:
+    """Yield the decoded body in pieces of at most 256 KiB.
+
+    Raises:
+        EOFError: the body is cut. The library of the coding raises its own error for wrong bytes.
+    """
+    if coding == "br":
+        brotli_stream = brotli.Decompressor()
+        piece = brotli_stream.process(body, output_buffer_limit=_PIECE_BYTES)
+        while piece:
+            yield piece
+            piece = brotli_stream.process(b"", output_buffer_limit=_PIECE_BYTES)
+        if not brotli_stream.is_finished():
+            raise EOFError
+    elif coding == "zstd":
+        while body:
+            frame = zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
+            yield frame.decompress(body, _PIECE_BYTES)
+            while not frame.eof:
+                if frame.needs_input:
+                    raise EOFError
+                yield frame.decompress(b"", _PIECE_BYTES)
+            body = frame.unused_data
+    elif body:
+        inflate = Inflate()
+        inflate.give(body)
+        while piece := inflate.take():
+            yield piece
+        inflate.end()
