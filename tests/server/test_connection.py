@@ -262,7 +262,7 @@ def test_a_refusal_is_read_by_who_is_still_sending(small: Served) -> None:
     for lines, token, status in (
         (("content-length: 150000",), "nobody", 401),
         (("content-length: 900000000",), small.token, 413),
-        (("content-length: 150000", "content-encoding: gzip"), small.token, 415),
+        (("content-length: 150000", "content-encoding: lzw"), small.token, 415),
     ):
         with closing(socket.create_connection(small.address, timeout=30)) as connection:
             connection.sendall(_head(small, *lines, token=token))

@@ -42,6 +42,7 @@ from remit.server.replies import (
 )
 from remit.server.responses.background import Background
 from remit.server.responses.endpoint import RESPONSE_PATHS, Responses
+from remit.server.responses_socket import socket_routes
 from remit.server.shares import SHARE, Share, Shares
 from remit.server.telemetry import (
     CallLog,
@@ -51,6 +52,7 @@ from remit.server.telemetry import (
     tracing_observer,
     with_parent,
 )
+from remit.server.websocket import WebSocket, refuse_socket
 
 if TYPE_CHECKING:
     from remit.server.console import Console
@@ -137,6 +139,7 @@ class App:
         if self._traces is not None:
             self._calls = {path: functools.partial(self._traced, handler)
                            for path, handler in self._calls.items()}  # fmt: skip
+        self._sockets = socket_routes(calls, settings.server.max_body_bytes)
         self.direct = {path.encode(): handler for path, handler in self._calls.items()}
         self._listing = ModelListing(runtime, self._authenticator)
         files, batches = Files(door), Batches(door)
@@ -169,6 +172,10 @@ class App:
         else:
             handler = self._routes.get((method, path), self._other)
         await self._answer(handler, scope, receive, send)
+
+    async def answer_socket(self, socket: WebSocket) -> None:
+        """Serve a WebSocket; answer its handshake with 426 if its path has none."""
+        await self._sockets.get(socket.path, refuse_socket)(socket)
 
     async def _answer(self, handler: Handler, scope: Scope, receive: Receive, send: Send) -> None:
         """Run a handler; what it raises is answered in the client's dialect."""

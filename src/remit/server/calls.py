@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from remit.gateway import KEY_ENDED, SHUTTING_DOWN, Identity, LLMGateway
@@ -47,6 +48,7 @@ from remit.server.request import Request
 from remit.server.responses.endpoint import Responses
 from remit.server.shares import Share, Shares
 from remit.server.telemetry import CallMetrics
+from remit.server.websocket import WebSocket
 
 _log = logging.getLogger("remit.server")
 _LARGE_FORM = 64 * 1024  # the work on each byte of a sound file is that on many of JSON
@@ -75,7 +77,9 @@ class ModelCalls:
         self._authenticator = authenticator
         self._settings = settings
         self._responses = responses
-        self._running: dict[Request, str | None] = {}  # Running calls, with their token.
+        self._running: dict[
+            Request | WebSocket, str | None
+        ] = {}  # Running calls, with their token.
 
     async def serve(
         self, endpoint: Endpoint, request: Request, *, answer: _Answer | None = None
@@ -133,6 +137,37 @@ class ModelCalls:
         finally:
             self._metrics.in_progress -= 1
             self._running.pop(request, None)
+            share.end()
+
+    async def admit(self, socket: WebSocket) -> AuthenticatedRequest:
+        """Return the caller of a WebSocket handshake; raise HttpError without a valid key."""
+        try:
+            if self._dev and not is_local(socket.headers):
+                raise from_elsewhere()
+            caller = self._authenticator.known(socket.headers)
+            if caller is None:
+                caller = await self._authenticator.authenticate(socket.headers)
+        except RemitError as error:
+            raise no_record(error) from error
+        socket.prove()
+        return caller
+
+    @contextmanager
+    def hold(self, socket: WebSocket, caller: AuthenticatedRequest) -> Iterator[Share]:
+        """Hold a place of the caller's key while a WebSocket is open; yield the place.
+
+        When the key is revoked or expires, the task of the socket is cancelled.
+
+        Raises:
+            HttpError: 429, the key has as many requests in progress as it may have.
+        """
+        share = Share(self._shares)
+        try:
+            share.begin(caller.identity.key_id)
+            self._running[socket] = caller.token
+            yield share
+        finally:
+            self._running.pop(socket, None)
             share.end()
 
     async def watch(self, every_s: float) -> None:

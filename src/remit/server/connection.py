@@ -17,6 +17,7 @@ from remit.server.refusals import HttpError
 from remit.server.replies import PROVE, Receive, Scope, Send, refusal, reply, shape_of
 from remit.server.request import Handler
 from remit.server.strangers import Strangers
+from remit.server.websocket import SocketHandler, WebSocket, refuse_socket
 
 _IDLE, _HEAD, _BODY = range(3)  # The phases of reading a request.
 _OVERHEAD = 8  # Bytes of framing allowed for each byte of a body: a chunk of one byte has five.
@@ -74,6 +75,7 @@ class Connection(HttpToolsProtocol):
     max_header_bytes = 0
     header_timeout_s = 0.0
     stalled_s = 60.0
+    max_socket_bytes = 0  # the longest message on a WebSocket
 
     _strangers = Strangers()  # Shared by all connections of this process.
     _address: str | None = None  # Set until a request brings a good key.
@@ -93,10 +95,12 @@ class Connection(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None
     _left = 0  # bytes that the client had not taken at the last look
     _gone = ""  # why it is, where it did not say so itself
+    _socket: WebSocket | None = None  # Set once the connection has become a WebSocket.
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._direct: Mapping[bytes, Handler] = getattr(self.app, "direct", {})
+        self._answer_socket: SocketHandler = getattr(self.app, "answer_socket", refuse_socket)
         self._most: int = self.config.limit_concurrency or sys.maxsize
         self.limit_concurrency = None  # Uvicorn would answer in plain text.
 
@@ -119,7 +123,7 @@ class Connection(HttpToolsProtocol):
             self._timer.cancel()
         self.pipeline.clear()
         running = self._running
-        if type(running) is Call:
+        if isinstance(running, (Call, WebSocket)):
             running.hang_up(self._gone)
         elif running is not None:
             running.disconnected = True
@@ -135,7 +139,10 @@ class Connection(HttpToolsProtocol):
     def shutdown(self) -> None:
         if self._running is None and (self._phase == _HEAD or not self._fed):
             return  # a request is on its way, or may be: it gets its answer
-        super().shutdown()
+        if self._socket is not None:
+            self._socket.end_soon()
+        else:
+            super().shutdown()
 
     def prove(self) -> None:
         """Note that a request on this connection came with a good key."""
@@ -164,6 +171,9 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._last_words:
             return
+        if self._socket is not None:
+            self._socket.data_received(data)
+            return
         self._chunk = len(data)
         self._fed += self._chunk
         while data:
@@ -171,7 +181,10 @@ class Connection(HttpToolsProtocol):
                 self.parser.feed_data(data)
                 data = b""
             except HttpParserUpgrade as upgrade:
-                data = self._head_again() + data[upgrade.args[0] :]
+                rest = data[upgrade.args[0] :]
+                if self._begin_socket(rest):
+                    return
+                data = self._head_again() + rest
             except HttpParserError:
                 self._give_up(self._reply)
                 return
@@ -185,6 +198,23 @@ class Connection(HttpToolsProtocol):
                 self._expect(self.header_timeout_s)
         elif since > self.max_header_bytes + _OVERHEAD * self._came:
             self._give_up(_UNREADABLE)  # trailers or extensions of chunks without end
+
+    def _begin_socket(self, early: bytes) -> bool:
+        """Make a WebSocket of the connection; return False if the request does not ask for one.
+
+        Args:
+            early: bytes that followed the request.
+        """
+        offered = [value.strip().lower() for name, value in self.headers if name == b"upgrade"]
+        busy = self._running is not None or self.pipeline or len(self.connections) > self._most
+        if offered != [b"websocket"] or self.parser.get_method() != b"GET" or busy:
+            return False
+        socket = self._socket = WebSocket(self, early, self.max_socket_bytes)
+        self.flow.pause_reading()
+        self.cycle = self._running = cast("Any", socket)
+        self._phase = _IDLE
+        socket.start(self._answer_socket)
+        return True
 
     def _head_again(self) -> bytes:
         """The request's head without the offer to speak another protocol, for a new parser.
@@ -207,7 +237,9 @@ class Connection(HttpToolsProtocol):
     @override
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._running is None and self.pipeline and not self.transport.is_closing():
+        if self._socket is not None:
+            self.flow.resume_reading()
+        elif self._running is None and self.pipeline and not self.transport.is_closing():
             self._start_asgi_task(*self.pipeline.pop())
 
     # What the parser calls.

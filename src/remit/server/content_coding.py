@@ -27,7 +27,9 @@ else:
 _CODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd")
 _PIECE_BYTES = 256 * 1024
 _PIECES_PER_STEP = 16  # A step runs in a thread, so that a large body does not hold the event loop.
-_ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 23}  # 8 MB, the limit of RFC 9659
+_ZSTD_OPTIONS: dict[int, int] = {
+    zstd.DecompressionParameter.window_log_max: 23
+}  # 8 MB, the limit of RFC 9659
 _DECODING_ERRORS = (zlib.error, brotli.error, zstd.ZstdError, EOFError)
 
 

@@ -29,6 +29,7 @@ from remit.server.replies import Receive, Scope, Send, dialect_of, refusal, repl
 from remit.server.shares import Shares
 from remit.server.telemetry import CallMetrics, set_up_logging
 from remit.server.tenants import Dispatcher, has_tenants
+from remit.server.websocket import WebSocket
 
 _log = logging.getLogger("remit.server")
 
@@ -56,6 +57,7 @@ class Current:
         self._options = options
         self._metrics: CallMetrics | None = None
         self._leaving = self._draining = False
+        self._sockets: set[WebSocket] = set()
         self._retiring: set[asyncio.Task[None]] = set()
         self._app = self._opened()
         self.direct: dict[bytes, request.Handler] = {**self._app.direct}
@@ -99,6 +101,17 @@ class Current:
             await reply(send, refusal(shape_of(scope), shutting_down()))
         else:
             await self._app(scope, receive, send)
+
+    async def answer_socket(self, socket: WebSocket) -> None:
+        """Serve a WebSocket with the application in force; refuse it while draining."""
+        if self._draining:
+            socket.refuse(shutting_down())
+            return
+        self._sockets.add(socket)
+        try:
+            await self._app.answer_socket(socket)
+        finally:
+            self._sockets.discard(socket)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -156,6 +169,8 @@ class Current:
         self.direct.update(app.direct)
         set_limits(config, app.runtime.loaded.settings.server)
         old.end_streams()  # Their pages reconnect to the new application.
+        for socket in self._sockets:  # Their clients reconnect, too.
+            socket.end_soon()
         task = asyncio.create_task(_retire(old, state))
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)

@@ -118,6 +118,7 @@ def set_limits(config: Config, settings: ServerSettings) -> None:
     config.timeout_graceful_shutdown = settings.drain_s
     Connection.max_header_bytes = settings.max_header_bytes
     Connection.header_timeout_s = settings.header_timeout_s
+    Connection.max_socket_bytes = settings.max_body_bytes
     Connection.stalled_s = settings.body_timeout_s
 
 

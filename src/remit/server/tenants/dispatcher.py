@@ -41,6 +41,7 @@ from remit.server.shares import Shares
 from remit.server.tenants.heads import Heads
 from remit.server.tenants.naming import Named, choice, chosen, named
 from remit.server.tenants.open_tenants import OpenTenant, OpenTenants
+from remit.server.websocket import WebSocket
 
 __all__ = ["Dispatcher", "has_tenants"]
 
@@ -121,6 +122,20 @@ class Dispatcher:
                     "/v1/messages.",
                 )
                 call.answer(refusal(dialect_of(call.path, call.headers), nothing))
+
+    async def answer_socket(self, socket: WebSocket) -> None:
+        """Serve a WebSocket with the application of the tenant that its key names."""
+        asked = named(socket.headers)
+        try:
+            found = await self._tenants.of(asked) if asked.tenant else None
+        except HttpError as error:
+            socket.refuse(error)
+            return
+        if found is None:
+            await self._host.answer_socket(socket)
+            return
+        with found:
+            await found.app.answer_socket(socket)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve an ASGI 3 request; the lifespan is not handled here."""

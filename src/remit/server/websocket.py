@@ -1,0 +1,247 @@
+"""A WebSocket on a client's connection (RFC 6455), by the protocol of ``websockets`` without I/O.
+
+The socket is an answer of the HTTP connection that never ends: the connection keeps its limits,
+its place among all connections and its flow control. Text messages are received whole, one at a
+time. Compression is not negotiated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from websockets.exceptions import ProtocolError
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request
+from websockets.protocol import State
+from websockets.server import ServerProtocol
+
+from remit.server.refusals import HttpError
+from remit.server.replies import answer_messages, dialect_of, refusal
+
+if TYPE_CHECKING:
+    from remit.server.connection import Connection
+
+_PING_S = 30.0  # A client that has not answered one ping when the next is due is gone.
+_MOST_WAITING = 4  # messages received and not yet read
+_HANDSHAKE = (b"host", b"upgrade", b"connection", b"sec-websocket-key", b"sec-websocket-version")
+_CONTROL = (Opcode.PING, Opcode.PONG, Opcode.CLOSE)
+
+SocketHandler = Callable[["WebSocket"], Awaitable[None]]
+
+
+class WebSocket:
+    """A WebSocket of one client, from its handshake to its close.
+
+    For the connection it takes the place of a call in progress.
+
+    Attributes:
+        path: path of the request, without its query.
+        headers: headers of the handshake, names in lower case.
+        response_started: True after the handshake was answered.
+        keep_alive: always False: no request follows on this connection.
+    """
+
+    def __init__(self, connection: Connection, early: bytes, max_bytes: int) -> None:
+        self.path = connection.url.partition(b"?")[0].decode("latin-1")
+        self.headers: list[tuple[bytes, bytes]] = connection.headers
+        self.response_started = self.response_complete = False
+        self.keep_alive = False
+        self._connection = connection
+        self._protocol = ServerProtocol(max_size=max_bytes)
+        self._early = early
+        self._messages: deque[bytes] = deque()
+        self._parts: list[bytes] = []  # fragments of the message that is being received
+        self._reader: asyncio.Future[None] | None = None
+        self._ping: asyncio.TimerHandle | None = None
+        self._pongs_missing = 0
+        self._task: asyncio.Task[None] | None = None
+        self._on_close: Callable[[], None] | None = None
+        self._ends_soon = False
+
+    def start(self, handler: SocketHandler) -> None:
+        """Start the handler in a task; the connection closes when the handler returns."""
+        task = self._task = self._connection.loop.create_task(self._run(handler))
+        self._connection.tasks.add(task)
+        task.add_done_callback(self._connection.tasks.discard)
+
+    async def _run(self, handler: SocketHandler) -> None:
+        try:
+            await handler(self)
+        finally:
+            self.close(CloseCode.NORMAL_CLOSURE if self.response_started else CloseCode.GOING_AWAY)
+            self.response_complete = True
+            if self._ping is not None:
+                self._ping.cancel()
+            self._connection.on_response_complete()
+
+    # The handshake.
+
+    def prove(self) -> None:
+        """Record that the client showed a valid key, so that the connection keeps its place."""
+        self._connection.prove()
+
+    def accept(self) -> bool:
+        """Answer the handshake with 101; return False after an answer of 4xx to a bad handshake."""
+        head = [b"%b: %b\r\n" % field for field in self.headers if field[0] in _HANDSHAKE]
+        self._protocol.receive_data(b"GET / HTTP/1.1\r\n" + b"".join(head) + b"\r\n")
+        for request in self._protocol.events_received():
+            assert isinstance(request, Request)
+            self._protocol.send_response(self._protocol.accept(request))
+        self.response_started = True
+        self._flush()
+        if self._protocol.state is not State.OPEN:
+            return False
+        self._schedule_ping()
+        self._connection.flow.resume_reading()
+        if self._early:
+            self.data_received(self._early)
+        return True
+
+    def refuse(self, error: HttpError) -> None:
+        """Answer the handshake with an HTTP refusal, after which the connection closes."""
+        self.response_started = True
+        head, body = answer_messages(refusal(dialect_of(self.path, self.headers), error))
+        lines = [b"HTTP/1.1 %d " % head["status"]]
+        lines += [b"%b: %b" % field for field in head["headers"] if field[0] != b"connection"]
+        text = b"\r\n".join([*lines, b"connection: close", b"", body["body"]])
+        self._connection.transport.write(text)
+
+    # Messages.
+
+    async def receive(self) -> bytes | None:
+        """Return the next text message in UTF-8; None after the close of the connection."""
+        while not self._messages:
+            if self._protocol.state is not State.OPEN:
+                return None
+            self._reader = self._connection.loop.create_future()
+            await self._reader
+        message = self._messages.popleft()
+        if len(self._messages) < _MOST_WAITING and self._connection.flow.read_paused:
+            self._connection.flow.resume_reading()
+        return message
+
+    def send(self, text: bytes) -> None:
+        """Send a text message; do nothing if the connection is closed."""
+        if self._protocol.state is State.OPEN:
+            self._protocol.send_text(text)
+            self._flush()
+
+    @property
+    def full(self) -> bool:
+        """True if the client reads more slowly than messages are sent."""
+        return self._connection.flow.write_paused
+
+    async def drain(self) -> None:
+        """Wait until the connection takes more."""
+        await self._connection.flow.drain()
+
+    def on_close(self, callback: Callable[[], None] | None) -> None:
+        """Call ``callback`` when the client closes the connection; None removes the callback."""
+        self._on_close = callback
+
+    def close(self, code: int, reason: str = "") -> None:
+        """Send a close frame with a code of RFC 6455, 7.4; do nothing if the socket is not open."""
+        if self._protocol.state is State.OPEN:
+            self._protocol.send_close(code, reason)
+            self._flush()
+        self._wake()
+
+    @property
+    def ends_soon(self) -> bool:
+        """True if the server stops: no further message shall be answered."""
+        return self._ends_soon
+
+    def end_soon(self) -> None:
+        """Close the connection after the answer in progress, because the server stops."""
+        self._ends_soon = True
+        self._wake()
+
+    def stop(self, why: str) -> None:
+        """Cancel the handler; ``why`` becomes the argument of its CancelledError."""
+        if self._task is not None:
+            self._task.cancel(why)
+
+    # Calls of the connection.
+
+    def hang_up(self, why: str) -> None:
+        """Take the loss of the connection."""
+        self._protocol.receive_eof()
+        self._closed()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes of the client."""
+        if not self.response_started:
+            self._early += data
+            self._connection.flow.pause_reading()
+            return
+        self._protocol.receive_data(data)
+        try:
+            for event in self._protocol.events_received():
+                assert isinstance(event, Frame)
+                self._take(event)
+        except (ProtocolError, UnicodeDecodeError) as error:
+            bad_text = isinstance(error, UnicodeDecodeError)
+            code = CloseCode.INVALID_DATA if bad_text else CloseCode.UNSUPPORTED_DATA
+            self._protocol.fail(code, "A message is UTF-8 text." if bad_text else str(error))
+        self._flush()
+        if self._protocol.state is not State.OPEN:
+            self._closed()
+        elif len(self._messages) >= _MOST_WAITING or self._connection.flow.write_paused:
+            self._connection.flow.pause_reading()
+
+    def _take(self, frame: Frame) -> None:
+        if frame.opcode is Opcode.PONG:
+            self._pongs_missing = 0
+        if frame.opcode in _CONTROL:
+            return  # answered by the protocol
+        if frame.opcode is Opcode.BINARY:
+            raise ProtocolError("Messages are text.")
+        if frame.data:
+            self._parts.append(bytes(frame.data))
+        if frame.fin:
+            message = b"".join(self._parts)
+            self._parts = []
+            message.decode()
+            self._messages.append(message)
+            self._wake()
+
+    def _closed(self) -> None:
+        self._messages.clear()
+        if self._on_close is not None:
+            self._on_close()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    def _flush(self) -> None:
+        for data in self._protocol.data_to_send():
+            if data:
+                self._connection.transport.write(data)
+            elif self._connection.transport.can_write_eof():
+                self._connection.transport.write_eof()
+
+    def _schedule_ping(self) -> None:
+        self._ping = self._connection.loop.call_later(_PING_S, self._send_ping)
+
+    def _send_ping(self) -> None:
+        if self._protocol.state is not State.OPEN or self._pongs_missing:
+            self._connection.transport.abort()
+            return
+        self._pongs_missing += 1
+        self._protocol.send_ping(b"")
+        self._flush()
+        self._schedule_ping()
+
+
+async def refuse_socket(socket: WebSocket) -> None:
+    """Answer 426 to a WebSocket handshake on a path without WebSockets.
+
+    Clients such as Codex continue over HTTP after this status.
+    """
+    said = f"{socket.path[:200]} has no WebSocket; send the request over HTTP."
+    socket.refuse(HttpError(426, "websocket_unsupported", said))
