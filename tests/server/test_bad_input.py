@@ -432,7 +432,7 @@ def test_methods_that_there_are_not(strict: Served) -> None:
 
 def test_paths_that_there_are_not(strict: Served) -> None:
     for path in (
-        "/v1/nope", "/v1", "/v1/chat/completions/", "//v1/models", "/v1/models/%00",
+        "/v1/nope", "/v1", "/v1/chat/completions//x", "//v1/models", "/v1/models/%00",
         "/v1/models/%ff%fe", "/v1/models/..%2f..%2fetc", "/v1/models/" + "x" * 2000,
         "/..%2f..%2fetc/passwd", "/%",
     ):  # fmt: skip

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -20,7 +20,7 @@ from remit.server import request
 from remit.server.authentication import Authenticator, from_elsewhere, is_local, open_keys
 from remit.server.batches import Batches
 from remit.server.calls import ModelCalls
-from remit.server.endpoints import Templates, call_routes, paths_of
+from remit.server.endpoints import Templates, call_routes, deployment_of, paths_of
 from remit.server.extending import ExtensionRoutes, Handler
 from remit.server.files import Files
 from remit.server.guard import Guard
@@ -61,9 +61,25 @@ _log = logging.getLogger("remit.server")
 
 _WHOLE_S = 5.0  # to look whether the ledger has all that was seen in it
 _FLUSH_S = 1.0
+_EXPOSED = (  # headers that a script of another origin may read
+    "x-remit-dispatch", "x-remit-exchange", "x-remit-decision", "x-remit-fallback-from",
+    "x-remit-cost-usd", "x-remit-cost-certainty", "x-remit-replayed", "x-remit-dropped",
+    "request-id", "x-request-id", "retry-after",
+)  # fmt: skip
+_OWN_PATHS = ("/api/", "/console/")  # their applications read the path as it is
 _MODELS = tuple(f"{path}/" for path in paths_of("/models"))
 
 _T = TypeVar("_T")
+
+
+def _with_cors(application: Any, origins: Sequence[str]) -> Any:
+    """Return an ASGI application that lets scripts of these origins call ``application``."""
+    from fastapi.middleware.cors import CORSMiddleware
+
+    return CORSMiddleware(
+        application, allow_origins=origins, allow_methods=["*"], allow_headers=["*"],
+        expose_headers=_EXPOSED,
+    )  # fmt: skip
 
 
 class App:
@@ -140,7 +156,11 @@ class App:
             self._calls = {path: functools.partial(self._traced, handler)
                            for path, handler in self._calls.items()}  # fmt: skip
         self._sockets = socket_routes(calls, settings.server.max_body_bytes)
-        self.direct = {path.encode(): handler for path, handler in self._calls.items()}
+        origins = settings.server.cors_origins
+        self._cors = _with_cors(self._serve, origins) if origins else None
+        self.direct: dict[bytes, request.Handler] = {}
+        if not origins:  # With CORS every answer passes the middleware.
+            self.direct = {path.encode(): handler for path, handler in self._calls.items()}
         self._listing = ModelListing(runtime, self._authenticator)
         files, batches = Files(door), Batches(door)
         self._routes: dict[tuple[str, str], Handler] = {
@@ -162,11 +182,23 @@ class App:
         """ASGI 3, but for the lifespan."""
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1000})
-            return
+        elif self._cors is not None:
+            await self._cors(scope, receive, send)
+        else:
+            await self._serve(scope, receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, method = scope["path"], scope["method"]
-        if method == "POST" and (call := self._calls.get(path)) is not None:
-            await request.AsgiRequest(scope, receive, send).serve(call)
-            return
+        if method == "POST":
+            deployment, path = deployment_of(path)
+            if (call := self._calls.get(path)) is not None:
+                await request.AsgiRequest(scope, receive, send, deployment).serve(call)
+                return
+        elif method == "HEAD":  # The server below sends no body.
+            scope, method = {**scope, "method": "GET"}, "GET"
+        if path.endswith("/") and not path.startswith(_OWN_PATHS):
+            path = path.rstrip("/") or "/"
+            scope = {**scope, "path": path}
         if self._dev and not is_local(scope["headers"]):
             handler: Handler = _refuse_from_elsewhere
         else:

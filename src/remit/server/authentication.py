@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from remit.gateway import MAX_ID_CHARS, default_session
 from remit.gateway.auth import (
+    CREDENTIAL_HEADERS,
     AgentTokenProvider,
     AgentTokens,
     AuthLimits,
@@ -51,9 +52,8 @@ _PASSED_ON = {
     for name in ("anthropic-beta", "anthropic-version", "openai-beta", "openai-organization",
                  "openai-project")
 }  # fmt: skip
-_WANTED = frozenset({*_HEADERS, b"authorization", b"x-api-key", b"content-length",
-                     b"content-encoding", b"content-type", *_PASSED_ON})  # fmt: skip
-_CREDENTIALS = (b"authorization", b"x-api-key")
+_WANTED = frozenset({*_HEADERS, *CREDENTIAL_HEADERS, b"content-length", b"content-encoding",
+                     b"content-type", *_PASSED_ON})  # fmt: skip
 _UPSTREAM = ("base_url", "api_base", "api_key", "api_version", "custom_llm_provider")
 _BEARER = re.compile(rb"Bearer sk-remit-[\w-]{1,200}")
 _PRINTABLE = re.compile(rb"[ -~]*")
@@ -303,16 +303,14 @@ class Authenticator:
         headers: dict[bytes, bytes] = {}
         for name, value in raw_headers:
             if name in _WANTED:
-                if name in headers and name in _CREDENTIALS and headers[name] != value:
+                if name in headers and name in CREDENTIAL_HEADERS and headers[name] != value:
                     raise _two_credentials(name)
                 headers[name] = value
-        authorization, api_key = headers.get(b"authorization"), headers.get(b"x-api-key")
+        authorization = headers.get(b"authorization")
         if authorization is not None and _BEARER.fullmatch(authorization):
             return headers, authorization[7:].decode("ascii")
-        token = token_from_headers(
-            authorization.decode("latin-1") if authorization is not None else None,
-            api_key.decode("latin-1") if api_key is not None else None,
-        )
+        shown = [headers.get(name, b"").decode("latin-1") for name in CREDENTIAL_HEADERS]
+        token = token_from_headers(*shown)
         return headers, token
 
     def context(self, caller: AuthenticatedRequest) -> RequestContext:

@@ -13,6 +13,7 @@ from remit.gateway import KEY_ENDED, SHUTTING_DOWN, Identity, LLMGateway
 from remit.gateway.memory import LARGE_BYTES
 from remit.kernel.errors import InvalidInputError, RemitError, let_go
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
+from remit.kernel.json_text import JsonTextError, dump, load, set_member
 from remit.kernel.settings import ServerSettings
 from remit.providers import Body
 from remit.providers.dialects import DialectError
@@ -235,6 +236,8 @@ class ModelCalls:
                 if len(raw) > _LARGE_FORM:
                     return await asyncio.to_thread(FormBody.read_form, endpoint, raw, kind)
                 return FormBody.read_form(endpoint, raw, kind)
+            if request.deployment:
+                raw = _with_model(raw, request.deployment)
             if len(raw) > LARGE_BYTES:
                 return await asyncio.to_thread(_read_large, endpoint, raw)
             return (ObjectBody.read_object if endpoint is A2A else Body.read)(endpoint, raw)
@@ -276,6 +279,17 @@ class ModelCalls:
                 raise
             ended = self._refused(error)
             relay.break_off(ended.status, ended.code, ended.message)
+
+
+def _with_model(raw: bytes, model: str) -> bytes:
+    """Return a body's text with the member ``model`` set, as the path of the request names it.
+
+    Text that is no JSON object is returned unchanged, to be refused by its reader.
+    """
+    try:
+        return set_member(raw, ("model",), dump(model)) if isinstance(load(raw), dict) else raw
+    except JsonTextError:
+        return raw
 
 
 def _read_large(endpoint: Endpoint, raw: bytes) -> Body:

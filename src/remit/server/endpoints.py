@@ -15,6 +15,8 @@ from remit.server.replies import Receive, Scope, Send
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 ObjectHandler = Callable[[str, Scope, Receive, Send], Awaitable[None]]
 
+_TAILS = "|".join(each.path for each in ENDPOINTS.values() if each.dialect == "openai")
+_DEPLOYMENT = re.compile(f"/openai/deployments/(.{{1,256}}?)({_TAILS})/?")
 _PREFIXES = {
     "openai": ("/v1", "", "/openai/v1", "/openai"),
     "anthropic": ("/v1", "", "/anthropic/v1", "/anthropic"),
@@ -30,10 +32,21 @@ def paths_of(path: str, dialect: str | None = None) -> tuple[str, ...]:
 def call_routes(calls: ModelCalls) -> dict[str, request.Handler]:
     """Return the handlers of ``POST`` requests that call a model, keyed by path."""
     return {
-        path: functools.partial(calls.serve, endpoint)
+        path + slash: functools.partial(calls.serve, endpoint)
         for endpoint in ENDPOINTS.values()
         for path in paths_of(_tail(endpoint), endpoint.dialect)
+        for slash in ("", "/")
     }
+
+
+def deployment_of(path: str) -> tuple[str, str]:
+    """Return the model of an Azure path and the path without it; the model is empty in others.
+
+    ``/openai/deployments/gpt-4o/chat/completions`` gives ``gpt-4o`` and
+    ``/openai/chat/completions``.
+    """
+    found = _DEPLOYMENT.fullmatch(path)
+    return (found[1], "/openai" + found[2]) if found is not None else ("", path)
 
 
 class Templates:

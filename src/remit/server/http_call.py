@@ -35,6 +35,7 @@ class Call:
         "detached", "disconnected", "headers", "keep_alive", "path", "response_complete",
         "response_started", "waiter", "whole",
     )  # fmt: skip
+    deployment = ""  # Paths that name one are served as ASGI requests.
 
     def __init__(self, connection: Connection) -> None:
         version = connection.parser.get_http_version()

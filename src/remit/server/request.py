@@ -26,9 +26,11 @@ class Request(Protocol):
         headers: names in lower case; no trailers.
         started: whether anything of an answer is on its way.
         detached: whether the call goes on when its client hangs up; else its task is cancelled.
+        deployment: the model that the path names, as Azure's do; empty if the body names it.
     """
 
     path: str
+    deployment: str
     headers: list[tuple[bytes, bytes]]
     started: bool
     detached: bool
@@ -94,7 +96,8 @@ Handler = Callable[[Request], Awaitable[None]]
 class AsgiRequest:
     """A :class:`Request` that any ASGI server carries."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, deployment: str = "") -> None:
+        self.deployment = deployment
         self.path: str = scope["path"]
         self.headers: list[tuple[bytes, bytes]] = scope["headers"]
         self.started = False

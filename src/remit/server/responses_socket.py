@@ -184,6 +184,8 @@ class _SocketCall:
             None before, and if it failed.
     """
 
+    deployment = ""
+
     def __init__(self, socket: WebSocket, body: bytes) -> None:
         self.path = socket.path
         self.headers = [each for each in socket.headers if each[0] not in _NOT_REPEATED]

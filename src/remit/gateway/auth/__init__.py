@@ -17,6 +17,7 @@ from remit.gateway.auth.identity import PERMISSIONS, ROLES, AuthProvider, Identi
 from remit.gateway.auth.key_cache import AuthLimits
 from remit.gateway.auth.keys import KeyStore
 from remit.gateway.auth.tokens import (
+    CREDENTIAL_HEADERS,
     AgentClaims,
     AgentTokenProvider,
     AgentTokens,
@@ -45,6 +46,7 @@ else:
 from remit.kernel.errors import ConflictError, NotFoundError
 
 __all__ = [
+    "CREDENTIAL_HEADERS",
     "PERMISSIONS",
     "ROLES",
     "AgentClaims",

@@ -29,6 +29,10 @@ from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.files import write_new
 from remit.kernel.root import Root
 
+CREDENTIAL_HEADERS = (b"authorization", b"x-api-key", b"api-key")
+"""Request headers that can hold a token, in the order of :func:`token_from_headers`."""
+
+_OWN_PREFIXES = ("sk-remit-", "rat1.")
 MAX_TOKEN_CHARS = 512
 """No token that Remit makes is longer; what is longer is ignored."""
 
@@ -263,19 +267,23 @@ def agent_secret(root: Root) -> bytes:
     return bytes.fromhex(text.strip())
 
 
-def token_from_headers(authorization: str | None, x_api_key: str | None) -> str | None:
-    """The token as it was issued, or ``None`` without a usable one.
+def token_from_headers(authorization: str | None, *api_keys: str | None) -> str | None:
+    """Return the token that a request shows; None without a usable one.
 
-    ``Authorization: Bearer TOKEN`` (RFC 6750; the scheme in any case) counts before
-    ``x-api-key: TOKEN``. A header that holds no usable token (another scheme, nothing behind it,
-    space within, a character that is not printable ASCII, more than :data:`MAX_TOKEN_CHARS`) is
-    passed over, and the other one is looked at.
+    A token of Remit counts before any other, because clients send a placeholder in one header and
+    the key in another. Otherwise the first usable one counts. A value is not usable if it has
+    another scheme than ``Bearer`` (RFC 6750, in any case), a space, a character that is not
+    printable ASCII, or more than :data:`MAX_TOKEN_CHARS` characters.
+
+    Args:
+        authorization: the header ``authorization``.
+        api_keys: the headers ``x-api-key`` and ``api-key``.
     """
-    if authorization is not None:
-        scheme, _, rest = authorization.strip(" \t").partition(" ")
-        if scheme.lower() == "bearer" and (token := _clean(rest)):
-            return token
-    return _clean(x_api_key) if x_api_key is not None else None
+    scheme, _, rest = (authorization or "").strip(" \t").partition(" ")
+    shown = [rest if scheme.lower() == "bearer" else "", *(each or "" for each in api_keys)]
+    tokens = [token for text in shown if (token := _clean(text))]
+    own = [token for token in tokens if token.startswith(_OWN_PREFIXES)]
+    return next(iter([*own, *tokens]), None)
 
 
 def _clean(text: str) -> str | None:

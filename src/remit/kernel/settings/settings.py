@@ -212,6 +212,9 @@ class ServerSettings(Section):
         description="least that is logged"
     )
     metrics_open: bool = Field(description="let anybody read /metrics, without a key")
+    cors_origins: list[str] = Field(
+        [], description="origins whose web pages may call the server, or '*'; by default none"
+    )
     oidc: OidcSettings = Field(  # installed defaults of earlier versions have none
         default_factory=lambda: OidcSettings.model_validate({})
     )

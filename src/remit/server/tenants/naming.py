@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from remit.gateway.auth import tenant_of_key, token_from_headers
+from remit.gateway.auth import CREDENTIAL_HEADERS, tenant_of_key, token_from_headers
 from remit.server.replies import Headers
 
 __all__ = ["Named", "choice", "chosen", "named"]
@@ -31,21 +31,19 @@ _HOST = Named("", "")
 
 def named(headers: Headers) -> Named:
     """Return the tenant of a request with a key; the first credential counts, as in its check."""
-    authorization = api_key = tenant = b""
-    for name, value in headers:
-        if name == b"authorization":
-            authorization = value
-        elif name == b"x-api-key":
-            api_key = value
-        elif name == _HEADER:
-            tenant = value
-    token = token_from_headers(authorization.decode("latin-1"), api_key.decode("latin-1"))
+    shown = {
+        name: value.decode("latin-1")
+        for name, value in headers
+        if name in (*CREDENTIAL_HEADERS, _HEADER)
+    }
+    token = token_from_headers(*(shown.get(name) for name in CREDENTIAL_HEADERS))
     if token is None:
         return _HOST
     if found := tenant_of_key(token):
         return Named(found, token)
+    tenant = shown.get(_HEADER, "")
     if tenant and token.startswith(_AGENT):
-        return Named(tenant.decode("latin-1").strip(), token)
+        return Named(tenant.strip(), token)
     return _HOST
 
 
