@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from remit.gateway import KEY_ENDED, SHUTTING_DOWN, Identity, LLMGateway
 from remit.gateway.memory import LARGE_BYTES
@@ -19,7 +20,9 @@ from remit.providers import Body
 from remit.providers.dialects import DialectError
 from remit.providers.wire import (
     A2A,
+    COMPACT,
     COUNT_TOKENS,
+    INPUT_TOKENS,
     RESPONSES,
     SPEECH,
     BodyError,
@@ -108,8 +111,12 @@ class ModelCalls:
                 return
             if endpoint is RESPONSES:
                 asked = await self._kept(asked, caller.identity)
-            if endpoint is COUNT_TOKENS and not self._gateway.speaks(asked):
-                tokens = {"input_tokens": self._gateway.estimate_tokens(asked)}
+            if endpoint in (COMPACT, INPUT_TOKENS):
+                await self._responses.require_own(asked, caller.identity)
+            if endpoint in (COUNT_TOKENS, INPUT_TOKENS) and not self._gateway.speaks(asked):
+                tokens: dict[str, Any] = {"input_tokens": self._gateway.estimate_tokens(asked)}
+                if endpoint is INPUT_TOKENS:
+                    tokens["object"] = "response.input_tokens"
                 request.answer(json_answer(tokens, 200, [(b"x-remit-estimated", b"true")]))
                 return
             if endpoint is SPEECH:  # passed on as it comes; only its hash is on record

@@ -25,6 +25,8 @@ _READINGS = {
     "openai.responses": _Reading(responses.facts, responses.is_answer, responses.ResponseSum),
     "anthropic.messages": _Reading(messages.facts, messages.is_answer, messages.MessageSum),
     "anthropic.count_tokens": _Reading(simple.count_facts, simple.is_token_count, simple.EventSum),
+    "openai.input_tokens": _Reading(simple.count_facts, simple.is_token_count, simple.EventSum),
+    "openai.compact": _Reading(responses.facts, responses.is_compaction, simple.EventSum),
     "openai.embeddings": _Reading(simple.facts, simple.is_listing, simple.EventSum),
     "openai.moderations": _Reading(simple.facts, simple.is_listing, simple.EventSum),
     "openai.images": _Reading(simple.facts, simple.is_listing, simple.EventSum),

@@ -58,6 +58,16 @@ RESPONSES = Endpoint(
     output_limit=("max_output_tokens",),
     streams=True,
 )  # fmt: skip
+COMPACT = Endpoint(
+    "openai.compact", "openai", "/responses/compact", "input",
+    parts={"system": "instructions"},
+    output_limit=("max_output_tokens",),
+)  # fmt: skip
+INPUT_TOKENS = Endpoint(
+    "openai.input_tokens", "openai", "/responses/input_tokens", "input",
+    parts={"system": "instructions", "tools": "tools"},
+    free=True,
+)  # fmt: skip
 MESSAGES = Endpoint(
     "anthropic.messages", "anthropic", "/v1/messages",
     parts={"system": "system", "tools": "tools"},
@@ -94,7 +104,8 @@ IMAGE_VARIATIONS = Endpoint(
 ENDPOINTS = {
     endpoint.name: endpoint
     for endpoint in (
-        CHAT, RESPONSES, MESSAGES, COUNT_TOKENS, COMPLETIONS, EMBEDDINGS, MODERATIONS, RERANK,
+        CHAT, RESPONSES, COMPACT, INPUT_TOKENS, MESSAGES, COUNT_TOKENS, COMPLETIONS, EMBEDDINGS,
+        MODERATIONS, RERANK,
         IMAGES, SPEECH, TRANSCRIPTIONS, TRANSLATIONS, IMAGE_EDITS, IMAGE_VARIATIONS,
     )
 }  # fmt: skip

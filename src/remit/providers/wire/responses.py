@@ -71,6 +71,11 @@ def is_answer(answer: Any) -> bool:
     return bool(answer["output"]) or answer.get("status") != "failed"
 
 
+def is_compaction(answer: Any) -> bool:
+    """Return True if an answer contains a compacted conversation."""
+    return type(answer) is dict and type(answer.get("output")) is list and bool(answer["output"])
+
+
 def facts(answer: Any) -> AnswerFacts:
     """See :func:`remit.providers.wire.answers.answer_facts`."""
     if type(answer) is not dict:

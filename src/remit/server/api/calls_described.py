@@ -55,6 +55,8 @@ _MESSAGES = [{"role": "user", "content": "Say hello."}]
 _EXAMPLES: dict[str, dict[str, Any]] = {
     "openai.chat": {"model": "gpt-4o-mini", "messages": _MESSAGES},
     "openai.responses": {"model": "gpt-4o-mini", "input": "Say hello."},
+    "openai.compact": {"model": "gpt-4o-mini", "input": "Say hello."},
+    "openai.input_tokens": {"model": "gpt-4o-mini", "input": "Say hello."},
     "anthropic.messages": {"model": "claude-haiku-4-5", "max_tokens": 200, "messages": _MESSAGES},
     "anthropic.count_tokens": {"model": "claude-haiku-4-5", "messages": _MESSAGES},
     "openai.completions": {"model": "gpt-3.5-turbo-instruct", "prompt": "Say hello."},
@@ -67,6 +69,8 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
 _SUMMARIES = {
     "openai.chat": "OpenAI's Chat Completions",
     "openai.responses": "OpenAI's Responses",
+    "openai.compact": "Compact the conversation of a response",
+    "openai.input_tokens": "Count the input tokens of a response; free",
     "anthropic.messages": "Anthropic's Messages",
     "anthropic.count_tokens": "How many tokens a call of Messages has; free",
     "openai.completions": "A text goes on",

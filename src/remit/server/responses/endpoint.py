@@ -94,6 +94,25 @@ class Responses:
         )
         return replace(request, keeper=call)
 
+    async def require_own(self, request: PromptRequest, identity: Identity) -> None:
+        """Check the stored things that a compaction or a count of tokens names.
+
+        The call is sent as it is, so that only the provider's own memory can be continued.
+
+        Raises:
+            HttpError: a response or an item does not exist for this caller, cannot be continued,
+                or is a conversation, which only Remit stores.
+        """
+        body, owner = request.body, owner_of(identity)
+        if body.value.get("conversation") is not None:
+            message = "A conversation is stored by Remit, not by the provider; send its items."
+            raise HttpError(400, "invalid_request", message, param="conversation")
+        if (named := body.value.get("previous_response_id")) is not None:
+            await self._previous(named, owner, identity.session_id)
+        asked = body.value.get("input")
+        if type(asked) is list and any(map(is_reference, asked)):
+            await asyncio.to_thread(self._referred, body, owner, identity.session_id)
+
     async def _previous(self, named: Any, owner: str, session_id: str) -> Turn:
         param = "previous_response_id"
         if type(named) is not str:

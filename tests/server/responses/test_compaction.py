@@ -1,0 +1,133 @@
+"""``/v1/responses/compact`` and ``/v1/responses/input_tokens``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import openai
+import pytest
+
+from tests.server.conftest import QUICK
+from tests.server.responses.conftest import CLAUDE, GPT, client_of
+from tests.server.running import Served, new_session, serving
+from tests.support import wire
+
+_COMPACTED = {
+    "id": "resp_c", "object": "response.compaction", "created_at": 1,
+    "output": [{"id": "cmp_1", "type": "compaction", "encrypted_content": "gAAA"}],
+    "usage": {"input_tokens": 900, "input_tokens_details": {"cached_tokens": 0},
+              "output_tokens": 40, "output_tokens_details": {"reasoning_tokens": 0},
+              "total_tokens": 940},
+}  # fmt: skip
+_COUNTED = {"object": "response.input_tokens", "input_tokens": 17}
+
+
+@pytest.fixture(scope="module")
+def behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, wire.WireServer]]:
+    """A server, and an upstream that answers both paths."""
+    root = tmp_path_factory.mktemp("compaction") / "root"
+    with wire.serve(_COMPACTED) as upstream, serving(root, upstream.url, toml=QUICK) as running:
+        yield running, upstream
+
+
+def test_a_compaction_is_passed_recorded_and_charged(
+    behind: tuple[Served, wire.WireServer],
+) -> None:
+    served, upstream = behind
+    session = new_session()
+    with client_of(served) as client:
+        answer = client.responses.compact(
+            model=GPT, input=[{"role": "user", "content": "hi"}], instructions="Keep names.",
+            extra_headers={"x-remit-session": session},
+        )  # fmt: skip
+    assert answer.output[0].type == "compaction"
+    assert upstream.calls[-1].path == "/v1/responses/compact"
+    assert upstream.calls[-1].body["instructions"] == "Keep names."
+    exchange = served.exchange(session).metadata
+    assert (exchange["wire"], exchange["cost_certainty"]) == ("openai.compact", "measured")
+    assert (exchange["input_tokens"], exchange["output_tokens"]) == (900, 40)
+
+
+def test_a_compaction_without_an_output_is_charged_at_its_bound(
+    behind: tuple[Served, wire.WireServer],
+) -> None:
+    served, upstream = behind
+    upstream.script[:] = [{"object": "response.compaction", "output": []}]
+    session = new_session()
+    try:
+        served.ask("POST", "/v1/responses/compact", {"model": GPT, "input": "hi"},
+                   headers={"x-remit-session": session})  # fmt: skip
+    finally:
+        upstream.script[:] = [_COMPACTED]
+    assert served.exchange(session).metadata["cost_certainty"] == "upper_bound"
+
+
+def test_a_budget_holds_for_a_compaction(behind: tuple[Served, wire.WireServer]) -> None:
+    served, upstream = behind
+    before = len(upstream.calls)
+    key = served.key(tokens=100)
+    status, _, _ = served.ask(
+        "POST", "/v1/responses/compact", {"model": GPT, "input": "hi"}, token=key.key
+    )
+    assert status == 402
+    assert len(upstream.calls) == before
+
+
+def test_a_count_is_the_provider_s_and_free(behind: tuple[Served, wire.WireServer]) -> None:
+    served, upstream = behind
+    upstream.script[:] = [_COUNTED]
+    session = new_session()
+    key = served.key(tokens=100)
+    try:
+        with client_of(served, key.key) as client:
+            answer = client.responses.input_tokens.count(
+                model=GPT, input="hi", extra_headers={"x-remit-session": session}
+            )
+    finally:
+        upstream.script[:] = [_COMPACTED]
+    assert answer.input_tokens == 17
+    exchange = served.exchange(session).metadata
+    assert (exchange["wire"], exchange["cost_usd"]) == ("openai.input_tokens", 0)
+
+
+def test_a_count_for_another_dialect_is_estimated(behind: tuple[Served, wire.WireServer]) -> None:
+    served, upstream = behind
+    before = len(upstream.calls)
+    with client_of(served) as client:
+        answer = client.responses.input_tokens.with_raw_response.count(
+            model=CLAUDE, input="a few words"
+        )
+    assert answer.headers["x-remit-estimated"] == "true"
+    assert answer.parse().input_tokens > 0
+    assert len(upstream.calls) == before
+
+
+@pytest.mark.parametrize("path", ["compact", "input_tokens"])
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"previous_response_id": "resp_" + "0" * 48}, "previous_response_id"),
+        ({"previous_response_id": 7}, "previous_response_id"),
+        ({"conversation": "conv_1"}, "conversation"),
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].id"),
+    ],
+)
+def test_memory_of_another_caller_is_not_named(
+    behind: tuple[Served, wire.WireServer], path: str, body: dict[str, object], param: str
+) -> None:
+    served, upstream = behind
+    before = len(upstream.calls)
+    with client_of(served) as client, pytest.raises(openai.BadRequestError) as refused:
+        client.post(
+            f"/responses/{path}", body={"model": GPT, "input": "hi", **body}, cast_to=object
+        )
+    assert refused.value.param == param
+    assert len(upstream.calls) == before
+
+
+def test_a_compaction_needs_a_provider_of_this_dialect(
+    behind: tuple[Served, wire.WireServer],
+) -> None:
+    served, _ = behind
+    status, raw, _ = served.ask("POST", "/v1/responses/compact", {"model": CLAUDE, "input": "hi"})
+    assert status in (400, 404), raw
