@@ -1,4 +1,16 @@
-"""The server's ASGI application: which handler answers which path."""
+"""The ASGI application of one root: which handler answers which path.
+
+A request takes these steps:
+
+1. :mod:`remit.server.connection` parses it within limits of size, time and number. 2. A ``POST`` to
+a model's endpoint goes to :class:`~remit.server.calls.ModelCalls`; every other request goes through
+:meth:`App.__call__`, which finds its handler by method and path. 3. In dev mode a request that does
+not name this machine is refused with 403. 4. :class:`~remit.server.authentication.Authenticator`
+finds the caller by key or token. 5. :class:`~remit.server.shares.Share` counts the request under
+the caller's key. 6. The body is read, within limits of length and time. 7. The handler answers. A
+model call goes to the gateway, which admits, records and settles it. 8. An error is answered in the
+dialect of the client (:mod:`remit.server.refusals`).
+"""
 
 from __future__ import annotations
 
@@ -65,21 +77,26 @@ _T = TypeVar("_T")
 
 
 class App:
-    """One root over HTTP.
+    """The application of one root.
 
-    Model calls are answered without a framework, for speed: over :class:`Connection` they do not
-    even pass through ASGI. Everything under ``/api`` is an application of its own.
+    Model calls are answered without a framework, and over :class:`Connection` without ASGI, because
+    both would cost time in each call. ``/api`` and the console are applications of their own, made
+    at their first request.
 
     Attributes:
-        direct: by path, what answers a ``POST`` that calls a model.
-        runtime: the open root; closed with the application.
-        metrics: of the process, whichever application counts.
-        ready: whether calls are taken.
+        direct: handlers of ``POST`` requests that call a model, keyed by path.
+        runtime: the open root, which :meth:`stop` closes.
+        metrics: the metrics of the process; successive applications share them.
+        ready: True between :meth:`start` and :meth:`stop`.
 
     Args:
-        dev: dev mode: only this machine is answered, and no web page from elsewhere.
-        metrics: counts its calls; made here when left out.
-        within: what all tenants of this process hold, and the name of the one that this is.
+        runtime: the open root.
+        dev: answer only requests that name this machine, and authenticate nobody.
+        metrics: metrics to count calls in; made here if left out.
+        within: the shares of all tenants of the process, and the name of this tenant.
+
+    Raises:
+        ConfigError: an extra is missing that the settings need.
     """
 
     def __init__(
@@ -156,7 +173,7 @@ class App:
             self._methods.setdefault(path, []).append(method)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI 3, but for the lifespan."""
+        """Answer an ASGI 3 request; a WebSocket is closed. The lifespan is not handled."""
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1000})
             return
@@ -171,7 +188,10 @@ class App:
         await self._answer(handler, scope, receive, send)
 
     async def _answer(self, handler: Handler, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run a handler; what it raises is answered in the client's dialect."""
+        """Run a handler; answer an error that it raises in the client's dialect.
+
+        An error after the answer began is not answered: the connection ends without the rest.
+        """
         started = False
 
         async def watched(message: Any) -> None:
@@ -185,7 +205,7 @@ class App:
             with with_parent(_trace_of(scope["headers"]) if self._traces else None):
                 await handler(scope, receive, watched)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - answered here
-            # No name for it: with its traceback it would hold the body until a collection.
+            # The error is not stored: its traceback would keep the body alive until a collection.
             answer = refusal(shape_of(scope), refusal_of(error))
             let_go(error)
             if not started:
@@ -199,7 +219,11 @@ class App:
             await handler(call)
 
     async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Paths with parameters, wrong methods and unknown paths."""
+        """Answer a path with parameters, the API, the console, and unknown paths.
+
+        Raises:
+            HttpError: 404, the path is unknown; 405, the path does not take the method.
+        """
         path, method = scope["path"], scope["method"]
         if path == "/api" or path.startswith("/api/"):
             await (await self._api.made())(scope, receive, send)
@@ -246,7 +270,7 @@ class App:
                 if problem := ledger.outage.reason:
                     problem = f"the ledger cannot be written: {problem}"
                     ledger.probe()
-                # Also in an outage: what came back may be an older copy.
+                # Checked in an outage too, because an older copy may have been restored.
                 await asyncio.wait_for(asyncio.to_thread(ledger.require_whole), _WHOLE_S)
             except TimeoutError:
                 problem = problem or "the ledger cannot be read"
@@ -274,7 +298,7 @@ class App:
         await reply(send, Answer(200, body, content_type.encode()))
 
     async def start(self) -> None:
-        """Do from now on what is done on a schedule."""
+        """Start the periodic tasks (recovery, batches, keys, metrics) and set ``ready``."""
         self._running = [
             asyncio.create_task(self._recover()),
             asyncio.create_task(self._settle_batches()),
@@ -285,10 +309,10 @@ class App:
         self.ready = True
 
     async def stop(self, *, at_once: bool = True) -> None:
-        """End it, once no request of it is answered any more.
+        """Stop the application and close the root. No request may be in flight any more.
 
         Args:
-            at_once: end what runs in the background too, on record; else wait for it.
+            at_once: cancel background responses, which are recorded as ended; else wait for them.
         """
         if not at_once:
             await self._responses.background.ended()
@@ -306,15 +330,17 @@ class App:
         await asyncio.to_thread(self._close)
 
     def is_behind(self) -> bool:
-        """Whether since the root was opened a proposal was adopted or rolled back, or prices were
-        changed; reads the ledger."""
+        """Return True if the policy or the prices of the root changed after it was opened.
+
+        A policy changes if a proposal is adopted or rolled back. Reads the ledger.
+        """
         runtime = self.runtime
         if policy_epoch(runtime.ledger) != runtime.gateway.policy_epoch:
             return True
         return runtime.root_prices.behind(runtime.root, runtime.ledger)
 
     def end_streams(self) -> None:
-        """End the console's live pages, which would go on for as long as somebody looks."""
+        """End the console's live pages, also those that are opened from now on."""
         self._streams_ended = True
         if (console := self._console.found) is not None:
             console.end_streams()
@@ -324,7 +350,7 @@ class App:
         self.runtime.close()
 
     def release(self) -> None:
-        """Let go of all but the runtime, for who opened that themselves."""
+        """Close everything except the runtime, for callers that opened the runtime themselves."""
         self.runtime.gateway.observers[:] = self._observers
         self._keys.close()
         if (console := self._console.found) is not None:
@@ -344,7 +370,7 @@ class App:
             await asyncio.sleep(self._settings.gateway.recover_every_s)
 
     async def _flush_metrics(self) -> None:
-        """Have the other processes' scrapes see what this one counted."""
+        """Write this process's numbers periodically to the files that all processes read."""
         while True:
             await asyncio.sleep(_FLUSH_S)
             self.metrics.flush()
@@ -359,8 +385,7 @@ class App:
 
 
 class _Later(Generic[_T]):
-    """Something that calls of models do without, made when it is first asked for: it takes time and
-    memory."""
+    """A component that is made in a thread when it is first needed, to start fast."""
 
     def __init__(self, make: Callable[[], _T]) -> None:
         self._make = make
@@ -368,14 +393,14 @@ class _Later(Generic[_T]):
 
     @property
     def found(self) -> _T | None:
-        """It, where it was made."""
+        """The component; ``None`` if it was not made yet, or could not be made."""
         task = self._task
         if task is None or not task.done() or task.cancelled() or task.exception() is not None:
             return None
         return task.result()
 
     async def made(self) -> _T:
-        """It; one that could not be made is tried again."""
+        """Return the component; make it first if needed. A failure is raised, not remembered."""
         failed = self._task is not None and self._task.done() and self._task.exception() is not None
         if self._task is None or failed:
             self._task = asyncio.create_task(asyncio.to_thread(self._make))
@@ -398,7 +423,11 @@ def _watch(metrics: CallMetrics, runtime: Runtime) -> None:
 
 
 def _observe_calls(runtime: Runtime, metrics: CallMetrics) -> Any:
-    """Have calls counted, traced and logged; what ends the traces, where there are any."""
+    """Add observers to the gateway that count, trace and log calls.
+
+    Returns:
+        The tracer provider, which must be shut down; ``None`` without traces.
+    """
     settings, observers = runtime.loaded.settings, runtime.gateway.observers
     observers.append(metrics)
     telemetry = settings.telemetry
@@ -413,7 +442,7 @@ def _observe_calls(runtime: Runtime, metrics: CallMetrics) -> Any:
 
 
 def _trace_of(named: Headers) -> object | None:
-    """The trace that the caller's request belongs to (W3C Trace Context)."""
+    """Return the caller's trace context (W3C Trace Context); ``None`` without one."""
     headers = {name: value.decode("latin-1") for name, value in named
                if name in (b"traceparent", b"tracestate")}  # fmt: skip
     return context_from_headers(headers.get(b"traceparent"), headers.get(b"tracestate"))

@@ -1,5 +1,8 @@
-"""``/v1/batches`` and ``/v1/messages/batches``: reserved when they are made, recorded result by
-result."""
+"""``/v1/batches`` and ``/v1/messages/batches``.
+
+The gateway reserves a batch's cost when it is created, and records its results when the batch has
+ended and somebody reads it.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,13 @@ _PATHS: dict[Dialect, str] = {"openai": "/batches", "anthropic": "/messages/batc
 
 
 class Batches:
-    """The endpoints of batches."""
+    """The endpoints of batches, in both dialects."""
 
     def __init__(self, door: ProviderDoor) -> None:
         self._door = door
 
     def routes(self) -> dict[tuple[str, str], Handler]:
-        """Return the handlers, keyed by method and path."""
+        """Return the handlers, keyed by (method, path)."""
         return {
             (method, path): partial(handler, dialect)
             for dialect, tail in _PATHS.items()
@@ -43,7 +46,7 @@ class Batches:
         }
 
     def templates(self) -> dict[tuple[str, str], ObjectHandler]:
-        """Return the handlers of single batches, keyed by method and path template."""
+        """Return the handlers of single batches, keyed by (method, path template)."""
         found: dict[tuple[str, str], ObjectHandler] = {}
         for dialect, tail in _PATHS.items():
             for path in paths_of(tail, dialect):
@@ -89,10 +92,11 @@ class Batches:
         await answer(send, response)
 
     async def _lines(self, body: ObjectBody, caller: AuthenticatedRequest) -> list[bytes]:
-        """The requests of a batch whose text is in a file.
+        """Return the requests of a batch whose text is in a file at the provider: its non-blank lines.
 
         Raises:
-            HttpError: the file is not the caller's, or cannot be read.
+            HttpError: 400, the body names no file, or the provider does not return it; 404, the
+                caller does not own the file.
         """
         file_id = body.value.get("input_file_id")
         if not isinstance(file_id, str):
@@ -158,7 +162,13 @@ class Batches:
         self, dialect: Dialect, batch_id: str, scope: Scope, receive: Receive, method: str,
         tail: str,
     ) -> tuple[AuthenticatedRequest, KeptObject, ObjectBody, str]:  # fmt: skip
-        """Return the caller of a request for a batch, the batch, and the body and path to send."""
+        """Return the caller of a request for a batch, the batch, and the body and path to send.
+
+        The client's body is read and dropped.
+
+        Raises:
+            HttpError: 403, the caller may not call; 404, the caller owns no such batch.
+        """
         caller = await self._door.caller(scope)
         found = await self._door.find(batch_id, "batch", caller)
         await self._door.read(caller, receive)
@@ -167,10 +177,10 @@ class Batches:
         return caller, found, body, with_query(path, scope)
 
     async def _settle(self, batch_id: str, *, gone: bool = False) -> None:
-        """Record the results of a batch before the client sees them.
+        """Record the results of an ended batch before the client sees them.
 
         Args:
-            batch_id: the batch.
+            batch_id: id of the batch.
             gone: True if the batch was deleted.
 
         Raises:

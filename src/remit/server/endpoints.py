@@ -1,4 +1,4 @@
-"""The table of endpoints for model calls: which path is answered how."""
+"""Paths of the endpoints that call models, and paths with an id."""
 
 from __future__ import annotations
 
@@ -22,7 +22,12 @@ _PREFIXES = {
 
 
 def paths_of(path: str, dialect: str | None = None) -> tuple[str, ...]:
-    """Return all paths for one path of a dialect; of both dialects if none is named."""
+    """Return all paths under which one path of a dialect is served.
+
+    Args:
+        path: the path without the version prefix, such as ``/models``.
+        dialect: ``openai`` or ``anthropic``; ``None`` for both.
+    """
     dialects = (dialect,) if dialect else tuple(_PREFIXES)
     return tuple(dict.fromkeys(prefix + path for name in dialects for prefix in _PREFIXES[name]))
 
@@ -37,7 +42,7 @@ def call_routes(calls: ModelCalls) -> dict[str, request.Handler]:
 
 
 class Templates:
-    """Paths with an id in them, as ``/v1/files/{id}``."""
+    """Handlers of paths that contain an id, such as ``/v1/files/{id}``."""
 
     def __init__(self, handlers: Mapping[tuple[str, str], ObjectHandler]) -> None:
         self._found = [
@@ -46,7 +51,7 @@ class Templates:
         ]
 
     def match(self, path: str) -> dict[str, Handler]:
-        """Return the handlers of a path, keyed by method."""
+        """Return the handlers of a path, keyed by method; empty if no template matches."""
         return {
             method: functools.partial(handler, unquote(named[1]))
             for method, pattern, handler in self._found

@@ -1,4 +1,4 @@
-"""``/v1/files`` in both dialects: kept by the provider, seen by who made them."""
+"""``/v1/files`` in both dialects: the provider stores files, and only their owner sees them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from remit.server.replies import Receive, Scope, Send, shape_of
 
 
 class Files:
-    """The endpoints of files. Changes are recorded."""
+    """The endpoints of files. Uploads and deletions are recorded; reads are not."""
 
     def __init__(self, door: ProviderDoor) -> None:
         self._door = door
 
     def routes(self) -> dict[tuple[str, str], Handler]:
-        """Return the handlers, keyed by method and path."""
+        """Return the handlers, keyed by (method, path)."""
         return {
             (method, path): handler
             for path in paths_of("/files")
@@ -32,7 +32,7 @@ class Files:
         }
 
     def templates(self) -> dict[tuple[str, str], ObjectHandler]:
-        """Return the handlers of single files, keyed by method and path template."""
+        """Return the handlers of single files, keyed by (method, path template)."""
         found: dict[tuple[str, str], ObjectHandler] = {}
         for path in paths_of("/files"):
             found["GET", f"{path}/{{id}}"] = self._show
@@ -83,9 +83,10 @@ class Files:
 
 
 def _entries_of(ledger: LedgerClient, made: LedgerEntry) -> list[str]:
-    """Return the entry that made a file; none if that is a call or a batch that goes on to exist.
+    """Return the id of the entry of a file's upload; empty if a call or a batch made the file.
 
-    Code that a call ran, and a batch that has ended, leave files too.
+    The entry of a call or batch has content of its own, which a deletion of the file must not
+    erase.
     """
     is_upload = made.metadata.get("wire") in [endpoint.name for endpoint in FILES.values()]
     return [made.id] if is_upload else []

@@ -1,4 +1,4 @@
-"""Sockets, connections and the HTTP server's configuration of ``remit serve`` and ``remit mcp``."""
+"""Sockets, limits of connections, and uvicorn's configuration."""
 
 from __future__ import annotations
 
@@ -20,8 +20,12 @@ from remit.server.connection import Connection
 
 _log = logging.getLogger("remit.server")
 
-_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # gone after a minute
-_OWN_FILES = 64  # the ledger's, logs, libraries
+_KEEPALIVE = {
+    "TCP_KEEPIDLE": 30,
+    "TCP_KEEPINTVL": 10,
+    "TCP_KEEPCNT": 3,
+}  # A lost client is detected after a minute.
+_OWN_FILES = 64  # Files of the ledger, of logs and of libraries.
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +34,9 @@ class Options:
 
     Attributes:
         root: directory of the root.
-        dev: let everybody in.
-        flags: settings by dotted key.
-        by: the user who runs it, for the record.
+        dev: authenticate nobody.
+        flags: settings, keyed by dotted name.
+        by: the user who runs the server, for the record.
     """
 
     root: str
@@ -42,10 +46,15 @@ class Options:
 
 
 def listen(host: str, port: int, backlog: int) -> socket.socket:
-    """A socket that listens: clients may connect before the server runs.
+    """Return a listening socket. Clients can connect before the server runs.
+
+    Args:
+        host: an address or name of this machine.
+        port: a port; 0 for any free one.
+        backlog: number of connections that may wait to be accepted.
 
     Raises:
-        RemitError: the address cannot be listened on.
+        RemitError: the address cannot be used, for example because the port is in use.
     """
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
@@ -64,7 +73,7 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
 
 
 def _end_lost(listening: socket.socket) -> None:
-    """Have connections whose client is gone without a word ended: those accepted inherit this."""
+    """Enable TCP keepalive, inherited by accepted connections, to end those of lost clients."""
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
         if (option := getattr(socket, name, None)) is not None:
@@ -72,13 +81,13 @@ def _end_lost(listening: socket.socket) -> None:
 
 
 def url_of(listening: socket.socket) -> str:
-    """The URL of a listening socket, without a path."""
+    """Return the URL of a listening socket, without a path."""
     host, port = listening.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def require_loopback(host: str) -> None:
-    """Dev mode accepts everyone, so it listens on loopback only.
+    """Require that a dev mode server listens on loopback only, because it authenticates nobody.
 
     Raises:
         RemitError: ``host`` is another address.
@@ -95,7 +104,7 @@ def require_loopback(host: str) -> None:
 
 
 def http_config(application: Any, settings: ServerSettings) -> Config:
-    """uvicorn's configuration with Remit's limits on connections, headers and time."""
+    """Return uvicorn's configuration, with Remit's limits on connections, headers and time."""
     config = Config(
         application,
         http=Connection,
@@ -125,7 +134,8 @@ def set_limits(config: Config, settings: ServerSettings) -> None:
 def most_connections(wanted: int) -> int:
     """Return the number of connections, at most ``wanted``, that file descriptors allow.
 
-    Each client's connection needs a second one to a provider.
+    Each client's connection needs a second one to a provider. The soft limit of this process is
+    raised to its hard limit first.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:

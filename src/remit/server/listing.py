@@ -1,4 +1,4 @@
-"""``GET /v1/models``, in the dialect of who asks: what the providers list, and what Remit knows."""
+"""``GET /v1/models``: the models of the providers and of Remit, in the caller's dialect."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Listed(NamedTuple):
 
 
 class ModelListing:
-    """The models that can be named here by who asks."""
+    """The models that a caller may use. Lists of providers are cached for a minute."""
 
     def __init__(self, runtime: Runtime, authenticator: Authenticator) -> None:
         self._runtime = runtime
@@ -51,7 +51,7 @@ class ModelListing:
         await reply_json(send, b"{" + data + b"," + ends[1:])
 
     async def model(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with one model, or 404."""
+        """Answer with the model in the path; raise HttpError 404 if the caller may not use it."""
         wanted = unquote(scope["path"].partition("/models/")[2])
         caller = await self._authenticator.caller(scope)
         found = (await self._of(caller, shape_of(scope))).get(wanted)
@@ -102,7 +102,9 @@ class ModelListing:
         ]
 
     async def _upstream(self) -> list[tuple[str, str, list[_Listed]]]:
-        """Provider, dialect and list of each; of one that is down, an empty one."""
+        """Return provider id, dialect and models of each provider; no models if a provider does not
+        answer.
+        """
         providers = {
             name: provider
             for name, provider in self._runtime.gateway.providers.items()
