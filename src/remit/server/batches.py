@@ -92,7 +92,7 @@ class Batches:
         await answer(send, response)
 
     async def _lines(self, body: ObjectBody, caller: AuthenticatedRequest) -> list[bytes]:
-        """Return the requests of a batch whose text is in a file at the provider: its non-blank lines.
+        """Return the requests of a batch from its input file at the provider: non-blank lines.
 
         Raises:
             HttpError: 400, the body names no file, or the provider does not return it; 404, the

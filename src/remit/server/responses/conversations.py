@@ -1,7 +1,7 @@
-"""``/v1/conversations``: conversations that Remit keeps itself, with every provider.
+"""``/v1/conversations``: conversations that Remit stores itself, for every provider.
 
-A conversation is a chain of entries: the exchanges of its calls, and an entry for each time that
-items were put in or taken out. The row of its id leads to the last of them.
+A conversation is a chain of entries: an ``EXCHANGE`` for each call, and a ``CONVERSATION_CHANGED``
+for each change of items or labels. The row of its id in ``response_ids`` leads to the last entry.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from remit.server.responses.turns import Turn, Turns
 _PATH = re.compile(
     r"/conversations(?:/(?P<id>[^/]{1,256})(?:/(?P<part>items)(?:/(?P<item>[^/]{1,256}))?)?)?$"
 )
-_MOST_ITEMS = 20  # put in at once, as the API has it
+_MAX_ITEMS = 20  # The API's limit of items in one request.
 _PUT = (
     "INSERT INTO response_ids (response_id, owner, session_id, entry_id) VALUES (?, ?, ?, ?) "
     "ON CONFLICT (response_id) DO UPDATE SET session_id = excluded.session_id, "
@@ -44,12 +44,12 @@ _PUT = (
 
 
 class Conversations:
-    """Answers for conversations.
+    """The endpoints of conversations.
 
     Args:
-        ledger: where they are on record.
-        turns: reads them.
-        authenticator: names the sessions of calls that name none.
+        ledger: holds their entries.
+        turns: reads the entries.
+        authenticator: gives the session of requests that name none.
         settings: limits of bodies.
     """
 
@@ -71,7 +71,9 @@ class Conversations:
         """Answer a request of an authenticated caller.
 
         Raises:
-            HttpError: the request is refused.
+            HttpError: 400, the request is invalid; 403, the session belongs to another caller; 404,
+                the path, conversation or item does not exist; 405, the method is wrong; 409,
+                content is archived.
         """
         found = _PATH.search(scope["path"])
         if found is None:
@@ -142,10 +144,10 @@ class Conversations:
         )
 
     def head(self, name: str, identity: Identity) -> Turn:
-        """The last entry of a conversation. Blocks.
+        """Return the last entry of a caller's conversation. Blocks.
 
         Raises:
-            HttpError: there is none of this id and owner.
+            HttpError: 404, there is no such conversation, or another caller owns it.
         """
         turn = None
         if name.startswith("conv_"):
@@ -200,10 +202,9 @@ class Conversations:
         }
 
     def _remove(self, caller: AuthenticatedRequest, head: Turn, name: str, item_id: str) -> None:
-        """Take an item out of a conversation, and erase its text unless something shows it.
+        """Remove an item from a conversation, and erase its text unless something else shows it.
 
-        An item that a call put in or answered belongs to that call: its text is erased when the
-        response is deleted.
+        An item of a call belongs to that call: its text is erased when the response is deleted.
         """
         self._item(head, item_id)
         places = self._turns.places_of(head, item_id)
@@ -212,7 +213,7 @@ class Conversations:
             return
         removed = {"removed": [item_id], "removed_at": places}
         entries, texts = self._turns.unshown(head, places)
-        if not texts:  # another item has the same text
+        if not texts:  # Another item has the same text.
             self._change(caller, name, "REMOVED", removed)
             return
         self._ledger.withdraw(
@@ -226,9 +227,11 @@ class Conversations:
     def erase_unshown(self, call: LedgerEntry, caller: AuthenticatedRequest) -> None:
         """Erase deleted items of a conversation that a deleted call was the last to show. Blocks.
 
+        Items that are archived or already erased are skipped.
+
         Args:
             call: the ``EXCHANGE`` of the deleted call.
-            caller: who deleted it.
+            caller: the caller who deleted it.
         """
         name = call.metadata.get("conversation_id", "")
         head = self._turns.find(name, owner_of(caller.identity)) if name else None
@@ -243,7 +246,10 @@ class Conversations:
                 )  # fmt: skip
 
     def _delete(self, caller: AuthenticatedRequest, name: str) -> None:
-        """Delete a conversation, and erase its items unless a call shows them."""
+        """Delete a conversation, and erase its items unless a call shows them.
+
+        Repeats if another request changes the conversation meanwhile.
+        """
         while True:
             head = self.head(name, caller.identity)
             changes = self._ledger.query(
@@ -256,7 +262,7 @@ class Conversations:
                     requested_by=caller.identity.name,
                     also=self._changing(caller, name, "DELETED", {}, head.entry.id),
                 )
-            except _ChangedError:  # by another request, whose entry has to be withdrawn too
+            except _ChangedError:  # Withdraw the new entry of the other request too.
                 continue
             return
 
@@ -266,7 +272,8 @@ class Conversations:
         """Record a change of a conversation, and have the conversation's id lead to the entry.
 
         Raises:
-            NotYoursError: the session that the request names is another caller's.
+            NotYoursError: the session of the request belongs to another caller.
+            HttpError: 404, another request has deleted the conversation.
         """
         self._ledger.transact(self._changing(caller, name, decision, more))
 
@@ -274,16 +281,16 @@ class Conversations:
         self, caller: AuthenticatedRequest, name: str, decision: str, more: Mapping[str, Any],
         last: str = "",
     ) -> Callable[[Transaction], None]:  # fmt: skip
-        """Return the work of :meth:`_change`, for a transaction.
+        """Return the transaction of :meth:`_change`, as a function.
 
-        With ``last`` it raises :class:`_ChangedError` unless that is the conversation's last entry.
+        The function raises :class:`_ChangedError` if ``last`` is given and is not the last entry.
         """
         context, owner = self._authenticator.context(caller), owner_of(caller.identity)
 
         def write(tx: Transaction) -> None:
             check_session(tx, caller.identity, context.session_id)
             rows = tx.execute("SELECT entry_id FROM response_ids WHERE response_id = ?", (name,))
-            if not rows and decision != "CREATED":  # another request has deleted it
+            if not rows and decision != "CREATED":  # Another request has deleted the conversation.
                 raise _not_found()
             if last and rows[0][0] != last:
                 raise _ChangedError
@@ -351,8 +358,8 @@ def _items_of(raw: bytes, value: Mapping[str, Any]) -> Sequence[bytes]:
     if type(items) is not list or any(type(item) is not dict for item in items):
         message = "items is not a list of objects."
         raise HttpError(400, "invalid_request", message, param="items")
-    if len(items) > _MOST_ITEMS:
-        message = f"items has more than {_MOST_ITEMS} items."
+    if len(items) > _MAX_ITEMS:
+        message = f"items has more than {_MAX_ITEMS} items."
         raise HttpError(400, "invalid_request", message, param="items")
     place = spans(raw, ("items",))["items"]
     return elements(raw[slice(*place)])

@@ -1,4 +1,4 @@
-"""``/v1/responses/{id}``: reading, cancelling and deleting an answer by its id."""
+"""``/v1/responses/{id}``: reads, cancels and deletes a response by its id."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from remit.server.responses.turns import Turn, Turns, check_size, text_of, unans
 
 _BASES = ("/v1", "", "/openai/v1", "/openai")
 RESPONSE_PATHS = tuple(base + path for base in _BASES for path in ("/responses/", "/conversations"))
-"""What the paths begin with."""
+"""Prefixes of the paths that :meth:`Responses.serve` answers."""
 
 _PATH = re.compile(r"/responses/(?P<id>[^/]{1,256})(?:/(?P<part>input_items|cancel))?$")
 _NUMBER = re.compile(r"-1|[0-9]{1,9}")
@@ -41,13 +41,13 @@ _METHODS = {None: ("GET", "DELETE"), "input_items": ("GET",), "cancel": ("POST",
 
 
 class Responses:
-    """Answers by the id that the client was given, and the turns that new calls continue.
+    """The stored responses of a root, and the turns that new calls continue.
 
     Args:
-        ledger: the ledger with the recorded turns.
-        authenticator: identifies the caller.
+        ledger: holds the recorded turns.
+        authenticator: authenticates the caller.
         background: runs calls whose clients do not wait for the answer.
-        door: passes on deletions to a provider.
+        door: passes deletions to providers.
         settings: limits of bodies.
     """
 
@@ -67,10 +67,12 @@ class Responses:
         self._conversations = Conversations(ledger, self._turns, authenticator, settings)
 
     async def kept(self, request: PromptRequest, identity: Identity) -> PromptRequest:
-        """Return ``request`` with the turns that it continues, and with the id of its answer.
+        """Return ``request`` with a :class:`ResponseCall` that holds the turns it continues. Blocks in
+        threads.
 
         Raises:
-            HttpError: the turns do not exist, or cannot be continued.
+            HttpError: 400, the request is invalid, or a turn or item that it names does not exist,
+                has failed, still runs or was erased; 404, the conversation does not exist.
         """
         body: Body = request.body
         owner, previous, referred = owner_of(identity), None, {}
@@ -135,7 +137,8 @@ class Responses:
         """Answer a request with an id in its path.
 
         Raises:
-            HttpError: the request is refused.
+            HttpError: 401 or 403, the caller may not call models; 404, the caller owns no such
+                response; 405, the method is wrong; 400 or 409, the response is in the wrong state.
         """
         caller = await self._authenticator.caller(scope)
         identity, method = caller.identity, scope["method"]
@@ -181,16 +184,21 @@ class Responses:
         await reply_json(send, body)
 
     def _read(self, turn: Turn, identity: str) -> tuple[bytes, str]:
-        """Return the object of a response, and its status; an empty status if it has ended."""
+        """Return the object of a response and its status; the status is empty if it has ended.
+
+        Raises:
+            HttpError: 404, the response has no object.
+            ErasedItemsError: the object was erased.
+        """
         if turn.state == "ended" and not turn.failed:
             text = self._turns.object_of(turn)
             if text is None:
                 raise _not_found()
             return text, ""
-        if turn.state == "out" or self.background.runs(identity):  # it may be tried again
+        if turn.state == "out" or self.background.runs(identity):  # Another attempt may follow.
             return unanswered(turn, identity, "in_progress"), "in_progress"
         text = self._turns.object_of(turn) if turn.state == "ended" else None
-        # A stream that broke off says itself that it goes on.
+        # The object of an interrupted stream still says that it is open.
         if text is None or load(text).get("status") in _OPEN:
             text = unanswered(turn, identity, "failed")
         return text, ""
@@ -198,7 +206,12 @@ class Responses:
     async def _stream(
         self, response_id: str, identity: Identity, query: str, receive: Receive, send: Send
     ) -> None:
-        """A response as a stream, from its end on: what came before then comes at once."""
+        """Send a response as a stream after its end; nothing is sent before.
+
+        Raises:
+            HttpError: 400, ``starting_after`` is not a number; 404, the response was deleted
+                meanwhile.
+        """
         after = parse_qs(query).get("starting_after", ["-1"])[-1]
         if not _NUMBER.fullmatch(after):
             message = "starting_after is not the number of an event."
@@ -223,7 +236,11 @@ class Responses:
         return self._read(turn, response_id)
 
     async def _cancel(self, turn: Turn, response_id: str, identity: Identity) -> bytes:
-        """Stop a response in the background; return an ended one unchanged."""
+        """Stop a background response and return it; an ended one is returned unchanged.
+
+        Raises:
+            HttpError: 400, the response does not run in the background.
+        """
         text, status = await asyncio.to_thread(self._read, turn, response_id)
         if status:
             stopped = await self.background.cancel(response_id)
@@ -235,10 +252,10 @@ class Responses:
         return text
 
     async def _forget(self, provider_id: str, kept: str, caller: AuthenticatedRequest) -> None:
-        """Have a provider delete a response; a missing one is no error.
+        """Have a provider delete its copy of a response; a missing copy or provider is no error.
 
         Raises:
-            HttpError: the provider did not delete it.
+            HttpError: 502, the provider did not delete it.
         """
         if not self._door.has(provider_id):
             return
@@ -255,9 +272,13 @@ class Responses:
         return page(self._turns.listed([turn], with_last_output=False), query)
 
     async def _delete(self, turn: Turn, response_id: str, caller: AuthenticatedRequest) -> Any:
-        """Delete a response at its provider, then erase what only its call shows.
+        """Delete a response at its provider, then erase the content that only its call shows.
 
-        The ids of the response and of its items lead nowhere from then on.
+        The rows of its id and of its items' ids are deleted.
+
+        Raises:
+            HttpError: 409, the response still runs, or its content is archived; 502, the provider
+                did not delete its copy.
         """
         text, status = await asyncio.to_thread(self._read, turn, response_id)
         if status:
@@ -287,7 +308,7 @@ class Responses:
 
 
 def _conversation_id(given: Any) -> str:
-    """Return the id in ``"conv_…"`` or ``{"id": "conv_…"}``; raise a 400 for other values."""
+    """Return the id in ``"conv_…"`` or ``{"id": "conv_…"}``; raise HttpError 400 otherwise."""
     found = given.get("id") if type(given) is dict else given
     if type(found) is not str:
         message = "conversation is neither an id nor an object with one."

@@ -16,15 +16,15 @@ __all__ = ["CountsByTenant", "OfTenant"]
 
 _LABEL = "tenant"
 _PREFIX = "remit_tenant_"
-_OTHER = "_other"  # which no tenant can be called
+_OTHER = "_other"  # No tenant can have this name.
 
 
 class CountsByTenant:
     """Counters with the label ``tenant``.
 
     Args:
-        registry: that they are shown with.
-        most: tenants that get a label of their own; the others are ``_other`` together.
+        registry: the registry that shows them.
+        most: number of tenants with a label of their own; all further ones share ``_other``.
     """
 
     def __init__(self, registry: CollectorRegistry, most: int) -> None:
@@ -47,11 +47,7 @@ class CountsByTenant:
         )  # fmt: skip
 
     def of(self, name: str) -> Callable[[CallReport], None]:
-        """Return an observer for a tenant's gateway that counts the tenant's calls.
-
-        Args:
-            name: name of the tenant.
-        """
+        """Return an observer for a tenant's gateway that counts the tenant's calls."""
         with self._lock:
             if name not in self._names and len(self._names) >= self._most:
                 name = _OTHER
@@ -64,7 +60,7 @@ class CountsByTenant:
             outcome = "replayed" if response.replayed else response.outcome.value
             self._calls.labels(name, outcome.lower()).inc()
             if response.replayed or response.outcome is RouteOutcome.REJECTED:
-                return  # nothing was sent
+                return  # Nothing was sent to a provider.
             tokens["input"].inc(response.input_tokens)
             tokens["output"].inc(response.output_tokens)
             cost.inc(response.cost_incurred)
@@ -73,11 +69,11 @@ class CountsByTenant:
 
 
 class OfTenant(Collector):
-    """The series of one tenant among those of a collector.
+    """A collector of one tenant's series among those of another collector.
 
     Args:
-        source: of all series.
-        tenant: its name.
+        source: collector of all series.
+        tenant: name of the tenant.
     """
 
     def __init__(self, source: Collector, tenant: str) -> None:
@@ -93,5 +89,5 @@ class OfTenant(Collector):
                 yield metric
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: registering must not read anything."""
+        """Return nothing: registering must not read metrics."""
         return iter(())

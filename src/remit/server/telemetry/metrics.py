@@ -1,4 +1,4 @@
-"""Prometheus metrics of the calls (names after prometheus.io/docs/practices/naming)."""
+"""Prometheus metrics of calls (names after prometheus.io/docs/practices/naming)."""
 
 from __future__ import annotations
 
@@ -45,23 +45,28 @@ _Pair = tuple[str, str]
 
 
 class CallMetrics:
-    """Counts what ends at the gateway; an observer of :attr:`LLMGateway.observers`.
+    """Counters of ended calls; an observer of :attr:`LLMGateway.observers`.
 
-    Clients name models, so labels are bounded: a model gets a label of its own when it has
-    answered, or when ``known`` vouches for it, until there are ``max_models``; everything else is
-    ``other``. A rejected call, which no model answered, is ``other`` at ``other``.
+    Clients choose model names, so the number of labels is limited. A model gets a label of its own
+    after it has answered, or if ``known`` confirms it, until there are ``max_models``. All others,
+    and refused calls, have the label ``other``.
 
-    Several processes of one host count together if ``PROMETHEUS_MULTIPROC_DIR`` named a
-    directory before this module was imported. Each process then has its own bound.
+    Several processes of one host count together if ``PROMETHEUS_MULTIPROC_DIR`` named a directory
+    before this module was imported. Each process then has a limit of its own.
 
     Args:
-        max_models: most pairs of provider and model that get labels, most error codes, and most
+        max_models: largest number of labelled pairs of provider and model, of error codes, and of
             tenants.
-        known: whether a provider has such a model, for calls that failed; for example, whether
-            it has a price.
+        known: returns True if a provider has a model, for calls that failed; for example, if it has
+            a price.
 
     Raises:
         ConfigError: ``PROMETHEUS_MULTIPROC_DIR`` was set too late, or names no directory.
+
+    Attributes:
+        shared: True if several processes count together.
+        in_progress: HTTP requests that are being answered; the server sets it.
+        by_tenant: returns the counters of tenants.
     """
 
     def __init__(
@@ -137,7 +142,7 @@ class CallMetrics:
         self.refused_key = self._refused_keys.inc
 
     def __call__(self, report: CallReport) -> None:
-        """Count one call that has ended."""
+        """Count one ended call."""
         response = report.response
         outcome = response.outcome
         code = response.error_code or ""
@@ -178,7 +183,7 @@ class CallMetrics:
     def flush(self) -> None:
         """Add the sums since the last flush to the metrics library, whose own counting is slow.
 
-        If several processes count together, each must flush from time to time.
+        If several processes count together, each must flush periodically.
         """
         with self._lock:
             counted, self._sums = self._sums, {}
@@ -209,13 +214,13 @@ class CallMetrics:
         in_flight_calls: Callable[[], int] | None = None,
         ledger_entries: Callable[[], int] | None = None,
     ) -> None:
-        """Read these whenever the metrics are read.
+        """Set the functions that are called whenever the metrics are read.
 
         Args:
-            breakers: the root's circuit breakers, by provider and model. Where several
-                processes count together, each has to call :meth:`refresh` now and then.
-            in_flight_calls: calls that are in flight, of all processes.
-            ledger_entries: entries of the ledger.
+            breakers: returns the root's circuit breakers, keyed by (provider, model). If several
+                processes count together, each must call :meth:`refresh` periodically.
+            in_flight_calls: returns the number of calls in flight, of all processes.
+            ledger_entries: returns the number of entries of the ledger.
         """
         if breakers is not None:
             self._breakers = breakers
@@ -266,7 +271,8 @@ class CallMetrics:
         return generate_latest(registry), _CONTENT_TYPE
 
     def _labels_of(self, provider_id: str, model_id: str, answered: bool) -> _Pair:
-        """The labels of a model that has none of its own yet."""
+        """Return the labels of a model that has none of its own yet, and give it some if allowed.
+        """
         pair = (provider_id, model_id)
         if not answered and self._known is not None:
             answered = self._known(provider_id, model_id)
@@ -343,7 +349,11 @@ class _AtScrape(Collector):
 
 
 def _is_multiprocess() -> bool:
-    """Whether the library writes to files that several processes share."""
+    """Return True if the library writes to files that several processes share.
+
+    Raises:
+        ConfigError: ``PROMETHEUS_MULTIPROC_DIR`` was set too late, or names no directory.
+    """
     shared = bool(ValueClass._multiprocess)
     directory = os.environ.get(_MULTIPROCESS, "")
     if directory and not shared:
@@ -360,7 +370,7 @@ def _is_multiprocess() -> bool:
 
 
 def _forget_dead_processes(directory: Path) -> None:
-    """Drop the gauges of processes that have ended; their counters stay."""
+    """Delete the gauges of processes that have ended; their counters stay."""
     for path in directory.glob("gauge_live*_*.db"):
         pid = path.stem.rpartition("_")[2]
         try:
