@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from remit.server.connection import Strangers
 from remit.server.listening import listen
-from remit.server.strangers import Strangers
 from tests.server.running import Served, serving
 from tests.support.upstream import Upstream
 from tests.support.waiting import until

@@ -32,13 +32,13 @@ from remit.server import request
 from remit.server.authentication import Authenticator, from_elsewhere, is_local, open_keys
 from remit.server.batches import Batches
 from remit.server.calls import ModelCalls
-from remit.server.endpoints import Templates, call_routes, paths_of
+from remit.server.endpoints import call_routes, find_template, paths_of
 from remit.server.extending import ExtensionRoutes, Handler
 from remit.server.files import Files
 from remit.server.guard import Guard
 from remit.server.listening import most_connections
 from remit.server.listing import ModelListing
-from remit.server.own_key import OwnKey
+from remit.server.own_key import own_key_routes
 from remit.server.provider_door import ProviderDoor
 from remit.server.refusals import HttpError, refusal_of
 from remit.server.replies import (
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("remit.server")
 
-_WHOLE_S = 5.0  # to look whether the ledger has all that was seen in it
+_CHECK_TIMEOUT_S = 5.0  # Longest time of the readiness check of the ledger.
 _FLUSH_S = 1.0
 _MODELS = tuple(f"{path}/" for path in paths_of("/models"))
 
@@ -159,7 +159,7 @@ class App:
         files, batches = Files(door), Batches(door)
         self._routes: dict[tuple[str, str], Handler] = {
             **{("GET", path): self._listing.models for path in paths_of("/models")},
-            **OwnKey(runtime.budgeter, self._authenticator).routes(),
+            **own_key_routes(runtime.budgeter, self._authenticator),
             **files.routes(),
             **batches.routes(),
             **(self._agents.cards() if self._agents is not None else {}),
@@ -167,7 +167,7 @@ class App:
             ("GET", "/readyz"): self._readiness,
             ("GET", "/metrics"): self._show_metrics,
         }
-        self._templates = Templates({**files.templates(), **batches.templates()})
+        self._templates = {**files.templates(), **batches.templates()}
         self._methods: dict[str, list[str]] = {}
         for method, path in (*self._routes, *(("POST", path) for path in self._calls)):
             self._methods.setdefault(path, []).append(method)
@@ -236,7 +236,7 @@ class App:
             await self._responses.serve(scope, receive, send)
         elif path.startswith(_MODELS) and method == "GET":
             await self._listing.model(scope, receive, send)
-        elif (handler := (found := self._templates.match(path)).get(method)) is not None:
+        elif (handler := (found := find_template(self._templates, path)).get(method)) is not None:
             await handler(scope, receive, send)
         elif path in self._methods or found:
             allow = ", ".join(self._methods.get(path) or found)
@@ -271,7 +271,7 @@ class App:
                     problem = f"the ledger cannot be written: {problem}"
                     ledger.probe()
                 # Checked in an outage too, because an older copy may have been restored.
-                await asyncio.wait_for(asyncio.to_thread(ledger.require_whole), _WHOLE_S)
+                await asyncio.wait_for(asyncio.to_thread(ledger.require_whole), _CHECK_TIMEOUT_S)
             except TimeoutError:
                 problem = problem or "the ledger cannot be read"
             except LedgerRollbackError as error:

@@ -22,7 +22,7 @@ from remit.providers import ProviderError
 from remit.providers.wire import BATCHES, FILES, BodyError, Dialect, ObjectBody
 from remit.server.authentication import AuthenticatedRequest
 from remit.server.endpoints import Handler, ObjectHandler, paths_of
-from remit.server.provider_door import ProviderDoor, answer, refused, reply_raw, with_query
+from remit.server.provider_door import ProviderDoor, refused, reply_raw, reply_upstream, with_query
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send
 
@@ -89,7 +89,7 @@ class Batches:
             if error.code == "UNPRICED" and batch.unpriced:
                 error.message = f"{batch.unpriced}. {error.message}"
             raise
-        await answer(send, response)
+        await reply_upstream(send, response)
 
     async def _lines(self, body: ObjectBody, caller: AuthenticatedRequest) -> list[bytes]:
         """Return the requests of a batch from its input file at the provider: non-blank lines.
@@ -146,7 +146,7 @@ class Batches:
         response = await self._door.change(caller, found.provider_id, body, path=path)
         with suppress(HttpError):  # The next request for the batch settles it.
             await self._settle(found.object_id)
-        await answer(send, response)
+        await reply_upstream(send, response)
 
     async def _delete(self, batch_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         caller, found, body, path = await self._about(
@@ -156,7 +156,7 @@ class Batches:
         response = await self._door.delete(caller, found, body, path=path, entries=entries_of_batch)
         if response.outcome is RouteOutcome.SUCCESS:
             await self._settle(found.object_id, gone=True)
-        await answer(send, response)
+        await reply_upstream(send, response)
 
     async def _about(
         self, dialect: Dialect, batch_id: str, scope: Scope, receive: Receive, method: str,

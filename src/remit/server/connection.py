@@ -16,12 +16,11 @@ from remit.server.http_call import Call
 from remit.server.refusals import HttpError
 from remit.server.replies import PROVE, Receive, Scope, Send, refusal, reply, shape_of
 from remit.server.request import Handler
-from remit.server.strangers import Strangers
 
 _IDLE, _HEAD, _BODY = range(3)  # The phases of reading a request.
 _OVERHEAD = 8  # Bytes of framing allowed for each byte of a body: a chunk of one byte has five.
-_MOST_WAITING = 100  # Pipelined requests of one connection.
-_MOST_FIELDS = 200  # Headers of one request, or its trailers.
+_MAX_WAITING = 100  # Pipelined requests of one connection.
+_MAX_FIELDS = 200  # Headers of one request, or its trailers.
 _END = "nothing more is read"
 
 
@@ -38,12 +37,12 @@ def _last_answer(status: bytes, text: str) -> bytes:
 _TOO_LARGE = _last_answer(
     b"431 Request Header Fields Too Large",
     f"The head of this request is longer than server.max_header_bytes, or has more than "
-    f"{_MOST_FIELDS} headers; send less.\n",
+    f"{_MAX_FIELDS} headers; send less.\n",
 )
 _UNREADABLE = _last_answer(
     b"400 Bad Request",
     "This is no HTTP/1.1 request with one host header, its trailers are too long, or more than "
-    f"{_MOST_WAITING} requests wait on this connection; send another on a new one.\n",
+    f"{_MAX_WAITING} requests wait on this connection; send another on a new one.\n",
 )
 
 
@@ -52,6 +51,33 @@ async def _refuse_full(scope: Scope, receive: Receive, send: Send) -> None:
     said = "server.max_connections requests are under way, the most allowed; try again."
     error = HttpError(503, "overloaded", said, retry_after_s=1, close=True)
     await reply(send, refusal(shape_of(scope), error))
+
+
+class Strangers:
+    """Connections that have brought no good key, keyed by the address of their client.
+
+    A full server closes these first. A client that opens thousands of connections loses only its
+    own, because the oldest one of the address with most connections is closed.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[Connection, None]] = {}
+
+    def add(self, address: str, connection: Connection) -> None:
+        """Add a new connection from an address."""
+        self._of.setdefault(address, {})[connection] = None
+
+    def remove(self, address: str, connection: Connection) -> None:
+        """Remove a connection that brought a good key or was closed."""
+        if (same := self._of.get(address)) is not None:
+            same.pop(connection, None)
+            if not same:
+                del self._of[address]
+
+    def oldest(self) -> Connection | None:
+        """Return the oldest connection of the address with most; ``None`` if there is none."""
+        most = max(self._of.values(), key=len, default=None)
+        return next(iter(most)) if most else None
 
 
 class Connection(HttpToolsProtocol):
@@ -230,7 +256,7 @@ class Connection(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._phase != _HEAD:
             self._trailers += 1
-            if self._trailers > _MOST_FIELDS:
+            if self._trailers > _MAX_FIELDS:
                 raise ValueError(_END)
             return
         name = name.lower()
@@ -239,7 +265,7 @@ class Connection(HttpToolsProtocol):
         elif name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))
-        if len(self.headers) > _MOST_FIELDS:
+        if len(self.headers) > _MAX_FIELDS:
             self._reply = _TOO_LARGE
             raise ValueError(_END)
 
@@ -253,7 +279,7 @@ class Connection(HttpToolsProtocol):
         if self._hosts != 1 and (self._hosts or self.parser.get_http_version() == "1.1"):
             raise ValueError(_END)  # RFC 9112, 3.2
         method, upgrades, handler = self.parser.get_method(), self.parser.should_upgrade(), None
-        if len(self.pipeline) >= _MOST_WAITING or (upgrades and method == b"CONNECT"):
+        if len(self.pipeline) >= _MAX_WAITING or (upgrades and method == b"CONNECT"):
             raise ValueError(_END)  # The server is not a proxy.
         if upgrades:
             return  # `data_received` parses the head again without the header.

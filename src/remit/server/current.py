@@ -35,7 +35,7 @@ _log = logging.getLogger("remit.server")
 _FIXED = ("server.host", "server.port", "server.workers", "ledger.path")
 """Settings of what is open already: a change of them needs a new start."""
 _ANSWERED = ("/healthz", "/readyz", "/metrics")  # Paths that are answered while draining.
-_LOOK_S = 0.05
+_POLL_S = 0.05
 _GC_THRESHOLD = 50_000
 _SWITCH_S = 0.001
 _MALLOC_OPTIONS = ((-8, 2), (-3, 256 * 1024), (-1, 1024 * 1024))
@@ -192,7 +192,7 @@ async def _refuse(call: request.Request) -> None:
 async def _retire(old: App | Dispatcher, state: ServerState) -> None:
     """Stop an application after its requests and tasks have ended."""
     while any(connection.pipeline for connection in state.connections):  # type: ignore[union-attr]  # noqa: ASYNC110
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
     if running := set(state.tasks):
         await asyncio.wait(running)
     await old.stop(at_once=False)

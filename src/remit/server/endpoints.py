@@ -41,22 +41,29 @@ def call_routes(calls: ModelCalls) -> dict[str, request.Handler]:
     }
 
 
-class Templates:
-    """Handlers of paths that contain an id, such as ``/v1/files/{id}``."""
+def find_template(
+    handlers: Mapping[tuple[str, str], ObjectHandler], path: str
+) -> dict[str, Handler]:
+    """Return the handlers of a path that contains an id, keyed by method.
 
-    def __init__(self, handlers: Mapping[tuple[str, str], ObjectHandler]) -> None:
-        self._found = [
-            (method, re.compile(path.replace("{id}", "([^/]{1,512})")), handler)
-            for (method, path), handler in handlers.items()
-        ]
+    Args:
+        handlers: handlers, keyed by (method, template), such as ``/v1/files/{id}``. A handler gets
+            the id as its first argument.
+        path: path of a request.
 
-    def match(self, path: str) -> dict[str, Handler]:
-        """Return the handlers of a path, keyed by method; empty if no template matches."""
-        return {
-            method: functools.partial(handler, unquote(named[1]))
-            for method, pattern, handler in self._found
-            if (named := pattern.fullmatch(path)) is not None
-        }
+    Returns:
+        The handlers of all templates that match; empty if none does.
+    """
+    return {
+        method: functools.partial(handler, unquote(named[1]))
+        for (method, template), handler in handlers.items()
+        if (named := _pattern(template).fullmatch(path)) is not None
+    }
+
+
+@functools.cache
+def _pattern(template: str) -> re.Pattern[str]:
+    return re.compile(template.replace("{id}", "([^/]{1,512})"))
 
 
 def _tail(endpoint: Endpoint) -> str:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
-from remit.gateway import Attempt, owner_of
+from remit.gateway import owner_of
 from remit.gateway.objects import KeptObject, keep
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 from remit.providers import ProviderResponse
 from remit.providers.wire import FILES, BodyError, FormBody, ObjectBody
 from remit.server.endpoints import Handler, ObjectHandler, paths_of
-from remit.server.provider_door import ProviderDoor, answer, id_in, refused, with_query
+from remit.server.provider_door import (
+    ObjectChange,
+    ProviderDoor,
+    id_in,
+    refused,
+    reply_upstream,
+    with_query,
+)
 from remit.server.replies import Receive, Scope, Send, shape_of
 
 
@@ -50,10 +55,17 @@ class Files:
             body = await asyncio.to_thread(FormBody.read_form, endpoint, raw, kind)
         except BodyError as error:
             raise refused(error) from error
-        kept = _Kept(provider_id, owner_of(caller.identity))
+
+        def keep_file(tx: Transaction, exchange_id: str, answer: ProviderResponse) -> None:
+            file_id = id_in(answer.reply.body) if answer.reply is not None else ""
+            owner = owner_of(caller.identity)
+            keep(tx, [KeptObject(file_id, "file", provider_id, owner, exchange_id)])
+
         path = with_query(endpoint.path, scope)
-        response = await self._door.change(caller, provider_id, body, path=path, on_record=kept)
-        await answer(send, response)
+        response = await self._door.change(
+            caller, provider_id, body, path=path, on_record=ObjectChange(keep_file)
+        )
+        await reply_upstream(send, response)
 
     async def _list(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._door.list_own(FILES[shape_of(scope)], "file", scope, send)
@@ -79,7 +91,7 @@ class Files:
         response = await self._door.delete(
             caller, found, body, path=with_query(path, scope), entries=_entries_of
         )
-        await answer(send, response)
+        await reply_upstream(send, response)
 
 
 def _entries_of(ledger: LedgerClient, made: LedgerEntry) -> list[str]:
@@ -90,26 +102,3 @@ def _entries_of(ledger: LedgerClient, made: LedgerEntry) -> list[str]:
     """
     is_upload = made.metadata.get("wire") in [endpoint.name for endpoint in FILES.values()]
     return [made.id] if is_upload else []
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """Notes whose a new file is."""
-
-    provider_id: str
-    owner: str
-
-    @property
-    def stated(self) -> dict[str, Any]:
-        """Return no further members."""
-        return {}
-
-    def keeps_hold(self, answer: ProviderResponse) -> bool:
-        """Return False: there is no hold to keep."""
-        return False
-
-    def __call__(
-        self, tx: Transaction, exchange_id: str, attempt: Attempt, answer: ProviderResponse
-    ) -> None:
-        file_id = id_in(answer.reply.body) if answer.reply is not None else ""
-        keep(tx, [KeptObject(file_id, "file", self.provider_id, self.owner, exchange_id)])

@@ -20,11 +20,11 @@ from remit.server.listening import http_config
 
 _log = logging.getLogger("remit.server")
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
 _FLUSH_S = 1.0  # Longest time for the last bytes of answers to be sent.
-_FOLLOW_S = 2.0  # Pause between checks for a changed policy or changed prices.
+_CHECK_INTERVAL_S = 2.0  # Pause between checks for a changed policy or changed prices.
 _RELOAD_RETRY_S = 60.0
-_LATE_S = 0.5  # Time for the requests of clients that have just connected.
+_GRACE_S = 0.5  # Time for the requests of clients that have just connected.
 _CLOSE = (b"connection", b"close")
 _RECORD_S = 15.0  # Longest time for cancelled calls to be recorded.
 
@@ -104,7 +104,7 @@ class HttpServer(Server):
     async def _follow(self) -> None:
         """Reload whenever the policy or the prices of the root have changed."""
         while True:
-            await asyncio.sleep(_FOLLOW_S)
+            await asyncio.sleep(_CHECK_INTERVAL_S)
             with contextlib.suppress(RemitError):  # A ledger that does not answer is read again.
                 if await asyncio.to_thread(self.current.is_behind) and await self.reload():
                     await asyncio.sleep(_RELOAD_RETRY_S)
@@ -150,7 +150,7 @@ class HttpServer(Server):
         for listening in sockets or []:
             listening.close()
         # A client that has just connected gets an answer, not a reset.
-        await self._until(lambda: not state.connections, _LATE_S)
+        await self._until(lambda: not state.connections, _GRACE_S)
         for connection in list(state.connections):
             connection.transport.close()
         self.force_exit = False
@@ -178,7 +178,7 @@ class HttpServer(Server):
         await asyncio.sleep(0)  # The loop releases the sockets in its next turn.
         for listening in kept:
             await self._accept_rest(listening)
-        await self._until(lambda: False, _LATE_S)
+        await self._until(lambda: False, _GRACE_S)
         self.current.drain()
 
     async def _accept_rest(self, listening: socket.socket) -> None:
@@ -206,4 +206,4 @@ class HttpServer(Server):
         loop = asyncio.get_running_loop()
         end = loop.time() + within_s
         while not is_so() and not self.force_exit and loop.time() < end:  # noqa: ASYNC110
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)

@@ -44,8 +44,8 @@ from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.refusals import HttpError, no_record
 from remit.server.replies import Receive, Scope, Send, read_body, reply, reply_json
 
-_MOST_LIST_BYTES = 32 * 1024 * 1024
-_MOST_PAGES = 100
+_MAX_LIST_BYTES = 32 * 1024 * 1024
+_MAX_PAGES = 100
 _PAGE = 20
 _LIMIT = re.compile(r"[0-9]{1,9}")
 
@@ -148,7 +148,7 @@ class ProviderDoor:
         """
         response = await self.change(
             caller, found.provider_id, body, method="DELETE", path=path,
-            on_record=Gone(found.object_id),
+            on_record=ObjectChange(lambda tx, exchange_id, answer: forget(tx, found.object_id)),
         )  # fmt: skip
         if response.outcome is not RouteOutcome.SUCCESS:
             return response
@@ -251,7 +251,7 @@ class ProviderDoor:
                 path, self._passed(provider, caller), self.timeouts
             ) as came:
                 _check_key(came.status)
-                body = await came.read(_MOST_LIST_BYTES)
+                body = await came.read(_MAX_LIST_BYTES)
         except ProviderError as error:
             raise _unreachable(error) from error
         return came.status, passed_on(came.headers), body
@@ -291,7 +291,7 @@ class ProviderDoor:
     ) -> None:
         """Answer with the caller's own objects in a provider's list.
 
-        At most ``_MOST_PAGES`` pages of the provider are read to fill one page of the answer.
+        At most ``_MAX_PAGES`` pages of the provider are read to fill one page of the answer.
 
         Args:
             endpoint: endpoint of the list.
@@ -312,7 +312,7 @@ class ProviderDoor:
         after = "after_id" if endpoint.dialect == "anthropic" else "after"
         found: list[tuple[str, bytes]] = []
         more, value = True, dict[str, Any]()
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES):
             path = f"{endpoint.path}?{urlencode(query)}" if query else endpoint.path
             status, headers, raw = await self.fetch(provider_id, path, caller)
             listed = _listed(raw) if status == 200 else None
@@ -349,10 +349,14 @@ class ProviderDoor:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
-    """A hook of a recorded call that deletes the owner of an object."""
+class ObjectChange:
+    """A hook that changes the rows of owners in the transaction that records a call.
 
-    object_id: str
+    Attributes:
+        change: called with the transaction, the id of the ``EXCHANGE`` and the provider's answer.
+    """
+
+    change: Callable[[Transaction, str, ProviderResponse], None]
 
     @property
     def stated(self) -> dict[str, Any]:
@@ -366,11 +370,11 @@ class Gone:
     def __call__(
         self, tx: Transaction, exchange_id: str, attempt: Attempt, answer: ProviderResponse
     ) -> None:
-        """Delete the ownership row of the object."""
-        forget(tx, self.object_id)
+        """Change the rows."""
+        self.change(tx, exchange_id, answer)
 
 
-async def answer(send: Send, response: PromptResponse) -> None:
+async def reply_upstream(send: Send, response: PromptResponse) -> None:
     """Send the provider's own reply, with the call's headers."""
     await reply(send, upstream_answer(response))
 

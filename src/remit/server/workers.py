@@ -28,7 +28,7 @@ _SPAWN = multiprocessing.get_context("spawn")
 _PR_SET_PDEATHSIG = 1
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
 _STEADY_S = 60.0  # A worker that lived longer did not die of its start.
-_MOST_FAILURES = 4  # Starts that may fail in succession while no worker answers.
+_MAX_FAILURES = 4  # Starts that may fail in succession while no worker answers.
 _FAILED = 3
 _STEP_BACK, _RELOAD = "step back", "reload"
 
@@ -98,7 +98,7 @@ class Workers:
             running = [slot for slot in self._slots if slot.process is not None]
             if self._stops and not running:
                 return
-            if self._failures >= _MOST_FAILURES and not any(slot.ready for slot in running):
+            if self._failures >= _MAX_FAILURES and not any(slot.ready for slot in running):
                 raise self._why
             due = [slot.due for slot in self._slots if slot.process is None]
             left_s = max(0.0, min(due) - time.monotonic()) if due and not self._stops else None
@@ -143,7 +143,7 @@ class Workers:
             elif isinstance(message, RemitError):
                 self._why = message
                 if not any(other.ready for other in self._slots):
-                    self._failures = _MOST_FAILURES  # Another start would fail alike.
+                    self._failures = _MAX_FAILURES  # Another start would fail alike.
             elif slot in self._to_reload:
                 self._reloaded(slot, str(message))
         process = slot.process

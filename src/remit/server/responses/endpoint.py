@@ -67,8 +67,7 @@ class Responses:
         self._conversations = Conversations(ledger, self._turns, authenticator, settings)
 
     async def kept(self, request: PromptRequest, identity: Identity) -> PromptRequest:
-        """Return ``request`` with a :class:`ResponseCall` that holds the turns it continues. Blocks in
-        threads.
+        """Return ``request`` with a :class:`ResponseCall` that holds the turns it continues.
 
         Raises:
             HttpError: 400, the request is invalid, or a turn or item that it names does not exist,

@@ -40,7 +40,7 @@ _LOST = "The process that ran this response ended before its answer was on recor
 
 _BROKEN = "The answer broke off."
 
-MOST_BYTES = 32 * 1024 * 1024
+MAX_BYTES = 32 * 1024 * 1024
 """Longest content that one call may continue; a short request can name a long chain."""
 
 State = Literal["out", "lost", "ended"]
@@ -206,7 +206,7 @@ class Turns:
 
         Raises:
             CannotContinueError: an item was erased.
-            TooLongError: the items are longer than ``MOST_BYTES``.
+            TooLongError: the items are longer than ``MAX_BYTES``.
         """
         found: list[bytes] = []
         size = 0
@@ -256,7 +256,7 @@ class Turns:
 
         Raises:
             ErasedItemsError: an item was erased that was not deleted.
-            TooLongError: the items are longer than ``MOST_BYTES``.
+            TooLongError: the items are longer than ``MAX_BYTES``.
         """
         chain = self.chain(last)
         removed, places = _removed(chain)
@@ -325,7 +325,7 @@ class Turns:
 
         Raises:
             ErasedItemsError: an item was erased that was not deleted.
-            TooLongError: the items are longer than ``MOST_BYTES``.
+            TooLongError: the items are longer than ``MAX_BYTES``.
         """
         found: list[bytes] = []
         size = 0
@@ -354,15 +354,15 @@ class Turns:
 
 
 def check_size(size: int, param: str) -> None:
-    """Raise TooLongError if ``size`` exceeds ``MOST_BYTES``.
+    """Raise TooLongError if ``size`` exceeds ``MAX_BYTES``.
 
     Args:
         size: bytes from the record for one request.
         param: the field to name in the error.
     """
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         raise TooLongError(
-            f"{param} stands for more than {MOST_BYTES:,} bytes; leave older items out.", param
+            f"{param} stands for more than {MAX_BYTES:,} bytes; leave older items out.", param
         )
 
 

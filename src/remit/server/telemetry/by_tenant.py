@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
 
 from remit.gateway import CallReport
 from remit.kernel.exchange import RouteOutcome
 
-__all__ = ["CountsByTenant", "OfTenant"]
+__all__ = ["CountsByTenant"]
 
 _LABEL = "tenant"
-_PREFIX = "remit_tenant_"
 _OTHER = "_other"  # No tenant can have this name.
 
 
@@ -66,28 +63,3 @@ class CountsByTenant:
             cost.inc(response.cost_incurred)
 
         return count
-
-
-class OfTenant(Collector):
-    """A collector of one tenant's series among those of another collector.
-
-    Args:
-        source: collector of all series.
-        tenant: name of the tenant.
-    """
-
-    def __init__(self, source: Collector, tenant: str) -> None:
-        self._source = source
-        self._tenant = tenant
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the metrics that have series of the tenant, with only these series."""
-        for metric in self._source.collect():
-            own = [one for one in metric.samples if one.labels.get(_LABEL) == self._tenant]
-            if own and metric.name.startswith(_PREFIX):
-                metric.samples = own
-                yield metric
-
-    def describe(self) -> Iterator[Metric]:
-        """Return nothing: registering must not read metrics."""
-        return iter(())

@@ -99,11 +99,12 @@ def set_up_logging(
             "No such level or form of logs.",
             next_step="Levels are debug, info, warning and error; forms are text and json.",
         )
-    handler = _Handler(stream if stream is not None else sys.stderr)
+    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
+    handler.set_name(_NAME)
     handler.addFilter(SecretFilter())
     handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
     logger = logging.getLogger(_NAME)
-    for old in [old for old in logger.handlers if isinstance(old, _Handler)]:
+    for old in [old for old in logger.handlers if old.name == _NAME]:
         logger.removeHandler(old)
     logger.addHandler(handler)
     logger.setLevel(number)
@@ -156,10 +157,6 @@ class CallLog:
             }
         word = "ended" if response.outcome is RouteOutcome.SUCCESS else "failed"
         logger.info("call %s", word, extra=fields)
-
-
-class _Handler(logging.StreamHandler[IO[str]]):
-    """The handler that a second call of :func:`set_up_logging` replaces."""
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -23,7 +23,7 @@ from prometheus_client.values import ValueClass
 from remit.gateway import CallReport, CircuitBreaker, CircuitState
 from remit.kernel.errors import ConfigError
 from remit.kernel.exchange import RouteOutcome
-from remit.server.telemetry.by_tenant import CountsByTenant, OfTenant
+from remit.server.telemetry.by_tenant import CountsByTenant
 from remit.server.telemetry.logs import name_of
 
 _log = logging.getLogger("remit.telemetry")
@@ -34,12 +34,12 @@ _OTHER = "other"
 _MODEL = ("provider", "model")
 _TOKEN_TYPES = ("input", "output", "cached_input", "reasoning")
 _STATES = {CircuitState.CLOSED: 0, CircuitState.HALF_OPEN: 1, CircuitState.OPEN: 2}
-# Part of the public interface, as the names are: dashboards rely on them.
+# Dashboards rely on these buckets, as on the names.
 _DURATIONS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600)
 _FIRST_TOKENS_S = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 20, 40, 60)
 
 _WORDS = ("", "success")
-_MOST_KEPT = 10_000  # times of calls between two flushes
+_MAX_DURATIONS = 10_000  # Durations of calls that are stored between two flushes.
 
 _Pair = tuple[str, str]
 
@@ -72,7 +72,7 @@ class CallMetrics:
     def __init__(
         self, *, max_models: int = 200, known: Callable[[str, str], bool] | None = None
     ) -> None:
-        self.shared = _is_multiprocess()  # whether several processes count together
+        self.shared = _is_multiprocess()
         self._max = max_models
         self._known = known
         self._lock = threading.Lock()
@@ -85,7 +85,7 @@ class CallMetrics:
         self._at_scrape = _AtScrape()
         registry.register(self._at_scrape)
 
-        # Looking a label up costs more than counting: found ones are kept.
+        # Label lookups cost more than counting, so they are cached.
         def labelled(kind: Any, name: str, meaning: str, *labels: str, **more: Any) -> Any:
             metric = kind(name, meaning, (*_MODEL, *labels), registry=registry, **more)
             return functools.cache(metric.labels)
@@ -138,7 +138,7 @@ class CallMetrics:
             _MODEL, registry=registry, multiprocess_mode="livemax",
         )  # fmt: skip
         self.by_tenant = functools.cache(functools.partial(CountsByTenant, registry, max_models))
-        self.in_progress = 0  # HTTP requests that are answered now; set by the server
+        self.in_progress = 0
         self.refused_key = self._refused_keys.inc
 
     def __call__(self, report: CallReport) -> None:
@@ -176,7 +176,7 @@ class CallMetrics:
                 sums.first_seconds.append(report.first_after_ms / 1000)
             if response.fallback_from:
                 sums.passed_over += [why for _, why in response.fallback_from]
-            full = len(sums.seconds) >= _MOST_KEPT
+            full = len(sums.seconds) >= _MAX_DURATIONS
         if full:
             self.flush()
 
@@ -261,32 +261,28 @@ class CallMetrics:
         if not self.shared:
             return generate_latest(self._registry), _CONTENT_TYPE
         _forget_dead_processes(Path(os.environ[_MULTIPROCESS]))
-        registry = CollectorRegistry()
-        all_processes = MultiProcessCollector(None)  # type: ignore[no-untyped-call]
-        if tenant:
-            registry.register(OfTenant(all_processes, tenant))
-        else:
+        registry = _Registry(tenant)
+        if not tenant:
             registry.register(self._at_scrape)
-            registry.register(all_processes)
+        registry.register(MultiProcessCollector(None))  # type: ignore[no-untyped-call]
         return generate_latest(registry), _CONTENT_TYPE
 
     def _labels_of(self, provider_id: str, model_id: str, answered: bool) -> _Pair:
-        """Return the labels of a model that has none of its own yet, and give it some if allowed.
-        """
+        """Return the labels of a model without any of its own; give it some if allowed."""
         pair = (provider_id, model_id)
         if not answered and self._known is not None:
             answered = self._known(provider_id, model_id)
         with self._lock:
             if pair not in self._models and answered and len(self._models) < self._max:
                 self._models[pair] = (name_of(provider_id), name_of(model_id))
-            # Something was sent, so the provider is one of those that an operator registered.
+            # A request was sent, so an operator has configured the provider.
             labels = self._models.get(pair, (name_of(provider_id), _OTHER))
         for kind in _TOKEN_TYPES:
-            self._tokens(*labels, kind)  # shown as 0 before the first token
+            self._tokens(*labels, kind)  # Shows 0 before the first token.
         return labels
 
     def _bounded_code(self, code: str) -> str:
-        """``code``, or ``other`` when a provider makes up too many."""
+        """Return ``code``, or ``other`` if there are too many codes already."""
         if not code or code in self._codes:
             return code
         with self._lock:
@@ -322,11 +318,26 @@ def _observe(histogram: Any, values: list[float]) -> None:
 
 
 class _Registry(CollectorRegistry):
-    """A registry without the library's ``_created`` series, which double each scrape."""
+    """A registry that shows a part of its series.
+
+    The library's ``_created`` series, which double each scrape, are never shown.
+
+    Args:
+        tenant: show only the series of this tenant; empty for all series.
+    """
+
+    def __init__(self, tenant: str = "") -> None:
+        super().__init__()
+        self._tenant = tenant
 
     def collect(self) -> Iterator[Metric]:
         for metric in super().collect():
             metric.samples = [s for s in metric.samples if not s.name.endswith("_created")]
+            if self._tenant:
+                of = self._tenant
+                metric.samples = [s for s in metric.samples if s.labels.get("tenant") == of]
+                if not (metric.samples and metric.name.startswith("remit_tenant_")):
+                    continue
             yield metric
 
 
@@ -344,7 +355,7 @@ class _AtScrape(Collector):
                 _log.warning("%s cannot be read: %s", name, type(error).__name__)
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: registering must not read anything."""
+        """Return nothing: registering must not read the numbers."""
         return iter(())
 
 
@@ -376,12 +387,8 @@ def _forget_dead_processes(directory: Path) -> None:
         try:
             os.kill(int(pid), 0)
         except ProcessLookupError:
-            with contextlib.suppress(
-                FileNotFoundError
-            ):  # The file may be gone: other processes clean up too.
+            # Another process may have deleted the file.
+            with contextlib.suppress(FileNotFoundError):
                 mark_process_dead(int(pid))  # type: ignore[no-untyped-call]
-        except (
-            PermissionError,
-            ValueError,
-        ):  # The process is another user's, or the file is no process's.
+        except (PermissionError, ValueError):  # Another user's process, or no process id.
             continue

@@ -44,7 +44,7 @@ from remit.server.tenants.open_tenants import OpenTenant, OpenTenants
 
 __all__ = ["Dispatcher", "has_tenants"]
 
-_LOOK_S = 1.0  # for tenants that are idle, are to be moved, or whose policy changed
+_POLL_S = 1.0  # for tenants that are idle, are to be moved, or whose policy changed
 _OWN = ("/healthz", "/readyz")  # of the process
 _LOGIN = "/console/login"
 _MOST_LOGIN_BYTES, _LOGIN_S = 16 * 1024, 10.0
@@ -198,7 +198,7 @@ class Dispatcher:
 
     async def _look(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
             await self._tenants.close_idle()
 
     async def stop(self, *, at_once: bool = True) -> None:

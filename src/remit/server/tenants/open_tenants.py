@@ -33,7 +33,7 @@ _log = logging.getLogger("remit.server.tenants")
 _IDLE_S = 900.0
 _AGAIN_S = 1.0  # Pause before a failed opening is repeated.
 _THREADS = 8  # a tenant whose database does not answer holds one for some seconds
-_MOST_WAITING = 200  # requests for tenants that are not open
+_MAX_WAITING = 200  # requests for tenants that are not open
 _MOST_WAITING_FOR_ONE = 100
 _T = TypeVar("_T")
 _OF_KEY = "SELECT 1 FROM virtual_keys WHERE hash = ? OR old_hash = ?"
@@ -292,7 +292,7 @@ class OpenTenants:
     @contextlib.contextmanager
     def _place(self, name: str) -> Iterator[None]:
         of_one, of_all = self._waiting[name], self._waiting.total()
-        if of_all >= _MOST_WAITING or of_one >= _MOST_WAITING_FOR_ONE:
+        if of_all >= _MAX_WAITING or of_one >= _MOST_WAITING_FOR_ONE:
             said = f"Too many requests ({of_all}) wait for tenants to be opened; try again."
             raise HttpError(503, "overloaded", said, retry_after_s=1)
         self._waiting[name] += 1
