@@ -20,7 +20,7 @@ _log = logging.getLogger("remit.runtime")
 _POLICY = "HOT/policy/"
 _POLICY_SUFFIXES = (".md", ".txt")
 _BYTES_PER_TOKEN = 4
-_MOST_THREADS = 50  # Other sessions to read.
+_MAX_SESSIONS = 50  # Other sessions whose topics are read.
 
 
 class KernelContext:
@@ -60,7 +60,7 @@ class KernelContext:
             return []
         return [
             replace(thread, kind="session")
-            for thread in open_threads(self._ledger, agent_id=self._agent_id, most=_MOST_THREADS)
+            for thread in open_threads(self._ledger, agent_id=self._agent_id, most=_MAX_SESSIONS)
             if not thread.ref.startswith(f"THR-{session_id}-")
         ]
 

@@ -15,22 +15,22 @@ from remit.kernel.exchange import ModelCapabilities
 from remit.packages import Registry
 from remit.runtime.agent import Agent
 from remit.runtime.agent_shape import AgentShape, check_kind
-from remit.runtime.resources import Resources
 
 if TYPE_CHECKING:
     from remit.agents.tools import McpServer
+    from remit.runtime.runtime import Runtime
 
 
 class AgentFactory:
     """Makes the agents of a runtime and holds the MCP servers that they share.
 
     Args:
-        shared: the parts that all agents share.
+        runtime: the open root.
         contracts: the loader of the root's contracts.
     """
 
-    def __init__(self, shared: Resources, contracts: ContractLoader) -> None:
-        self._shared = shared
+    def __init__(self, runtime: Runtime, contracts: ContractLoader) -> None:
+        self._runtime = runtime
         self._contracts = contracts
         self._servers: dict[str, McpServer] = {}
 
@@ -47,7 +47,7 @@ class AgentFactory:
         Raises:
             UnknownToolError: the configuration allows a tool that does not exist.
         """
-        settings = self._shared.settings
+        settings = self._runtime.settings
         added = [*own]
         supervisor, allowed = settings.supervisor, [*settings.chat.tools_allowed]
         if supervisor.threads and able.native_tools:
@@ -58,7 +58,7 @@ class AgentFactory:
         ids = _unique([*allowed, *(tool.tool_id for tool in added)])
         step = PlanStep("answer", "PRC-SYNTHESIZE-001", WorkOrderType.SYNTHESIZE, tools=ids)
         shape = AgentShape(settings.chat.agent_id, "ADMIN", step, None, supervisor)
-        return Agent(self._shared, shape, self._contracts, added, shares_sessions=True)
+        return Agent(self._runtime, shape, self._contracts, added, shares_sessions=True)
 
     def tools_of(
         self,
@@ -114,17 +114,17 @@ class AgentFactory:
         if name not in self._servers:
             from remit.agents.tools import McpServer, Pins
 
-            pins = Pins(self._shared.ledger, self._permitted)
-            self._servers[name] = McpServer.configured(name, self._shared.settings.mcp, pins)
+            pins = Pins(self._runtime.ledger, self._permitted)
+            self._servers[name] = McpServer.configured(name, self._runtime.settings.mcp, pins)
         return self._servers[name]
 
     def _permitted(self) -> list[str]:
         """Return the tools that installed packages permit, in the packages' spelling."""
-        return Registry.from_ledger(self._shared.ledger).permitted_tools()
+        return Registry.from_ledger(self._runtime.ledger).permitted_tools()
 
     def close(self) -> None:
         """Stop the MCP servers and the notifications of approvals."""
-        self._shared.approvals.close()
+        self._runtime.approvals.close()
         for server in self._servers.values():
             server.close()
 

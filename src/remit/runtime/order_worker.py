@@ -22,12 +22,12 @@ __all__ = ["OrderWorker"]
 
 _log = logging.getLogger("remit.worker")
 
-_LOOK_S = 0.5  # how often for workers that are gone, and for orders that are to stop
-_TICK_S = 1.0  # how often schedules are looked at
+_POLL_S = 0.5  # Pause between checks for dead workers and cancelled orders.
+_TICK_S = 1.0  # Pause between checks for due ticks.
 _AWAY_S = 1.0  # Pause before a silent database is tried again.
 
 Handler = Callable[[Row], Awaitable[Done]]
-"""Does one attempt at an order of a kind."""
+"""Makes one attempt at an order of a kind."""
 
 
 class OrderWorker:
@@ -88,9 +88,8 @@ class OrderWorker:
             ready: called when the worker begins to take orders.
 
         Returns:
-            Number of turns still running when the time for draining was over. Other workers take
-            them
-            over when this process has ended.
+            The number of orders and ticks that still run after the time for draining. Other
+            workers take the orders over when this process has ended.
         """
         self.seat = new_seat(tuple(self.queues))
         leases = self._runtime.leases
@@ -98,7 +97,7 @@ class OrderWorker:
             helpers = [
                 asyncio.create_task(_again_and_again(every_s, work))
                 for every_s, work in (
-                    (_LOOK_S, self._look),
+                    (_POLL_S, self._look),
                     (self._recover_s, self._recover),
                     (self._recover_s, self._runtime.gateway.batches.poll),
                 )
@@ -153,11 +152,11 @@ class OrderWorker:
         except (Exception, asyncio.CancelledError) as error:
             # This order is set aside; others continue.
             if (task := asyncio.current_task()) is not None and task.cancelling():
-                raise  # the worker itself was cancelled, not something within the order
+                raise  # The worker was cancelled, not the order.
             _log.error("an order failed: %s", type(error).__name__)
             _log.debug("where it failed", exc_info=error)
             done = _failed(error, f"{type(error).__name__} in the worker")
-        while True:  # The process holds it: nobody may take it over earlier.
+        while True:  # This process holds the order until the result is recorded.
             try:
                 await self._settle(claim, done)
                 return
@@ -166,9 +165,9 @@ class OrderWorker:
                 await asyncio.sleep(_AWAY_S)
 
     async def _replay(self, claim: Row) -> Done:
-        from remit.runtime.order_replays import OrderReplays  # learning, of no worker without one
+        from remit.runtime.order_replays import run_replay  # Few workers need the learning room.
 
-        return await OrderReplays(self._runtime).run(claim)
+        return await asyncio.to_thread(run_replay, self._runtime, claim)
 
     async def _settle(self, claim: Row, done: Done) -> None:
         attempts = self._attempts

@@ -37,7 +37,6 @@ from remit.runtime.installation import gate_context, make_root, recover_packages
 from remit.runtime.owners import Owners
 from remit.runtime.prices import recorded_prices_of
 from remit.runtime.providers import choose_model, require_reachable, resolve_model
-from remit.runtime.resources import Resources
 from remit.runtime.routing import make_router
 from remit.runtime.state import check_state
 
@@ -56,7 +55,9 @@ class Runtime(Closeable):
         approvals: requests that wait for a person.
         orders: orders submitted for workers.
         router: chooses the model of calls that name a route, such as ``auto``.
-        owners: the owner of each contract.
+        owners: the package and framework of each contract.
+        secrets: the secrets of the configuration, which tools must not show.
+        own_providers: the program's own providers, with the name of each class.
     """
 
     def __init__(
@@ -153,22 +154,30 @@ class Runtime(Closeable):
         self._contracts = self._loader()
         self.router = make_router(
             self.root, settings, self.ledger, self.gateway, self.prices, self._contracts,
-            (self.provider_id, self.model_id),
+            self.default_model,
         )  # fmt: skip
         self.gateway.register_router(self.router)
         self.leases = LeaseManager(self.ledger, settings.leases)
         self.approvals = ApprovalQueue(self.ledger, settings.approvals)
         self.orders = OrderQueue.of_root(self.ledger, settings)
-        self._shared = Resources(
-            self.root, self.loaded, self.ledger, self.gateway, self.budgeter, self.leases,
-            ConfiguredSecrets(settings), self.approvals, self.effective, self.orders,
-            (self.provider_id, self.model_id),
-            {name: f"{type(one).__module__}.{type(one).__qualname__}" for name, one in own.items()},
-        )  # fmt: skip
-        self._agents = AgentFactory(self._shared, self._contracts)
+        self.secrets = ConfiguredSecrets(settings)
+        self.own_providers = {
+            name: f"{type(one).__module__}.{type(one).__qualname__}" for name, one in own.items()
+        }
+        self._agents = AgentFactory(self, self._contracts)
         able = providers.capabilities(self.provider_id, self.model_id)
         # A misspelt tool shows here, not in the first turn.
         self._admin = self._agents.admin(tools, able)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self.loaded.settings
+
+    @property
+    def default_model(self) -> tuple[str, str]:
+        """Provider and model that answer if a call names none."""
+        return self.provider_id, self.model_id
 
     def record_settings(self, by: str) -> None:
         """Record settings and prices if they differ from the ones recorded last."""
@@ -315,7 +324,7 @@ class Runtime(Closeable):
             ),
             chosen, planner, session_tokens, session_usd, context_tokens=context_tokens,
         )  # fmt: skip
-        return Agent(self._shared, shape, loader, own, shares_sessions=shares_sessions)
+        return Agent(self, shape, loader, own, shares_sessions=shares_sessions)
 
     def _loader(self, *more: Path) -> ContractLoader:
         """Return a loader of the root's contracts and of those in further folders."""
@@ -364,7 +373,7 @@ class Runtime(Closeable):
             agent_id,
             self._installed,
             self.ledger,
-            (self.provider_id, self.model_id),
+            self.default_model,
             model=model,
             meaning=meaning,
             reserved=[settings.chat.agent_id],

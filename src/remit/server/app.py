@@ -18,9 +18,8 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Callable
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import ConfigError, RemitError, let_go
 from remit.kernel.extensions import INTEROP, load_extension
@@ -72,8 +71,6 @@ _log = logging.getLogger("remit.server")
 _CHECK_TIMEOUT_S = 5.0  # Longest time of the readiness check of the ledger.
 _FLUSH_S = 1.0
 _MODELS = tuple(f"{path}/" for path in paths_of("/models"))
-
-_T = TypeVar("_T")
 
 
 class App:
@@ -128,8 +125,10 @@ class App:
             runtime, self._keys, settings.server.contract_id, dev=dev,
             on_refused=self.metrics.refused_key,
         )  # fmt: skip
-        self._api = _Later(self._make_api)
-        self._console = _Later(self._make_console)
+        # The API and the console are made at their first request, to start fast.
+        self._api: Guard | None = None
+        self._console: Console | None = None
+        self._making = asyncio.Lock()
         background = Background(runtime.gateway, runtime.leases)
         door = ProviderDoor(runtime, self._authenticator)
         self._responses = Responses(
@@ -226,12 +225,17 @@ class App:
         """
         path, method = scope["path"], scope["method"]
         if path == "/api" or path.startswith("/api/"):
-            await (await self._api.made())(scope, receive, send)
+            async with self._making:
+                if self._api is None:
+                    self._api = await asyncio.to_thread(self._make_api)
+            await self._api(scope, receive, send)
         elif path == "/" or path == "/console" or path.startswith("/console/"):
-            console = await self._console.made()
+            async with self._making:
+                if self._console is None:
+                    self._console = await asyncio.to_thread(self._make_console)
             if self._streams_ended:
-                console.end_streams()
-            await console(scope, receive, send)
+                self._console.end_streams()
+            await self._console(scope, receive, send)
         elif path.startswith(RESPONSE_PATHS):
             await self._responses.serve(scope, receive, send)
         elif path.startswith(_MODELS) and method == "GET":
@@ -342,8 +346,8 @@ class App:
     def end_streams(self) -> None:
         """End the console's live pages, also those that are opened from now on."""
         self._streams_ended = True
-        if (console := self._console.found) is not None:
-            console.end_streams()
+        if self._console is not None:
+            self._console.end_streams()
 
     def _close(self) -> None:
         self.release()
@@ -353,8 +357,8 @@ class App:
         """Close everything except the runtime, for callers that opened the runtime themselves."""
         self.runtime.gateway.observers[:] = self._observers
         self._keys.close()
-        if (console := self._console.found) is not None:
-            console.close()
+        if self._console is not None:
+            self._console.close()
         if self._traces is not None:
             self._traces.shutdown()
 
@@ -382,29 +386,6 @@ class App:
             except RemitError as error:
                 _log.warning("batches cannot be settled: %s", error.message)
             await asyncio.sleep(self._settings.gateway.recover_every_s)
-
-
-class _Later(Generic[_T]):
-    """A component that is made in a thread when it is first needed, to start fast."""
-
-    def __init__(self, make: Callable[[], _T]) -> None:
-        self._make = make
-        self._task: asyncio.Task[_T] | None = None
-
-    @property
-    def found(self) -> _T | None:
-        """The component; ``None`` if it was not made yet, or could not be made."""
-        task = self._task
-        if task is None or not task.done() or task.cancelled() or task.exception() is not None:
-            return None
-        return task.result()
-
-    async def made(self) -> _T:
-        """Return the component; make it first if needed. A failure is raised, not remembered."""
-        failed = self._task is not None and self._task.done() and self._task.exception() is not None
-        if self._task is None or failed:
-            self._task = asyncio.create_task(asyncio.to_thread(self._make))
-        return await asyncio.shield(self._task)
 
 
 def _metrics(runtime: Runtime) -> CallMetrics:

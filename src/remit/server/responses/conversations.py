@@ -262,7 +262,7 @@ class Conversations:
                     requested_by=caller.identity.name,
                     also=self._changing(caller, name, "DELETED", {}, head.entry.id),
                 )
-            except _ChangedError:  # Withdraw the new entry of the other request too.
+            except InterruptedError:  # Withdraw the new entry of the other request too.
                 continue
             return
 
@@ -283,7 +283,7 @@ class Conversations:
     ) -> Callable[[Transaction], None]:  # fmt: skip
         """Return the transaction of :meth:`_change`, as a function.
 
-        The function raises :class:`_ChangedError` if ``last`` is given and is not the last entry.
+        The function raises InterruptedError if ``last`` is given and is not the last entry.
         """
         context, owner = self._authenticator.context(caller), owner_of(caller.identity)
 
@@ -293,7 +293,7 @@ class Conversations:
             if not rows and decision != "CREATED":  # Another request has deleted the conversation.
                 raise _not_found()
             if last and rows[0][0] != last:
-                raise _ChangedError
+                raise InterruptedError
             before = {"continues": rows[0][0]} if rows else {}
             entry = LedgerEntry(
                 event_type="CONVERSATION_CHANGED",
@@ -318,10 +318,6 @@ _REASONS = {
     "UPDATED": "The labels of a conversation were changed",
     "DELETED": "A conversation was deleted; its calls stay",
 }
-
-
-class _ChangedError(Exception):
-    """A conversation was changed after it was read."""
 
 
 def _not_found() -> HttpError:

@@ -23,7 +23,6 @@ from prometheus_client.values import ValueClass
 from remit.gateway import CallReport, CircuitBreaker, CircuitState
 from remit.kernel.errors import ConfigError
 from remit.kernel.exchange import RouteOutcome
-from remit.server.telemetry.by_tenant import CountsByTenant
 from remit.server.telemetry.logs import name_of
 
 _log = logging.getLogger("remit.telemetry")
@@ -66,7 +65,6 @@ class CallMetrics:
     Attributes:
         shared: True if several processes count together.
         in_progress: HTTP requests that are being answered; the server sets it.
-        by_tenant: returns the counters of tenants.
     """
 
     def __init__(
@@ -137,7 +135,8 @@ class CallMetrics:
             "Circuit breaker: 0 closed, 1 half open, 2 open; of all processes.",
             _MODEL, registry=registry, multiprocess_mode="livemax",
         )  # fmt: skip
-        self.by_tenant = functools.cache(functools.partial(CountsByTenant, registry, max_models))
+        self._tenants: set[str] = set()
+        self._of_tenants: tuple[Counter, Counter, Counter] | None = None
         self.in_progress = 0
         self.refused_key = self._refused_keys.inc
 
@@ -179,6 +178,34 @@ class CallMetrics:
             full = len(sums.seconds) >= _MAX_DURATIONS
         if full:
             self.flush()
+
+    def of_tenant(self, name: str) -> Callable[[CallReport], None]:
+        """Return an observer for a tenant's gateway that counts the tenant's calls and their cost.
+
+        The first ``max_models`` tenants get a label of their own; all further ones share
+        ``_other``.
+        """
+        with self._lock:
+            if self._of_tenants is None:  # A host without tenants shows none of these series.
+                self._of_tenants = _tenant_counters(self._registry)
+            if name not in self._tenants and len(self._tenants) >= self._max:
+                name = "_other"  # No tenant can have this name.
+            self._tenants.add(name)
+        calls, tokens, total = self._of_tenants
+        sums = {kind: tokens.labels(name, kind) for kind in ("input", "output")}
+        cost = total.labels(name)
+
+        def count(report: CallReport) -> None:
+            response = report.response
+            outcome = "replayed" if response.replayed else response.outcome.value
+            calls.labels(name, outcome.lower()).inc()
+            if response.replayed or response.outcome is RouteOutcome.REJECTED:
+                return  # Nothing was sent to a provider.
+            sums["input"].inc(response.input_tokens)
+            sums["output"].inc(response.output_tokens)
+            cost.inc(response.cost_incurred)
+
+        return count
 
     def flush(self) -> None:
         """Add the sums since the last flush to the metrics library, whose own counting is slow.
@@ -307,6 +334,24 @@ class _Sums:
         self.seconds: list[float] = []
         self.first_seconds: list[float] = []
         self.passed_over: list[str] = []
+
+
+def _tenant_counters(registry: CollectorRegistry) -> tuple[Counter, Counter, Counter]:
+    """Return the counters of calls, tokens and cost with the label ``tenant``."""
+    calls = Counter(
+        "remit_tenant_calls_total", "Calls of a tenant that ended.", ("tenant", "outcome"),
+        registry=registry,
+    )  # fmt: skip
+    tokens = Counter(
+        "remit_tenant_tokens_total", "Tokens of the last attempts of a tenant's calls.",
+        ("tenant", "type"), registry=registry,
+    )  # fmt: skip
+    cost = Counter(
+        "remit_tenant_cost_usd_total",
+        "Cost of the last attempts of a tenant's calls in US dollars.", ("tenant",),
+        registry=registry,
+    )  # fmt: skip
+    return calls, tokens, cost
 
 
 def _observe(histogram: Any, values: list[float]) -> None:

@@ -310,7 +310,7 @@ class OpenTenants:
             try:
                 own = TenantMetrics(self._metrics, name) if self._metrics.shared else None
                 app = App(runtime, metrics=own, within=(self._shares, name))
-                runtime.gateway.observers.append(self._metrics.by_tenant().of(name))
+                runtime.gateway.observers.append(self._metrics.of_tenant(name))
             except BaseException:
                 runtime.close()
                 raise
