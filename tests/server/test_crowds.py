@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from remit.server.connection import Strangers
-from remit.server.listening import listen
+from remit.server.sockets import listen
 from tests.server.running import Served, serving
 from tests.support.upstream import Upstream
 from tests.support.waiting import until

@@ -25,7 +25,7 @@ import pytest
 
 from remit.kernel.errors import RemitError
 from remit.server.http_server import HttpServer
-from remit.server.listening import require_loopback
+from remit.server.sockets import require_loopback
 from tests.server.conftest import QUICK, Serve
 from tests.server.events import PATHS, ended_well, said, streaming
 from tests.server.running import Served, new_session

@@ -163,12 +163,12 @@ class Agent(Generic[OutputT]):
     def sub_session(self, call: Context[Any]) -> Conversation:
         """Return the session in which the agent answers a tool call of another agent.
 
-        Each call has a session of its own.
+        Each call has a session of its own, found by the call's idempotency key. A new session is
+        begun and recorded.
 
         Raises:
-            ToolError: the agent already works further up in the chain of calls, or the chain is too
-                long.
-            NotFoundError: the call was answered by another agent before.
+            ToolError: the agent is already in the chain of callers, or the chain is too long.
+            NotFoundError: another agent answered the call before.
         """
         caller = Caller(call.session_id, call.work_order_id, call.agent_id, call.idempotency_key)
         callers = (caller, *call.principal.callers)
@@ -188,7 +188,18 @@ class Agent(Generic[OutputT]):
         usd: float | None,
         about: Mapping[str, Any],
     ) -> Conversation[OutputT]:
-        """Begin or continue the session of a schedule's tick or of an order."""
+        """Begin or continue the session of a schedule's tick or of an order.
+
+        Args:
+            session_id: id of the session, which the caller derives from the tick or order.
+            principal: the person or key on whose behalf the session runs.
+            tokens: token limit of a new session; the agent's if ``None``.
+            usd: limit of a new session in US dollars; the agent's if ``None``.
+            about: metadata for the ``SESSION_START`` of a new session.
+
+        Raises:
+            InvalidInputError: a limit is not positive.
+        """
         session = self._manager(session_id, principal)
         starting = None if session.has_begun() else self._start(session, tokens, usd, about)
         return self._conversation(session, starting)
@@ -313,9 +324,10 @@ class Agent(Generic[OutputT]):
         subject_id: str = "",
         deps: Any = None,
     ) -> TurnResult[Any]:
-        """Answer a single message in a new session.
+        """Answer a single message in a new session, end the session, and return the turn.
 
-        Takes the arguments of :meth:`session` and :meth:`Conversation.turn`.
+        Takes the arguments of :meth:`session` and :meth:`Conversation.turn`, and raises their
+        errors.
         """
         async with self.session(user=user, subject_id=subject_id) as session:
             result: TurnResult[Any] = await session.aturn(
@@ -408,7 +420,7 @@ class Agent(Generic[OutputT]):
 
     @property
     def _taking_deps(self) -> tuple[Tool, ...]:
-        """Tools that receive a turn's ``deps``, those of agents behind them included."""
+        """Tools that receive a turn's ``deps``, including those of agents behind them."""
         tools = self._tools.tools(self._shape.answer.tools)
         return tuple(tool for tool in tools if tool.deps is not None or tool.behind)
 
@@ -421,9 +433,12 @@ class Agent(Generic[OutputT]):
     ) -> Callable[[], Awaitable[None]] | None:
         """Begin a session and set its limits, in one transaction.
 
-        If an event loop runs, which must not be blocked, the write happens in the background, and
+        In a running event loop, which must not be blocked, the write happens in the background, and
         the returned function waits for it; the session's first step calls that function. Otherwise
         the write is complete, and None is returned.
+
+        Raises:
+            InvalidInputError: a limit is not positive.
         """
         check_limit("tokens", tokens)
         check_limit("usd", usd)
@@ -456,7 +471,7 @@ class Agent(Generic[OutputT]):
             if writing.done() or writing.get_loop() is asyncio.get_running_loop():
                 await writing
                 return
-            # Another loop than the one that began it: that one may be gone.
+            # The loop that began the write may have ended.
             await asyncio.to_thread(self.runtime.ledger.flush)
             session.require()
 

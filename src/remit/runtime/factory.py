@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class AgentFactory:
-    """Makes the agents of a runtime and holds the MCP servers that they share.
+    """Maker of a runtime's agents, and owner of the MCP servers that they share.
 
     Args:
         runtime: the open root.
@@ -66,18 +66,20 @@ class AgentFactory:
         mcp: Iterable[str],
         approve: Iterable[str],
     ) -> tuple[list[Tool], tuple[str, ...]]:
-        """Return the tools that an agent brings, and the ids of all tools that it may use.
+        """Return the tools that an agent brings by value, and the ids of all its tools.
+
+        A named MCP server is started to list its tools.
 
         Args:
             tools: tool values, functions and ids.
-            mcp: names of MCP servers.
+            mcp: names of MCP servers, whose allowed tools are added.
             approve: ids that must each be among the tools.
 
         Raises:
             ConfigError: there is no such MCP server.
             InvalidInputError: an argument is not a list.
-            ToolError: two tools have the same id.
-            UnknownToolError: a tool that needs approval is not among the tools.
+            ToolError: two tools have the same id, or an item cannot be a tool.
+            UnknownToolError: an id in ``approve`` is not among the tools.
         """
         for name, given in (("tools", tools), ("mcp", mcp), ("approve", approve)):
             if isinstance(given, (str, Tool)) or not isinstance(given, Iterable):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Done", "OrderTurns"]
 
 _LATER = frozenset({"SERVER_ERROR", "RATE_LIMITED", "CIRCUIT_OPEN"})
-"""Failures of a turn that a later one may not meet. All others stay, or may have been paid for."""
+"""Failures that a later attempt may not meet. Others would recur, or may have been paid for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +50,11 @@ class Done:
 
 
 class OrderTurns:
-    """Executes orders of kind ``turn``.
+    """Executor of orders of kind ``turn``.
 
     Args:
-        runtime: the root.
+        runtime: the open root.
+        agents: agents of the program, keyed by id; packages bring further ones.
     """
 
     def __init__(self, runtime: Runtime, agents: Mapping[str, Agent[Any]]) -> None:
@@ -61,10 +62,12 @@ class OrderTurns:
         self._agents = dict(agents)
 
     async def run(self, claim: Row) -> Done:
-        """Execute an order as far as it can proceed now.
+        """Execute an order as far as it can proceed now, and return the result.
+
+        An interrupted turn is resumed. Errors of the turn become a failed result.
 
         Raises:
-            LedgerError: the ledger cannot be written.
+            LedgerError: the ledger cannot be read or written.
         """
         try:
             said = await asyncio.to_thread(self._runtime.orders.submission, claim.order_id)
@@ -92,7 +95,7 @@ class OrderTurns:
         if isinstance(task, Erased) or (before is not None and before.erased):
             if before is not None:
                 await session.acancel()
-            return Done(outcome="failed", code="erased", message="What it is about was erased.")
+            return Done(outcome="failed", code="erased", message="The task was erased.")
         result: TurnResult[Any] | None = None
         if before is not None:
             result = await session.aresume()
@@ -104,7 +107,7 @@ class OrderTurns:
         return await asyncio.to_thread(self._ended, session, result)
 
     def _ended(self, session: Conversation[Any], result: TurnResult[Any] | None) -> Done:
-        """Return the result of a turn that ended in this process or in one that died."""
+        """Return the result of an ended turn, from this process or a dead one; end its session."""
         session_id, ledger = session.session_id, self._runtime.ledger
         found = ledger.query(
             session_id=session_id, event_type="TURN_RECORDED", order="desc", limit=1,
@@ -124,7 +127,7 @@ class OrderTurns:
             code, detail = ("answer_rejected", "; ".join(reasons)) if reasons else ("", "")
         if not code:
             return Done(outcome="completed", turn_entry_id=turn.id)
-        # A tool may have had its effect: only a person has that done again.
+        # A tool may have taken effect: only a person may repeat that.
         used = ledger.query(session_id=session_id, event_type="TOOL_INTENT", limit=1)
         again = code in _LATER and not any(used)
         return Done(

@@ -31,21 +31,21 @@ Handler = Callable[[Row], Awaitable[Done]]
 
 
 class OrderWorker:
-    """Executes orders of its queues concurrently. Any number of workers may serve one root.
+    """A worker that executes orders of its queues concurrently. Several workers can serve one root.
 
     Args:
         runtime: the root.
         agents: agents made by a program, in addition to those of packages.
         schedules: schedules whose ticks the worker runs.
         queues: queues to serve, in order of preference.
-        at_once: most concurrent orders; the configured number if left out.
+        at_once: largest number of concurrent orders; the configured one if left out.
         kinds: executors of other kinds than ``turn`` and ``replay``, keyed by kind.
 
     Attributes:
         seat: name of the running worker, with its queues; empty while it does not run.
         queues: queues that the worker serves.
-        at_once: most concurrent orders.
-        draining: True if the worker shall end.
+        at_once: largest number of concurrent orders.
+        draining: True if the worker takes no more orders.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class OrderWorker:
         self.seat = ""
 
     def drain(self) -> None:
-        """Take no more orders and end after the running ones; call it in the worker's loop."""
+        """Take no more orders, and end after the running ones. Call it in the worker's loop."""
         self.draining = True
         self._nudge.set()
 
@@ -183,7 +183,7 @@ class OrderWorker:
             )
 
     async def _look(self) -> None:
-        """Cancel orders that must stop; take over orders of workers that died."""
+        """Cancel orders that must stop, and take over orders of workers that died."""
         for order_id in await asyncio.to_thread(self._seats.stops, self.seat):
             status = await asyncio.to_thread(self._runtime.orders.get, order_id)
             await asyncio.to_thread(

@@ -1,4 +1,4 @@
-"""Replays of held-out exchanges, requested by a command or an order."""
+"""Replays of held-out exchanges, for a command or an order."""
 
 from __future__ import annotations
 
@@ -52,6 +52,10 @@ class ReplayWanted:
         schema: JSON Schema to grade by; the contract's if left out.
         references: right answers to grade by, keyed by exchange id.
         both: True to replay the change alone and the model alone, alternately.
+
+    Raises:
+        InvalidInputError: the request has neither a change, a proposal nor a model, or both of the
+            first two; or ``both`` is True without change and model.
     """
 
     contract_id: str
@@ -99,8 +103,8 @@ class ReplayDone:
     """The result of a replay.
 
     Attributes:
-        sides: the replay; for an attribution, that of the change and that of the model.
-        cause: the result of an attribution.
+        sides: the replay; with ``both``, the replay of the change and that of the model.
+        cause: the part of each in the difference; ``None`` without ``both``.
     """
 
     sides: tuple[ReplayResult, ...]
@@ -154,9 +158,11 @@ class Replays:
     def run(self, progress: Callable[[int, int], None], *, order_id: str = "") -> ReplayDone:
         """Run the replay within its budget; continue an interrupted one.
 
+        The results are stored in the file :attr:`file`, or in the record of an order.
+
         Args:
             progress: called before each exchange with the number done and the total.
-            order_id: id of the order that requested the replay and under which the record keeps it.
+            order_id: id of the order that requested the replay; empty for a command.
 
         Raises:
             ConflictError: see :meth:`Replay.run`.
@@ -197,7 +203,11 @@ class Replays:
 
 
 def _files(runtime: Runtime, wanted: ReplayWanted) -> dict[str, bytes]:
-    """Return the files that a change writes."""
+    """Return the files that the requested change writes, keyed by path; empty without a change.
+
+    Raises:
+        InvalidInputError: the change is invalid, is of another contract, or is a rollback.
+    """
     contract_id = wanted.contract_id
     if wanted.proposal:
         known = Proposals(runtime.root, runtime.ledger)

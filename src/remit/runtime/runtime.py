@@ -1,4 +1,4 @@
-"""Opening a root and wiring its parts."""
+"""Opening a root and connecting its parts."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class Runtime(Closeable):
         approvals: requests that wait for a person.
         orders: orders submitted for workers.
         router: chooses the model of calls that name a route, such as ``auto``.
-        owners: the package and framework of each contract.
-        secrets: the secrets of the configuration, which tools must not show.
-        own_providers: the program's own providers, with the name of each class.
+        owners: package and framework of each contract.
+        secrets: secrets of the configuration, which are removed from the output of tools.
+        own_providers: names of the classes of the program's own providers, keyed by provider id.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Runtime(Closeable):
         if settings.ledger.retention_days:
             self._retention = RetentionSchedule(self.ledger, every_s=_RETENTION_EVERY_S)
         try:
-            self.ledger.flush()  # an older copy shows before anything is done with it
+            self.ledger.flush()  # Detects an older copy of the ledger before anything is done.
             recover_packages(root, self.ledger, loaded)
             require_ownership(root.path, self.ledger, settings.packages.lock_timeout_s)
             self._wire(settings, model, tools, providers)
@@ -166,7 +166,7 @@ class Runtime(Closeable):
         }
         self._agents = AgentFactory(self, self._contracts)
         able = providers.capabilities(self.provider_id, self.model_id)
-        # A misspelt tool shows here, not in the first turn.
+        # A misspelt tool fails here, not in the first turn.
         self._admin = self._agents.admin(tools, able)
 
     @property
@@ -180,7 +180,11 @@ class Runtime(Closeable):
         return self.provider_id, self.model_id
 
     def record_settings(self, by: str) -> None:
-        """Record settings and prices if they differ from the ones recorded last."""
+        """Record settings and prices if they differ from the ones recorded last.
+
+        Args:
+            by: name of the person, for the record.
+        """
         record_settings(self.ledger, self.effective, by=by, prices=self.prices.version)
 
     @override
@@ -189,10 +193,10 @@ class Runtime(Closeable):
         await asyncio.to_thread(self.close)
 
     def require_model(self) -> None:
-        """Check that the default model can be called.
+        """Raise RemitError unless the default model can be called.
 
         Raises:
-            RemitError: the provider is not set up, or its name is misspelt.
+            RemitError: the provider is not configured, or the model's name is misspelt.
         """
         of_model = self.provider_id, self.model_id, self.prices
         require_reachable(self.loaded.settings, self._providers, *of_model)
@@ -360,12 +364,12 @@ class Runtime(Closeable):
                 permissions.
             RemitError: an error of :meth:`agent`.
         """
-        from remit.runtime.packaged_agents import packaged_agent  # signing is slow to load
+        from remit.runtime.packaged_agents import packaged_agent  # The import of signing is slow.
 
         settings = self.loaded.settings
 
         def meaning(name: str) -> Sequence[tuple[str, str]]:
-            # A route chooses among models that are looked at where it is configured.
+            # The models of a route are checked with its configuration.
             known = self.router.knows(name)
             return () if known else [choose_model(settings, name, self._providers)]
 
@@ -393,10 +397,13 @@ class Runtime(Closeable):
         return made.of_package(found.package_id)
 
     def unfinished(self) -> Iterator[str]:
-        """Yield the ids of sessions whose last turn was interrupted or waits, latest first."""
+        """Yield the ids of sessions whose last turn was interrupted or waits, latest first.
+
+        Sessions of sub-agents are left out: their callers continue them.
+        """
         ledger = self.ledger.scoped(tier="ho2")
         for one in list_sessions(self.ledger):
-            own = not one.caller_session_id  # a sub-agent's is gone on with by its caller
+            own = not one.caller_session_id  # The caller of a sub-agent continues its session.
             if own and unfinished_turn(ledger, one.session_id, one.turns) is not None:
                 yield one.session_id
 
@@ -420,7 +427,7 @@ class Runtime(Closeable):
                 await closing()
 
     def models(self) -> list[tuple[str, str]]:
-        """Return pairs of model and provider for all models that can be named here."""
+        """Return (model, provider) for all models and routes that can be named, in order."""
         settings = self.loaded.settings
         found = self._providers.models(settings, self.prices)
         for names in (*settings.gateway.fallbacks.values(), self.router.routes):

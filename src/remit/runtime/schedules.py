@@ -1,6 +1,6 @@
-"""Turns of an agent at set times: each tick once, over all processes and crashes.
+"""Turns of an agent at set times. Each tick runs once, over all processes and crashes.
 
-A tick is a session of its own. Its ``SESSION_START`` names schedule and tick, so the record states
+A tick is a session of its own. Its ``SESSION_START`` names schedule and tick, so the record shows
 which tick ran last. A lease lets one process look for due ticks at a time.
 """
 
@@ -263,9 +263,9 @@ class Schedule(Generic[OutputT]):
         )
 
     def _last(self, due: int) -> int | None:
-        """Return the latest recorded tick up to `due`; note sessions that may be unfinished.
+        """Return the latest recorded tick up to ``due``; remember sessions that may be unfinished.
 
-        A tick after `due` was recorded while a clock was ahead, and says nothing about `due`.
+        A tick after ``due`` was recorded while a clock was fast, and says nothing about ``due``.
         """
         is_newest = True
         for entry in self._agent.runtime.ledger.query(

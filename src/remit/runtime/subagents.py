@@ -71,12 +71,12 @@ class AgentTool:
         return all(tool.is_repeatable for tool in self._tools)
 
     def effects(self, idempotency_key: str) -> Sequence[Effect]:
-        """Return what tools did in the session that answers a call."""
+        """Return the recorded effects of tools in the session that answers a call."""
         ledger = self._agent.runtime.ledger.scoped(tier="ho2")
         return session_effects(ledger, sub_session_id(idempotency_key))
 
     async def cancel(self, idempotency_key: str) -> None:
-        """End the turn with which a call is being answered, if there is one."""
+        """Cancel the turn that answers a call, if there is one."""
         try:
             session = self._agent.session(sub_session_id(idempotency_key))
         except NotFoundError:
@@ -106,14 +106,11 @@ def handoff_tool(to: Responder, about: str, behind: tuple[Tool, ...]) -> Tool:
 
 
 def check_callers(agent_id: str, callers: Sequence[Caller]) -> None:
-    """Raise ToolError if a call between agents would form a circle or a chain that is too long.
+    """Raise ToolError if a call between agents would form a circle or too long a chain.
 
     Args:
-        agent_id: the agent that is called.
-        callers: the agents at work above it, nearest first.
-
-    Raises:
-        ToolError: names the agents at work.
+        agent_id: the called agent.
+        callers: the agents that wait for it, nearest first.
     """
     above = " -> ".join(caller.agent_id for caller in reversed(callers))
     if any(caller.agent_id == agent_id for caller in callers):

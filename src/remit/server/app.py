@@ -35,8 +35,7 @@ from remit.server.endpoints import call_routes, find_template, paths_of
 from remit.server.extending import ExtensionRoutes, Handler
 from remit.server.files import Files
 from remit.server.guard import Guard
-from remit.server.listening import most_connections
-from remit.server.listing import ModelListing
+from remit.server.models import ModelListing
 from remit.server.own_key import own_key_routes
 from remit.server.provider_door import ProviderDoor
 from remit.server.refusals import HttpError, refusal_of
@@ -52,8 +51,9 @@ from remit.server.replies import (
     shape_of,
 )
 from remit.server.responses.background import Background
-from remit.server.responses.endpoint import RESPONSE_PATHS, Responses
+from remit.server.responses.endpoint import Responses
 from remit.server.shares import SHARE, Share, Shares
+from remit.server.sockets import most_connections
 from remit.server.telemetry import (
     CallLog,
     CallMetrics,
@@ -166,7 +166,9 @@ class App:
             ("GET", "/readyz"): self._readiness,
             ("GET", "/metrics"): self._show_metrics,
         }
-        self._templates = {**files.templates(), **batches.templates()}
+        self._templates = {
+            **files.templates(), **batches.templates(), **self._responses.templates(),
+        }  # fmt: skip
         self._methods: dict[str, list[str]] = {}
         for method, path in (*self._routes, *(("POST", path) for path in self._calls)):
             self._methods.setdefault(path, []).append(method)
@@ -236,8 +238,6 @@ class App:
             if self._streams_ended:
                 self._console.end_streams()
             await self._console(scope, receive, send)
-        elif path.startswith(RESPONSE_PATHS):
-            await self._responses.serve(scope, receive, send)
         elif path.startswith(_MODELS) and method == "GET":
             await self._listing.model(scope, receive, send)
         elif (handler := (found := find_template(self._templates, path)).get(method)) is not None:

@@ -23,10 +23,10 @@ from remit.kernel.settings import LoadedSettings, load_settings
 from remit.runtime import Runtime
 from remit.server import request
 from remit.server.app import App
-from remit.server.listening import Options, most_connections, set_limits
 from remit.server.refusals import shutting_down
 from remit.server.replies import Receive, Scope, Send, dialect_of, refusal, reply, shape_of
 from remit.server.shares import Shares
+from remit.server.sockets import Options, most_connections, set_limits
 from remit.server.telemetry import CallMetrics, set_up_logging
 from remit.server.tenants import Dispatcher, has_tenants
 
@@ -201,7 +201,7 @@ async def _retire(old: App | Dispatcher, state: ServerState) -> None:
 
 
 def _settle_memory() -> None:
-    """Exempt all present objects from garbage collection, and limit what the allocator keeps.
+    """Exempt present objects from garbage collection, and set limits for the allocator.
 
     The objects of a call are freed by reference counts. By default glibc keeps a heap for each
     thread and raises the size from which a block is returned to the system; the resident size would

@@ -5,15 +5,19 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from remit.providers.wire import ENDPOINTS, Endpoint
 from remit.server import request
-from remit.server.calls import ModelCalls
 from remit.server.replies import Receive, Scope, Send
 
+if TYPE_CHECKING:
+    from remit.server.calls import ModelCalls
+
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
-ObjectHandler = Callable[[str, Scope, Receive, Send], Awaitable[None]]
+ObjectHandler = Callable[..., Awaitable[None]]
+"""A handler that gets the ids of the path, then scope, ``receive`` and ``send``."""
 
 _PREFIXES = {
     "openai": ("/v1", "", "/openai/v1", "/openai"),
@@ -44,18 +48,17 @@ def call_routes(calls: ModelCalls) -> dict[str, request.Handler]:
 def find_template(
     handlers: Mapping[tuple[str, str], ObjectHandler], path: str
 ) -> dict[str, Handler]:
-    """Return the handlers of a path that contains an id, keyed by method.
+    """Return the handlers of a path that contains ids, keyed by method.
 
     Args:
-        handlers: handlers, keyed by (method, template), such as ``/v1/files/{id}``. A handler gets
-            the id as its first argument.
+        handlers: handlers, keyed by (method, template), such as ``/v1/files/{id}``.
         path: path of a request.
 
     Returns:
         The handlers of all templates that match; empty if none does.
     """
     return {
-        method: functools.partial(handler, unquote(named[1]))
+        method: functools.partial(handler, *map(unquote, named.groups()))
         for (method, template), handler in handlers.items()
         if (named := _pattern(template).fullmatch(path)) is not None
     }

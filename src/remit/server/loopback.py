@@ -8,7 +8,7 @@ from uvicorn import Server
 from remit.kernel.loops import Closeable, start_background
 from remit.runtime import Runtime
 from remit.server.app import App
-from remit.server.listening import http_config, listen, url_of
+from remit.server.sockets import http_config, listen, url_of
 
 _BACKLOG = 128
 

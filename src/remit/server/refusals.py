@@ -41,8 +41,8 @@ REJECTED = {
     "IDEMPOTENCY_MISMATCH": 422,
     "IDEMPOTENCY_ERASED": 410,
 }
-# Statuses of calls that failed at the provider. A provider that refuses Remit's key is not an error
-# of the client's key.
+# Statuses of calls that failed at the provider. The provider's refusal of Remit's key says nothing
+# about the client's key.
 _FAILED = {
     "INVALID_REQUEST": 400,
     "CONTENT_FILTERED": 400,
@@ -96,7 +96,7 @@ class HttpError(Exception):
 
 
 def refusal_of(error: BaseException) -> HttpError:
-    """Return the answer to a request that ended with any exception; log what was unexpected.
+    """Return the answer to a request that ended with any exception; log unexpected exceptions.
 
     A cancelled task is uncancelled, so that it can answer and end normally. The message never
     quotes an unexpected exception.

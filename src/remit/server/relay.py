@@ -29,7 +29,7 @@ _HEADERS = (
 
 
 class Relay:
-    """One streamed answer. The gateway calls ``take`` and ``pass_on``; the server calls the rest.
+    """The stream of an answer. The gateway calls ``take`` and ``pass_on``, the server the rest.
 
     Args:
         body: the client's request.

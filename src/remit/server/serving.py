@@ -12,8 +12,8 @@ from typing import Any
 
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
-from remit.server.listening import Options, listen, require_loopback, url_of
 from remit.server.scratch import scratch_folder
+from remit.server.sockets import Options, listen, require_loopback, url_of
 from remit.server.workers import Workers
 
 _METRICS = "PROMETHEUS_MULTIPROC_DIR"

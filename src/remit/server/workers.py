@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import RemitError
-from remit.server.listening import Options
+from remit.server.sockets import Options
 
 if TYPE_CHECKING:
     from remit.server.http_server import HttpServer

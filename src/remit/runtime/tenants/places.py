@@ -46,7 +46,7 @@ class Place:
 
     @property
     def location(self) -> str:
-        """The path or URL by which a client opens the ledger.
+        """The path or URL of the ledger, as a client opens it.
 
         Raises:
             RemitError: the ledger is in the host's database, and the host's settings name none.

@@ -1,4 +1,4 @@
-"""One call of the Responses API: the earlier turns to send, and the ids to record."""
+"""A call of the Responses API: the earlier turns to send, and the ids to record."""
 
 from __future__ import annotations
 
@@ -358,7 +358,11 @@ def _id_in(value: Mapping[str, Any]) -> str:
 
 
 def ids_in(response_id: str, answer: Mapping[str, Any]) -> list[str]:
-    """Return the ids by which clients refer to an answer: the response's, and its items'."""
+    """Return the ids by which clients refer to an answer: that of the response, then those of its
+    items.
+
+    Ids that are too long or not plain text are left out.
+    """
     output = answer.get("output")
     items = output if type(output) is list else []
     ids = [_id_in(item) for item in items if type(item) is dict]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
+import functools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -27,14 +27,12 @@ from remit.ledger import (
 )
 from remit.providers.wire import BodyError, object_in
 from remit.server.authentication import AuthenticatedRequest, Authenticator
+from remit.server.endpoints import ObjectHandler, paths_of
 from remit.server.refusals import HttpError
-from remit.server.replies import Receive, Scope, Send, read_body, reply_json
+from remit.server.replies import Receive, Scope, read_body, reply_json
 from remit.server.responses.items import ErasedItemsError, id_of, page
 from remit.server.responses.turns import Turn, Turns
 
-_PATH = re.compile(
-    r"/conversations(?:/(?P<id>[^/]{1,256})(?:/(?P<part>items)(?:/(?P<item>[^/]{1,256}))?)?)?$"
-)
 _MAX_ITEMS = 20  # The API's limit of items in one request.
 _PUT = (
     "INSERT INTO response_ids (response_id, owner, session_id, entry_id) VALUES (?, ?, ?, ?) "
@@ -65,39 +63,42 @@ class Conversations:
         self._authenticator = authenticator
         self._settings = settings
 
-    async def serve(
-        self, caller: AuthenticatedRequest, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        """Answer a request of an authenticated caller.
+    def templates(self) -> dict[tuple[str, str], ObjectHandler]:
+        """Return the handlers of conversations, keyed by (method, path template)."""
+        found: dict[tuple[str, str], ObjectHandler] = {}
+        for path in paths_of("/conversations", "openai"):
+            one, items = f"{path}/{{id}}", f"{path}/{{id}}/items"
+            for method, template, work in (
+                ("POST", path, self._create),
+                ("GET", one, self._show),
+                ("POST", one, self._update),
+                ("DELETE", one, self._delete),
+                ("GET", items, self._list_items),
+                ("POST", items, self._add),
+                ("GET", f"{items}/{{id}}", self._show_item),
+                ("DELETE", f"{items}/{{id}}", self._remove),
+            ):
+                found[method, template] = functools.partial(self._serve, work)
+        return found
+
+    async def _serve(self, work: Callable[..., Any], *given: Any) -> None:
+        """Answer a request with the result of ``work``, which runs in a thread.
+
+        Args:
+            work: called with the caller, the body, the URL's query and the ids of the path.
+            given: the ids of the path, then scope, ``receive`` and ``send`` of ASGI.
 
         Raises:
-            HttpError: 400, the request is invalid; 403, the session belongs to another caller; 404,
-                the path, conversation or item does not exist; 405, the method is wrong; 409,
-                content is archived.
+            HttpError: 401 or 403, the caller may not call models, or the session belongs to
+                another caller; 400, the request is invalid; 404, the conversation or item does
+                not exist or was erased; 409, content is archived.
         """
-        found = _PATH.search(scope["path"])
-        if found is None:
-            raise HttpError(404, "not_found", "There is nothing here.")
-        method = scope["method"]
-        name, part, item = found["id"], found["part"], found["item"]
-        handled = {
-            (False, False, False): ("POST",),
-            (True, False, False): ("GET", "POST", "DELETE"),
-            (True, True, False): ("GET", "POST"),
-            (True, True, True): ("GET", "DELETE"),
-        }[bool(name), bool(part), bool(item)]
-        if method not in handled:
-            raise HttpError(
-                405, "method_not_allowed", f"This path does not take {method[:16]}; see "
-                    f"the header allow.",
-                headers=[(b"allow", ", ".join(handled).encode())],
-            )  # fmt: skip
-        raw = await self._body(caller, receive) if method == "POST" else b"{}"
+        *ids, scope, receive, send = given
+        caller = await caller_of(self._authenticator, scope)
+        raw = await self._body(caller, receive) if scope["method"] == "POST" else b"{}"
         query = scope.get("query_string", b"").decode("latin-1")
         try:
-            answer = await asyncio.to_thread(
-                self._answer, method, caller, raw, query, name, part, item
-            )
+            answer = await asyncio.to_thread(work, caller, raw, query, *ids)
         except NotYoursError as error:
             raise HttpError(403, "session_not_yours", error.message) from error
         except ErasureError as error:
@@ -108,31 +109,6 @@ class Conversations:
         except TooLongError as error:
             raise too_long(error) from error
         await reply_json(send, answer)
-
-    def _answer(
-        self, method: str, caller: AuthenticatedRequest, raw: bytes, query: str,
-        name: str | None, part: str | None, item: str | None,
-    ) -> Any:  # fmt: skip
-        if name is None:
-            return self._create(caller, raw)
-        head = self.head(name, caller.identity)
-        if item is not None:
-            if method == "DELETE":
-                self._remove(caller, head, name, item)
-                return self._told(self.head(name, caller.identity), name)
-            return self._item(head, item)
-        if part is not None:
-            if method == "GET":
-                return page(self._turns.in_conversation(head), query)
-            return self._add(caller, name, raw)
-        if method == "DELETE":
-            self._delete(caller, name)
-            return {"id": name, "object": "conversation.deleted", "deleted": True}
-        if method == "POST":
-            metadata = _metadata_of(_read(raw)) or {}
-            self._change(caller, name, "UPDATED", {"labels": Content(metadata)})
-            head = self.head(name, caller.identity)
-        return self._told(head, name)
 
     async def _body(self, caller: AuthenticatedRequest, receive: Receive) -> bytes:
         return await read_body(
@@ -156,7 +132,7 @@ class Conversations:
             raise _not_found()
         return turn
 
-    def _create(self, caller: AuthenticatedRequest, raw: bytes) -> dict[str, Any]:
+    def _create(self, caller: AuthenticatedRequest, raw: bytes, query: str) -> dict[str, Any]:
         value = _read(raw)
         name = f"conv_{secrets.token_hex(24)}"
         more: dict[str, Any] = {}
@@ -165,15 +141,37 @@ class Conversations:
         if metadata := _metadata_of(value):
             more["labels"] = Content(metadata)
         self._change(caller, name, "CREATED", more)
+        return self._show(caller, raw, query, name)
+
+    def _show(
+        self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str
+    ) -> dict[str, Any]:
         return self._told(self.head(name, caller.identity), name)
 
-    def _add(self, caller: AuthenticatedRequest, name: str, raw: bytes) -> bytes:
+    def _update(
+        self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str
+    ) -> dict[str, Any]:
+        self.head(name, caller.identity)  # Only the owner may change the labels.
+        metadata = _metadata_of(_read(raw)) or {}
+        self._change(caller, name, "UPDATED", {"labels": Content(metadata)})
+        return self._show(caller, raw, query, name)
+
+    def _list_items(self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str) -> bytes:
+        return page(self._turns.in_conversation(self.head(name, caller.identity)), query)
+
+    def _add(self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str) -> bytes:
+        self.head(name, caller.identity)  # Only the owner may add items.
         items = _items_of(raw, _read(raw))
         if not items:
             raise HttpError(400, "invalid_request", "items is not a list of items.", param="items")
         self._change(caller, name, "ADDED", {"items": Content.exact_list(items)})
         head = self.head(name, caller.identity)
         return page(self._turns.listed([head], with_last_output=False), "order=asc&limit=100")
+
+    def _show_item(
+        self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str, item: str
+    ) -> bytes:
+        return self._item(self.head(name, caller.identity), item)
 
     def _item(self, head: Turn, item: str) -> bytes:
         for text in self._turns.in_conversation(head):
@@ -201,28 +199,32 @@ class Conversations:
             "metadata": labels if isinstance(labels, dict) else {},
         }
 
-    def _remove(self, caller: AuthenticatedRequest, head: Turn, name: str, item_id: str) -> None:
+    def _remove(
+        self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str, item_id: str
+    ) -> dict[str, Any]:
         """Remove an item from a conversation, and erase its text unless something else shows it.
 
         An item of a call belongs to that call: its text is erased when the response is deleted.
         """
+        head = self.head(name, caller.identity)
         self._item(head, item_id)
         places = self._turns.places_of(head, item_id)
-        if not places:
-            self._change(caller, name, "REMOVED", {"removed": [item_id]})
-            return
-        removed = {"removed": [item_id], "removed_at": places}
-        entries, texts = self._turns.unshown(head, places)
-        if not texts:  # Another item has the same text.
+        removed: dict[str, Any] = {"removed": [item_id]}
+        entries, texts = list[str](), list[bytes]()
+        if places:
+            removed["removed_at"] = places
+            entries, texts = self._turns.unshown(head, places)
+        if texts:
+            self._ledger.withdraw(
+                entries,
+                texts=texts,
+                reason=f"DELETE /v1/conversations/{name}/items/{item_id}",
+                requested_by=caller.identity.name,
+                also=self._changing(caller, name, "REMOVED", removed),
+            )
+        else:  # The item belongs to a call, or another item has the same text.
             self._change(caller, name, "REMOVED", removed)
-            return
-        self._ledger.withdraw(
-            entries,
-            texts=texts,
-            reason=f"DELETE /v1/conversations/{name}/items/{item_id}",
-            requested_by=caller.identity.name,
-            also=self._changing(caller, name, "REMOVED", removed),
-        )
+        return self._show(caller, raw, query, name)
 
     def erase_unshown(self, call: LedgerEntry, caller: AuthenticatedRequest) -> None:
         """Erase deleted items of a conversation that a deleted call was the last to show. Blocks.
@@ -245,7 +247,9 @@ class Conversations:
                     reason=f"DELETE of items in /v1/conversations/{name}",
                 )  # fmt: skip
 
-    def _delete(self, caller: AuthenticatedRequest, name: str) -> None:
+    def _delete(
+        self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str
+    ) -> dict[str, Any]:
         """Delete a conversation, and erase its items unless a call shows them.
 
         Repeats if another request changes the conversation meanwhile.
@@ -264,7 +268,7 @@ class Conversations:
                 )
             except InterruptedError:  # Withdraw the new entry of the other request too.
                 continue
-            return
+            return {"id": name, "object": "conversation.deleted", "deleted": True}
 
     def _change(
         self, caller: AuthenticatedRequest, name: str, decision: str, more: Mapping[str, Any]
@@ -318,6 +322,16 @@ _REASONS = {
     "UPDATED": "The labels of a conversation were changed",
     "DELETED": "A conversation was deleted; its calls stay",
 }
+
+
+async def caller_of(authenticator: Authenticator, scope: Scope) -> AuthenticatedRequest:
+    """Authenticate a request; raise HttpError 403 if the caller's role may not call models."""
+    caller = await authenticator.caller(scope)
+    if not caller.identity.may("call"):
+        role = caller.identity.role
+        message = f"The role {role} makes no calls; use a key of the role agent."
+        raise HttpError(403, "forbidden", message)
+    return caller
 
 
 def _not_found() -> HttpError:

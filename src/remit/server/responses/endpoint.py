@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 from dataclasses import replace
 from typing import Any
@@ -16,28 +17,23 @@ from remit.ledger import ErasureError, LedgerClient
 from remit.providers import Body
 from remit.providers.wire import STORED_RESPONSES, ObjectBody, is_reference
 from remit.server.authentication import AuthenticatedRequest, Authenticator
+from remit.server.endpoints import ObjectHandler, paths_of
 from remit.server.provider_door import ProviderDoor
 from remit.server.refusals import HttpError
 from remit.server.replies import Answer, Receive, Scope, Send, reply, reply_json
 from remit.server.responses.background import Background
 from remit.server.responses.call import ResponseCall, ids_in
-from remit.server.responses.conversations import Conversations, too_long
+from remit.server.responses.conversations import Conversations, caller_of, too_long
 from remit.server.responses.items import ErasedItemsError, page
 from remit.server.responses.replay import stream_of
 from remit.server.responses.turns import Turn, Turns, check_size, text_of, unanswered
 
-_BASES = ("/v1", "", "/openai/v1", "/openai")
-RESPONSE_PATHS = tuple(base + path for base in _BASES for path in ("/responses/", "/conversations"))
-"""Prefixes of the paths that :meth:`Responses.serve` answers."""
-
-_PATH = re.compile(r"/responses/(?P<id>[^/]{1,256})(?:/(?P<part>input_items|cancel))?$")
 _NUMBER = re.compile(r"-1|[0-9]{1,9}")
 _EVENTS = b"text/event-stream; charset=utf-8"
 _POLL_S = 0.25
 _OPEN = ("queued", "in_progress")
 _FORGOTTEN = (200, 204, 404)
 _DELETE_IDS = "DELETE FROM response_ids WHERE response_id = ? AND entry_id = ?"
-_METHODS = {None: ("GET", "DELETE"), "input_items": ("GET",), "cancel": ("POST",)}
 
 
 class Responses:
@@ -132,52 +128,55 @@ class Responses:
                 raise too_long(error) from error
         return found
 
-    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request with an id in its path.
+    def templates(self) -> dict[tuple[str, str], ObjectHandler]:
+        """Return the handlers of responses and conversations, keyed by (method, path template)."""
+        found = self._conversations.templates()
+        for path in paths_of("/responses/{id}", "openai"):
+            for method, template, action in (
+                ("GET", path, "read"),
+                ("DELETE", path, "delete"),
+                ("GET", f"{path}/input_items", "list"),
+                ("POST", f"{path}/cancel", "cancel"),
+            ):
+                found[method, template] = functools.partial(self._serve, action)
+        return found
+
+    async def _serve(
+        self, action: str, response_id: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Answer a request for a response.
+
+        Args:
+            action: ``read``, ``delete``, ``list`` (input items) or ``cancel``.
+            response_id: id of the response.
+            scope: ASGI's scope.
+            receive: ASGI's function.
+            send: ASGI's function.
 
         Raises:
             HttpError: 401 or 403, the caller may not call models; 404, the caller owns no such
-                response; 405, the method is wrong; 400 or 409, the response is in the wrong state.
+                response, or it was erased; 400 or 409, the response is in the wrong state.
         """
-        caller = await self._authenticator.caller(scope)
-        identity, method = caller.identity, scope["method"]
-        if not identity.may("call"):
-            raise HttpError(
-                403,
-                "forbidden",
-                f"The role {identity.role} makes no calls; use a key of the role agent.",
-            )
-        if "/conversations" in scope["path"]:
-            await self._conversations.serve(caller, scope, receive, send)
-            return
-        found = _PATH.search(scope["path"])
-        if found is None:
-            raise HttpError(404, "not_found", "There is nothing here.")
-        part = found["part"]
-        if method not in _METHODS[part]:
-            raise HttpError(
-                405, "method_not_allowed", f"This path does not take {method[:16]}; see "
-                    f"the header allow.",
-                headers=[(b"allow", ", ".join(_METHODS[part]).encode())],
-            )  # fmt: skip
+        caller = await caller_of(self._authenticator, scope)
+        identity = caller.identity
         turn = await asyncio.to_thread(
-            self._turns.response, found["id"], owner_of(identity), identity.session_id
+            self._turns.response, response_id, owner_of(identity), identity.session_id
         )
         if turn is None:
             raise _not_found()
         query = scope.get("query_string", b"").decode("latin-1")
         try:
-            if part == "input_items":
+            if action == "list":
                 body = await asyncio.to_thread(self._input_items, turn, query)
-            elif part == "cancel":
-                body = await self._cancel(turn, found["id"], identity)
-            elif method == "DELETE":
-                body = await self._delete(turn, found["id"], caller)
+            elif action == "cancel":
+                body = await self._cancel(turn, response_id, identity)
+            elif action == "delete":
+                body = await self._delete(turn, response_id, caller)
             elif parse_qs(query).get("stream") == ["true"]:
-                await self._stream(found["id"], identity, query, receive, send)
+                await self._stream(response_id, identity, query, receive, send)
                 return
             else:
-                body, _ = await asyncio.to_thread(self._read, turn, found["id"])
+                body, _ = await asyncio.to_thread(self._read, turn, response_id)
         except ErasedItemsError as error:
             raise _not_found() from error
         await reply_json(send, body)

@@ -25,7 +25,6 @@ from remit.runtime.tenants import (
 from remit.server import request
 from remit.server.app import App
 from remit.server.guard import replayed
-from remit.server.listening import Options
 from remit.server.refusals import HttpError
 from remit.server.replies import (
     Headers,
@@ -39,6 +38,7 @@ from remit.server.replies import (
     shape_of,
 )
 from remit.server.shares import Shares
+from remit.server.sockets import Options
 from remit.server.tenants.open_tenants import OpenTenant, OpenTenants
 
 __all__ = ["Dispatcher", "has_tenants"]
