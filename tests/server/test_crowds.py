@@ -166,9 +166,9 @@ def test_two_keys_in_one_request_are_refused(full: Served, name: str) -> None:
             )
             assert status in told[:20], (path, told)
             if status:
-                assert b"stands twice" in told, (path, told)
+                assert b"was sent twice" in told, (path, told)
             else:
-                assert b"stands twice" not in told, (path, told)
+                assert b"was sent twice" not in told, (path, told)
 
 
 def test_of_the_address_with_the_most_the_oldest_goes() -> None:

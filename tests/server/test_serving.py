@@ -110,7 +110,7 @@ def test_an_address_that_is_taken(served: Served) -> None:
     done = subprocess.run([*command, "--port", str(served.address[1])],
                           capture_output=True, text=True, timeout=60)  # fmt: skip
     assert done.returncode == 1
-    assert "cannot be listened on" in done.stderr
+    assert "is in use" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -90,12 +90,12 @@ class ReplayWanted:
         """
         names = {one.name for one in fields(cls)}
         if not isinstance(value, dict) or not value.keys() <= names:
-            raise InvalidInputError("The order's task is no replay.")
+            raise InvalidInputError("The order's task is not a replay.")
         try:
             model = tuple(value["model"]) if value.get("model") else None
             return cls(**{**value, "model": model})
         except (TypeError, KeyError) as error:
-            raise InvalidInputError(f"The order's task is no replay: {error}.") from error
+            raise InvalidInputError(f"The order's task is not a replay: {error}.") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ def _files(runtime: Runtime, wanted: ReplayWanted) -> dict[str, bytes]:
             raise InvalidInputError(f"{found.proposal_id} is a change of {found.target}.")
         if found.rolls_back:
             raise InvalidInputError(
-                f"{found.proposal_id} is a rollback: what it goes back to is on record already.",
+                f"{found.proposal_id} is a rollback, whose target is recorded already.",
                 next_step=f"`remit learn show {found.proposal_id[:12]}` has what came before and "
                 "after.",
             )
@@ -228,8 +228,8 @@ def _files(runtime: Runtime, wanted: ReplayWanted) -> dict[str, bytes]:
     try:
         made = Change(**{"contract_id": contract_id, **wanted.change})
     except TypeError as error:
-        raise InvalidInputError(f"What is given is no change: {error}.") from error
+        raise InvalidInputError(f"The change is not valid: {error}.") from error
     made.check()
     if made.contract_id != contract_id:
-        raise InvalidInputError(f"What is given is a change of {made.target.name}.")
+        raise InvalidInputError(f"The change is of {made.target.name}.")
     return made.made(InstalledFiles(runtime.root.path), runtime.contracts, 1)

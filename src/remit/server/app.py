@@ -250,7 +250,8 @@ class App:
             raise HttpError(
                 404,
                 "not_found",
-                "There is nothing here. Model calls go to /v1/chat/completions and /v1/messages.",
+                "This path does not exist. Model calls go to /v1/chat/completions and "
+                "/v1/messages.",
             )
 
     def _make_api(self) -> Guard:

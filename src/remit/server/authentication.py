@@ -169,12 +169,12 @@ def from_elsewhere() -> HttpError:
     return HttpError(
         403,
         "forbidden",
-        "Dev mode answers to localhost alone, and no web page; start the server without --dev.",
+        "Dev mode answers only requests for localhost; start the server without --dev.",
     )
 
 
 def _two_credentials(name: bytes) -> HttpError:
-    said = f"The header {name.decode()} stands twice, with two keys: send one."
+    said = f"The header {name.decode()} was sent twice with different keys; send one."
     return HttpError(400, "invalid_header", said, param=name.decode())
 
 

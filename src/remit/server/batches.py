@@ -107,7 +107,7 @@ class Batches:
         path = f"{FILES['openai'].path}/{quote(file_id, safe='')}/content"
         status, _, data = await self._door.fetch(found.provider_id, path, caller)
         if status != 200:
-            said = "The input file cannot be read back from the provider."
+            said = "The provider did not return the input file."
             raise HttpError(400, "invalid_request", said, param="input_file_id")
         return [line for line in data.splitlines() if line.strip()]
 

@@ -41,14 +41,14 @@ _TOO_LARGE = _last_answer(
 )
 _UNREADABLE = _last_answer(
     b"400 Bad Request",
-    "This is no HTTP/1.1 request with one host header, its trailers are too long, or more than "
+    "This is not an HTTP/1.1 request with one host header, its trailers are too long, or more than "
     f"{_MAX_WAITING} requests wait on this connection; send another on a new one.\n",
 )
 
 
 async def _refuse_full(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer 503 to a request on a connection above ``server.max_connections``."""
-    said = "server.max_connections requests are under way, the most allowed; try again."
+    said = "The server has server.max_connections requests in flight, the most allowed; try again."
     error = HttpError(503, "overloaded", said, retry_after_s=1, close=True)
     await reply(send, refusal(shape_of(scope), error))
 

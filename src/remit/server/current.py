@@ -150,7 +150,9 @@ class Current:
             kept = await asyncio.to_thread(self._kept)
             app = await asyncio.to_thread(self._opened, kept)
         except RemitError as error:
-            _log.error("the new configuration is not used, nothing was changed: %s", error)
+            _log.error(
+                "the new configuration cannot be used, and the old one stays in force: %s", error
+            )
             with contextlib.suppress(RemitError):  # The settings may be recorded already.
                 await asyncio.to_thread(old.runtime.record_settings, self._options.by)
             return str(error)
@@ -181,7 +183,9 @@ class Current:
         new, now = ({key: value for key, value, _ in one.rows()} for one in (wanted, self.loaded))
         kept = {key: now[key] for key in _FIXED if new[key] != now[key]}
         for key in kept:
-            _log.warning("%s needs a new start of the server: until then it stays as it is", key)
+            _log.warning(
+                "%s takes effect after a restart of the server; the old value stays in force", key
+            )
         return kept
 
 

@@ -116,7 +116,7 @@ class ProviderDoor:
                 endpoint.name.partition(".")[2],
                 self._gateway.how_to_set_up(endpoint.dialect),
             )
-            said = f"No provider that keeps {kept} in this form is set up; {how}."
+            said = f"No configured provider stores {kept} in this dialect; {how}."
             raise HttpError(404, "provider_not_found", said)
         return endpoint.dialect if endpoint.dialect in speaking else speaking[0]
 
@@ -338,7 +338,9 @@ class ProviderDoor:
     def _provider(self, provider_id: str) -> UpstreamProvider:
         provider = self._gateway.providers.get(provider_id)
         if not isinstance(provider, UpstreamProvider):
-            said = f"The provider {provider_id} is not set up any more; add it to remit.toml again."
+            said = (
+                f"The provider {provider_id} is no longer configured; add it to remit.toml again."
+            )
             raise HttpError(404, "provider_not_found", said)
         return provider
 
@@ -412,7 +414,9 @@ def _check_key(status: int) -> None:
 
 def _unreachable(error: ProviderError) -> HttpError:
     status = 504 if error.code == "TIMEOUT" else 502
-    return HttpError(status, error.code, "The provider cannot be reached, or broke off.")
+    return HttpError(
+        status, error.code, "The provider cannot be reached, or its answer was cut off."
+    )
 
 
 def with_query(path: str, scope: Scope) -> str:

@@ -115,10 +115,12 @@ def refusal_of(error: BaseException) -> HttpError:
         return HttpError(503, "record_unavailable", said, retry_after_s=1)
     if is_shortage(error):
         _log.error("a request was refused for want of what this machine has no more: %s", error)
-        said = "This machine lacks something just now, such as file descriptors; try again."
+        said = "This machine is short of a resource such as file descriptors; try again."
         return HttpError(503, "local_error", said, retry_after_s=1)
     _log.error("a request failed unexpectedly", exc_info=error)
-    return HttpError(500, "internal_error", "Remit failed; see its log.")
+    return HttpError(
+        500, "internal_error", "Remit failed unexpectedly; the server's log has the reason."
+    )
 
 
 def shutting_down() -> HttpError:

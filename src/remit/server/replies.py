@@ -87,7 +87,7 @@ async def _next(receive: Receive, timeout_s: float) -> MutableMapping[str, Any]:
 
 def too_slow() -> HttpError:
     """Return the 408 for a body that did not arrive in time."""
-    said = "The body did not come within server.body_timeout_s; send it without pauses."
+    said = "The body did not arrive within server.body_timeout_s; send it without pauses."
     return HttpError(408, "request_timeout", said, close=True)
 
 

@@ -72,7 +72,7 @@ class Share:
             running = shares.calls_of.get(key_id, 0)
             if running >= shares.calls_of_one:
                 said = (
-                    f"This {shares.of} has {running} requests under way, as many as one may have; "
+                    f"This {shares.of} has {running} requests in flight, the most allowed; "
                     "wait for one to end."
                 )
                 raise HttpError(429, "rate_limited", said, retry_after_s=1, close=True)
@@ -103,8 +103,8 @@ class Share:
         else:
             if not memory.has_room_for_body(_COPIES * size):
                 said = (
-                    f"The requests under way leave no room for a body of {size:,} bytes; try again "
-                    "later, or raise server.memory_bytes."
+                    f"The requests in flight leave no memory for a body of {size:,} bytes; try "
+                    "again later, or raise server.memory_bytes."
                 )
                 raise HttpError(503, "overloaded", said, retry_after_s=1, close=True)
             if self._holding is None:

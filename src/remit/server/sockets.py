@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import ipaddress
 import logging
@@ -64,10 +65,11 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
         listening.listen(backlog)
     except OSError as error:
         listening.close()
-        raise RemitError(
-            f"{host}:{port} cannot be listened on: {error.strerror}.",
-            next_step="Choose another port, or stop the program that listens there.",
-        ) from error
+        problem = f"The server cannot listen on {host}:{port}: {error.strerror}."
+        if error.errno == errno.EADDRINUSE:
+            problem = f"Port {port} of {host} is in use."
+        step = "Choose another port, or stop the program that uses this one."
+        raise RemitError(problem, next_step=step) from error
     listening.set_inheritable(True)
     return listening
 

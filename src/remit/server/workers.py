@@ -178,7 +178,7 @@ class Workers:
             if self._failures > 1 and not self._why.next_step:
                 self._why = RemitError(
                     f"The worker processes die as they start, the last ended {how}.",
-                    next_step="Look at the log above for why.",
+                    next_step="The log above shows the reason.",
                 )
         slot.wait_s = (
             0.0 if lived_s > _STEADY_S

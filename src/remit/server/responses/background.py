@@ -143,5 +143,5 @@ def _lease(response_id: str) -> str:
 
 def too_many(most: int) -> HttpError:
     """Return the 429 for a response when ``most`` others run in the background."""
-    said = f"{most} responses run in the background, the most allowed; try again."
+    said = f"{most} responses run in the background, the most allowed; try again later."
     return HttpError(429, "too_many_in_background", said, retry_after_s=1)

@@ -75,7 +75,7 @@ class Responses:
         if body.value.get("conversation") is not None:
             conversation = _conversation_id(body.value["conversation"])
             if named is not None:
-                message = "previous_response_id and conversation do not go together."
+                message = "Send previous_response_id or conversation, not both."
                 raise HttpError(400, "invalid_request", message, param="previous_response_id")
             previous = await asyncio.to_thread(self._conversations.head, conversation, identity)
         elif named is not None:
@@ -84,7 +84,7 @@ class Responses:
         if type(asked) is list and any(map(is_reference, asked)):
             referred = await asyncio.to_thread(self._referred, body, owner, identity.session_id)
         if body.value.get("background") is True and body.value.get("store") is False:
-            message = "A response in the background is asked for later, so it has to be stored."
+            message = "A background response must be stored, so that its client can read it later."
             raise HttpError(400, "invalid_request", message, param="store")
         call = ResponseCall(
             self._turns, body, owner, request.session_id, previous, referred, conversation
@@ -97,9 +97,9 @@ class Responses:
             raise HttpError(400, "invalid_request", f"{param} is not a text.", param=param)
         turn = await asyncio.to_thread(self._turns.response, named, owner, session_id)
         if turn is None:
-            raise _no_previous(f"{named[:100]} is not there; send its items in input instead")
+            raise _no_previous(f"{named[:100]} does not exist; send its items in input instead")
         if turn.state == "out":
-            message = "The previous response is still under way; wait until GET shows its end."
+            message = "The previous response is still running; wait until GET shows its end."
             raise HttpError(400, "previous_response_in_progress", message, param=param)
         if turn.state == "lost" or turn.failed:
             raise _no_previous("has failed; continue from an earlier one")
@@ -118,7 +118,9 @@ class Responses:
             name = text_of(item.get("id"))
             named = found.get(name) or self._turns.item(name, owner, session_id)
             if named is None:
-                message = f"input[{at}] refers to an item that is not there; send the item itself."
+                message = (
+                    f"input[{at}] refers to an item that does not exist; send the item itself."
+                )
                 raise HttpError(400, "item_not_found", message, param=f"input[{at}].id")
             found[name] = named
             size += len(named[1])
@@ -283,7 +285,7 @@ class Responses:
             raise HttpError(
                 409,
                 "response_in_progress",
-                "This response is still under way; cancel it, or wait for its end.",
+                "This response is still running; cancel it, or wait for its end.",
             )
         if kept := self._turns.kept_by_provider(turn):
             await self._forget(turn.provider_id, kept, caller)

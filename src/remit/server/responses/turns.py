@@ -36,7 +36,7 @@ _FIND = (
 )
 NATIVE = "openai.responses"
 
-_LOST = "The process that ran this response ended before its answer was on record."
+_LOST = "The process that ran this response died before its answer was recorded."
 
 _BROKEN = "The answer broke off."
 
@@ -113,7 +113,7 @@ class Turns:
         try:
             entry = self._ledger.read(entry_id, with_content=False)
         except EntryArchivedError as error:
-            message = "What this id stands for was archived: nothing can go on from it."
+            message = "The response of this id was archived and cannot be continued."
             raise HttpError(404, "archived", message) from error
         state: State = "ended"
         if entry.event_type == "DISPATCH":
@@ -217,7 +217,7 @@ class Turns:
                 items = self._identified(turn, places)
             except ErasedItemsError as error:
                 raise CannotContinueError(
-                    "A response that this one goes on from has been erased.",
+                    "A response that this one continues has been erased.",
                     "previous_response_id",
                 ) from error
             same = turn.provider_id == provider_id and turn.native == speaks
@@ -362,7 +362,7 @@ def check_size(size: int, param: str) -> None:
     """
     if size > MAX_BYTES:
         raise TooLongError(
-            f"{param} stands for more than {MAX_BYTES:,} bytes; leave older items out.", param
+            f"{param} continues more than {MAX_BYTES:,} bytes; leave out older items.", param
         )
 
 

@@ -129,7 +129,7 @@ class Dispatcher:
                 nothing = HttpError(
                     404,
                     "not_found",
-                    "There is nothing here. Model calls go to /v1/chat/completions and "
+                    "This path does not exist. Model calls go to /v1/chat/completions and "
                     "/v1/messages.",
                 )
                 call.answer(refusal(dialect_of(call.path, call.headers), nothing))
