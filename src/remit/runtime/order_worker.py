@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from remit.agents.queue import Attempts, Row, Seats, is_on_record, new_seat
 from remit.kernel.errors import RemitError
 from remit.runtime.agent import Agent
-from remit.runtime.order_turns import Done, OrderTurns
+from remit.runtime.order_turns import Done, run_turn
 from remit.runtime.schedules import Schedule
 
 if TYPE_CHECKING:
@@ -67,9 +67,9 @@ class OrderWorker:
         self._schedules = schedules
         self._attempts = Attempts(runtime.ledger, settings.orders)
         self._seats = Seats(runtime.ledger, runtime.leases)
-        turns = OrderTurns(runtime, {agent.agent_id: agent for agent in agents})
+        turn = functools.partial(run_turn, runtime, {one.agent_id: one for one in agents})
         self._kinds: dict[str, Handler] = {
-            "turn": turns.run, "replay": self._replay, **(kinds or {}),
+            "turn": turn, "replay": self._replay, **(kinds or {}),
         }  # fmt: skip
         self._tasks: set[asyncio.Task[None]] = set()  # A task for each running order.
         self._nudge = asyncio.Event()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from typing_extensions import override
 
@@ -27,18 +27,21 @@ from remit.kernel.root import Root, find_root
 from remit.kernel.secrets import ConfiguredSecrets
 from remit.kernel.settings import EffectiveSettings, LoadedSettings, Settings, load_settings
 from remit.ledger import RetentionSchedule, open_root_ledger
-from remit.packages import policy_epoch, record_settings, require_ownership
+from remit.packages import Registry, policy_epoch, record_settings, require_ownership
 from remit.packages.gates import GateContext
 from remit.runtime.agent import Agent
 from remit.runtime.agent_shape import AgentShape, check_kind
 from remit.runtime.conversation import Conversation
-from remit.runtime.factory import AgentFactory
+from remit.runtime.factory import admin_agent, tools_of
 from remit.runtime.installation import gate_context, make_root, recover_packages
 from remit.runtime.owners import Owners
 from remit.runtime.prices import recorded_prices_of
 from remit.runtime.providers import choose_model, require_reachable, resolve_model
 from remit.runtime.routing import make_router
 from remit.runtime.state import check_state
+
+if TYPE_CHECKING:
+    from remit.agents.tools import McpServer
 
 _RETENTION_EVERY_S = 3600.0
 
@@ -164,10 +167,10 @@ class Runtime(Closeable):
         self.own_providers = {
             name: f"{type(one).__module__}.{type(one).__qualname__}" for name, one in own.items()
         }
-        self._agents = AgentFactory(self, self._contracts)
+        self._mcp_servers: dict[str, McpServer] = {}
         able = providers.capabilities(self.provider_id, self.model_id)
         # A misspelt tool fails here, not in the first turn.
-        self._admin = self._agents.admin(tools, able)
+        self._admin = admin_agent(self, self._contracts, tools, able)
 
     @property
     def settings(self) -> Settings:
@@ -290,7 +293,7 @@ class Runtime(Closeable):
             tuple(each) if isinstance(each, Iterator) else each for each in (mcp, approve)
         )
         settings = self.loaded.settings
-        own, ids = self._agents.tools_of(tools, mcp, approve)
+        own, ids = tools_of(tools, mcp, approve, self._mcp_server)
         loader = self._contracts if contracts is None else self._loader(Path(contracts))
         found = loader.load(contract)
         loader.load_pack(found.prompt_pack_id)
@@ -336,6 +339,18 @@ class Runtime(Closeable):
             self.root.tier("ho1"), *more, installed=self._installed,
             framework_of=self.owners.framework_of,
         )  # fmt: skip
+
+    def _mcp_server(self, name: str) -> McpServer:
+        """Return a configured MCP server, which starts at its first use."""
+        if name not in self._mcp_servers:
+            from remit.agents.tools import McpServer, Pins
+
+            def permitted() -> list[str]:
+                return Registry.from_ledger(self.ledger).permitted_tools()
+
+            pins = Pins(self.ledger, permitted)
+            self._mcp_servers[name] = McpServer.configured(name, self.settings.mcp, pins)
+        return self._mcp_servers[name]
 
     @property
     def contracts(self) -> ContractLoader:
@@ -415,8 +430,10 @@ class Runtime(Closeable):
     def _close_ledger(self) -> None:
         if self._retention is not None:
             self._retention.stop()
-        if hasattr(self, "_agents"):
-            self._agents.close()
+        if hasattr(self, "_mcp_servers"):  # False if the root could not be opened.
+            self.approvals.close()
+            for server in self._mcp_servers.values():
+                server.close()
         self.ledger.close()
 
     async def aclose(self) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
-from prometheus_client.registry import Collector
 from prometheus_client.values import ValueClass
 
 from remit.gateway import CallReport, CircuitBreaker, CircuitState
@@ -80,8 +79,6 @@ class CallMetrics:
         self._breakers: Callable[[], Mapping[_Pair, CircuitBreaker]] = dict
         self._shown_breakers: set[_Pair] = set()
         self._registry = registry = _Registry()
-        self._at_scrape = _AtScrape()
-        registry.register(self._at_scrape)
 
         # Label lookups cost more than counting, so they are cached.
         def labelled(kind: Any, name: str, meaning: str, *labels: str, **more: Any) -> Any:
@@ -252,12 +249,12 @@ class CallMetrics:
         if breakers is not None:
             self._breakers = breakers
         if in_flight_calls is not None:
-            self._at_scrape.readers["remit_in_flight_calls"] = (
+            self._registry.readers["remit_in_flight_calls"] = (
                 "Calls on record that have not ended.", in_flight_calls,
             )  # fmt: skip
         if ledger_entries is not None:
             entries = ("Entries of the ledger.", ledger_entries)
-            self._at_scrape.readers["remit_ledger_entries"] = entries
+            self._registry.readers["remit_ledger_entries"] = entries
 
     def refresh(self) -> None:
         """Flush, and set the gauges to the current states of the watched circuit breakers.
@@ -290,7 +287,7 @@ class CallMetrics:
         _forget_dead_processes(Path(os.environ[_MULTIPROCESS]))
         registry = _Registry(tenant)
         if not tenant:
-            registry.register(self._at_scrape)
+            registry.readers = self._registry.readers
         registry.register(MultiProcessCollector(None))  # type: ignore[no-untyped-call]
         return generate_latest(registry), _CONTENT_TYPE
 
@@ -369,13 +366,23 @@ class _Registry(CollectorRegistry):
 
     Args:
         tenant: show only the series of this tenant; empty for all series.
+
+    Attributes:
+        readers: meaning and reader of each number that is read at a scrape, keyed by name. A
+            number that cannot be read is logged and left out.
     """
 
     def __init__(self, tenant: str = "") -> None:
         super().__init__()
         self._tenant = tenant
+        self.readers: dict[str, tuple[str, Callable[[], int]]] = {}
 
     def collect(self) -> Iterator[Metric]:
+        for name, (meaning, read) in self.readers.items():
+            try:
+                yield GaugeMetricFamily(name, meaning, read())
+            except Exception as error:  # noqa: BLE001 - the other metrics are still shown
+                _log.warning("%s cannot be read: %s", name, type(error).__name__)
         for metric in super().collect():
             metric.samples = [s for s in metric.samples if not s.name.endswith("_created")]
             if self._tenant:
@@ -384,24 +391,6 @@ class _Registry(CollectorRegistry):
                 if not (metric.samples and metric.name.startswith("remit_tenant_")):
                     continue
             yield metric
-
-
-class _AtScrape(Collector):
-    """A collector of numbers that are read at each scrape; unreadable ones are left out."""
-
-    def __init__(self) -> None:
-        self.readers: dict[str, tuple[str, Callable[[], int]]] = {}
-
-    def collect(self) -> Iterator[Metric]:
-        for name, (meaning, read) in self.readers.items():
-            try:
-                yield GaugeMetricFamily(name, meaning, read())
-            except Exception as error:  # noqa: BLE001 - the other metrics are needed all the more
-                _log.warning("%s cannot be read: %s", name, type(error).__name__)
-
-    def describe(self) -> Iterator[Metric]:
-        """Return nothing: registering must not read the numbers."""
-        return iter(())
 
 
 def _is_multiprocess() -> bool:
