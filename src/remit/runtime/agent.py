@@ -398,7 +398,10 @@ class Agent(Generic[OutputT]):
     submit = blocking(asubmit)
 
     def order(self, order_id: str) -> OrderHandle[OutputT]:
-        """Return the handle of an order that this or another process submitted."""
+        """Return the handle of an order that this or another process submitted.
+
+        The handle does not check that the order exists; its methods do.
+        """
         return OrderHandle(order_id, self.runtime.orders, self.runtime.ledger, self._shape.output)
 
     @functools.cached_property

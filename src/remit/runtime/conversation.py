@@ -331,7 +331,8 @@ class Conversation(Closeable, Generic[OutputT]):
             deps: see :meth:`turn`.
 
         Raises:
-            NotFoundError: the session has no such order.
+            InvalidInputError: the session has no such order, or a tool takes other ``deps``.
+            LeaseBusyError: another process works on the order.
         """
         with self._given(deps):
             return await self._supervisor.orders.aresume(wo_id, self._step, on_event=on_event)

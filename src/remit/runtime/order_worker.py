@@ -119,7 +119,9 @@ class OrderWorker:
         return self.at_once - len(self._tasks)
 
     def begin(self, claim: Row) -> asyncio.Task[None]:
-        """Start an order that the worker has claimed."""
+        """Start a task that makes an attempt at a claimed order and records the result; return the
+        task.
+        """
         task = asyncio.create_task(self._do(claim))
         self._tasks.add(task)
         task.add_done_callback(self._done)

@@ -222,8 +222,8 @@ class Authenticator:
     ) -> Authenticator:
         """Return the authenticator of a root: virtual keys, and agent tokens made on their behalf.
 
-        With ``dev`` every caller is the developer, and the budgeter is told to apply no limits to
-        that identity.
+        With ``dev`` every caller is the developer; an account without limits is opened for that
+        identity.
 
         Args:
             runtime: the open root.
@@ -306,7 +306,10 @@ class Authenticator:
         return found
 
     def has_ended(self, token: str | None) -> bool:
-        """Return True if a token was revoked or has expired; False while keys cannot be read."""
+        """Return True if a token was revoked or has expired.
+
+        False while keys cannot be read, and in dev mode.
+        """
         try:
             if self.provider is not None:
                 self.provider.authenticate(token)

@@ -55,7 +55,8 @@ def find_template(
         path: path of a request.
 
     Returns:
-        The handlers of all templates that match; empty if none does.
+        The handlers of all templates that match, each with the unquoted ids as its first arguments;
+        empty if no template matches.
     """
     return {
         method: functools.partial(handler, *map(unquote, named.groups()))

@@ -80,7 +80,7 @@ class Call:
     # The request.
 
     def prove(self) -> None:
-        """Note that the request came with a good key."""
+        """Tell the connection that the caller has a good key."""
         self._connection.prove()
 
     def take(self, data: bytes) -> None:

@@ -34,7 +34,11 @@ class ModelListing:
         self._reading: dict[str, asyncio.Task[_Listed]] = {}
 
     async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with all models that the caller may use."""
+        """Answer with all models that the caller may use, in the dialect of the request.
+
+        Raises:
+            HttpError: 401 or 429, as :meth:`Authenticator.caller`.
+        """
         shape = shape_of(scope)
         found = await self._of(await self._authenticator.caller(scope), shape)
         data = b'"data":[' + b",".join(found.values()) + b"]"
@@ -46,7 +50,12 @@ class ModelListing:
         await reply_json(send, b"{" + data + b"," + ends[1:])
 
     async def model(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with the model in the path; raise HttpError 404 if the caller may not use it."""
+        """Answer with the model that the path names.
+
+        Raises:
+            HttpError: 401 or 429, as :meth:`Authenticator.caller`; 404, there is no such model, or
+                the caller may not use it.
+        """
         wanted = unquote(scope["path"].partition("/models/")[2])
         caller = await self._authenticator.caller(scope)
         found = (await self._of(caller, shape_of(scope))).get(wanted)

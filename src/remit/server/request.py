@@ -35,7 +35,10 @@ class Request(Protocol):
     detached: bool
 
     def prove(self) -> None:
-        """Note that the request came with a good key."""
+        """Tell the connection that the caller has a good key.
+
+        A full server closes connections without a good key first.
+        """
         ...
 
     def stop(self, why: str) -> None:

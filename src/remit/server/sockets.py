@@ -123,7 +123,10 @@ def http_config(application: Any, settings: ServerSettings) -> Config:
 
 
 def set_limits(config: Config, settings: ServerSettings) -> None:
-    """Set the limits of this process's connections; open connections keep some old ones."""
+    """Set the limits of number, time and header size from ``[server]`` for this process's connections.
+
+    Open connections keep the old keep-alive time.
+    """
     config.limit_concurrency = most_connections(settings.max_connections)
     config.timeout_keep_alive = settings.keep_alive_s
     config.timeout_graceful_shutdown = settings.drain_s

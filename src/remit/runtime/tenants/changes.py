@@ -292,7 +292,7 @@ def remove_old_places(host: TenantHost, name: str) -> list[str]:
         name: name of the tenant.
 
     Returns:
-        The places that were removed, oldest move first.
+        The places that were removed, in order of the ids of their moves.
 
     Raises:
         RemitError: the tenant is being changed, or its ledger does not verify or lacks an entry of

@@ -147,8 +147,9 @@ class Place:
 
 @contextlib.contextmanager
 def locked(path: Path, how: int, wait_s: float = 0.0) -> Iterator[bool]:
-    """Hold a file lock for the block; yield True if the lock was acquired. A dead process holds no
-    lock.
+    """Hold a file lock for the block; yield False if it was not acquired in time.
+
+    The block runs in either case. The system releases the lock if the process dies.
 
     Args:
         path: path of the lock's file, which is made.

@@ -224,7 +224,11 @@ class Dispatcher:
             await self._tenants.close_idle()
 
     async def stop(self, *, at_once: bool = True) -> None:
-        """Stop the tenants and the host, as :meth:`App.stop`; record the last heads in between."""
+        """Stop the tenants, record the last heads of their logs, and stop the host.
+
+        Args:
+            at_once: cancel background responses, which are recorded as ended; else wait for them.
+        """
         for task in self._running:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -234,7 +238,7 @@ class Dispatcher:
         await self._host.stop(at_once=at_once)
 
     def is_behind(self) -> bool:
-        """Return :meth:`App.is_behind` of the host; this class reopens changed tenants itself."""
+        """Return :meth:`App.is_behind` of the host; changed tenants are reopened here."""
         return self._host.is_behind()
 
     def end_streams(self) -> None:
