@@ -167,7 +167,7 @@ class Connection(HttpToolsProtocol):
         super().shutdown()
 
     def prove(self) -> None:
-        """Note that a request came with a good key: a full server closes other connections first."""
+        """Note that a request came with a good key: a full server closes others first."""
         if self._address is not None:
             self._strangers.remove(self._address, self)
             self._address = None

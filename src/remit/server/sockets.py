@@ -123,9 +123,9 @@ def http_config(application: Any, settings: ServerSettings) -> Config:
 
 
 def set_limits(config: Config, settings: ServerSettings) -> None:
-    """Set the limits of number, time and header size from ``[server]`` for this process's connections.
+    """Set the limits of ``[server]`` for the connections of this process.
 
-    Open connections keep the old keep-alive time.
+    Open connections keep some of the old limits.
     """
     config.limit_concurrency = most_connections(settings.max_connections)
     config.timeout_keep_alive = settings.keep_alive_s
