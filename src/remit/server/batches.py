@@ -23,7 +23,7 @@ from remit.providers.wire import BATCHES, FILES, BodyError, Dialect, ObjectBody
 from remit.server.authentication import AuthenticatedRequest
 from remit.server.endpoints import Handler, ObjectHandler, paths_of
 from remit.server.provider_door import ProviderDoor, refused, reply_raw, reply_upstream, with_query
-from remit.server.refusals import HttpError
+from remit.server.refusals import HttpError, invalid
 from remit.server.replies import Receive, Scope, Send
 
 _STATUS = {"MODEL_NOT_ALLOWED": 403, "FILE_NOT_FOUND": 404, "PROVIDER_NOT_FOUND": 404}
@@ -100,15 +100,12 @@ class Batches:
         """
         file_id = body.value.get("input_file_id")
         if not isinstance(file_id, str):
-            raise HttpError(
-                400, "invalid_request", "input_file_id is missing.", param="input_file_id"
-            )
+            raise invalid("input_file_id", "input_file_id is missing.")
         found = await self._door.find(file_id, "file", caller)
         path = f"{FILES['openai'].path}/{quote(file_id, safe='')}/content"
         status, _, data = await self._door.fetch(found.provider_id, path, caller)
         if status != 200:
-            said = "The provider did not return the input file."
-            raise HttpError(400, "invalid_request", said, param="input_file_id")
+            raise invalid("input_file_id", "The provider did not return the input file.")
         return [line for line in data.splitlines() if line.strip()]
 
     async def _list(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:

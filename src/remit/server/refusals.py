@@ -123,6 +123,16 @@ def refusal_of(error: BaseException) -> HttpError:
     )
 
 
+def invalid(param: str, message: str) -> HttpError:
+    """Return the 400 for a request with an invalid field.
+
+    Args:
+        param: name of the field.
+        message: sentence that says what is wrong with it.
+    """
+    return HttpError(400, "invalid_request", message, param=param)
+
+
 def shutting_down() -> HttpError:
     """Return the 503 for requests after the server began to shut down."""
     said = "The server is shutting down; try again in a moment."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import logging
@@ -252,9 +253,12 @@ def _listen_to(parent: Connection, server: HttpServer) -> None:
     The end of the pipe means that the parent died; this process is killed then.
     """
 
+    def report(done: asyncio.Task[str]) -> None:
+        if not done.cancelled():  # A server that is shut down cancels its reload.
+            parent.send(done.result())
+
     def reload() -> None:
-        task = server.reload()
-        task.add_done_callback(lambda done: parent.send(done.result()))
+        server.reload().add_done_callback(report)
 
     try:
         while True:

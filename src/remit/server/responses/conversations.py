@@ -28,7 +28,7 @@ from remit.ledger import (
 from remit.providers.wire import BodyError, object_in
 from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.endpoints import ObjectHandler, paths_of
-from remit.server.refusals import HttpError
+from remit.server.refusals import HttpError, invalid
 from remit.server.replies import Receive, Scope, read_body, reply_json
 from remit.server.responses.items import ErasedItemsError, id_of, page
 from remit.server.responses.turns import Turn, Turns
@@ -163,7 +163,7 @@ class Conversations:
         self.head(name, caller.identity)  # Only the owner may add items.
         items = _items_of(raw, _read(raw))
         if not items:
-            raise HttpError(400, "invalid_request", "items is not a list of items.", param="items")
+            raise invalid("items", "items is not a list of items.")
         self._change(caller, name, "ADDED", {"items": Content.exact_list(items)})
         head = self.head(name, caller.identity)
         return page(self._turns.listed([head], with_last_output=False), "order=asc&limit=100")
@@ -356,8 +356,7 @@ def _metadata_of(value: Mapping[str, Any]) -> dict[str, str] | None:
     if metadata is None:
         return None
     if type(metadata) is not dict or any(type(each) is not str for each in metadata.values()):
-        message = "metadata is not an object of texts."
-        raise HttpError(400, "invalid_request", message, param="metadata")
+        raise invalid("metadata", "metadata is not an object of texts.")
     return metadata
 
 
@@ -366,10 +365,8 @@ def _items_of(raw: bytes, value: Mapping[str, Any]) -> Sequence[bytes]:
     if items is None:
         return []
     if type(items) is not list or any(type(item) is not dict for item in items):
-        message = "items is not a list of objects."
-        raise HttpError(400, "invalid_request", message, param="items")
+        raise invalid("items", "items is not a list of objects.")
     if len(items) > _MAX_ITEMS:
-        message = f"items has more than {_MAX_ITEMS} items."
-        raise HttpError(400, "invalid_request", message, param="items")
+        raise invalid("items", f"items has more than {_MAX_ITEMS} items.")
     place = spans(raw, ("items",))["items"]
     return elements(raw[slice(*place)])

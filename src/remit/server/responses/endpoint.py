@@ -19,7 +19,7 @@ from remit.providers.wire import STORED_RESPONSES, ObjectBody, is_reference
 from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.endpoints import ObjectHandler, paths_of
 from remit.server.provider_door import ProviderDoor
-from remit.server.refusals import HttpError
+from remit.server.refusals import HttpError, invalid
 from remit.server.replies import Answer, Receive, Scope, Send, reply, reply_json
 from remit.server.responses.background import Background
 from remit.server.responses.call import ResponseCall, ids_in
@@ -75,8 +75,9 @@ class Responses:
         if body.value.get("conversation") is not None:
             conversation = _conversation_id(body.value["conversation"])
             if named is not None:
-                message = "Send previous_response_id or conversation, not both."
-                raise HttpError(400, "invalid_request", message, param="previous_response_id")
+                raise invalid(
+                    "previous_response_id", "Send previous_response_id or conversation, not both."
+                )
             previous = await asyncio.to_thread(self._conversations.head, conversation, identity)
         elif named is not None:
             previous = await self._previous(named, owner, identity.session_id)
@@ -84,8 +85,10 @@ class Responses:
         if type(asked) is list and any(map(is_reference, asked)):
             referred = await asyncio.to_thread(self._referred, body, owner, identity.session_id)
         if body.value.get("background") is True and body.value.get("store") is False:
-            message = "A background response must be stored, so that its client can read it later."
-            raise HttpError(400, "invalid_request", message, param="store")
+            raise invalid(
+                "store",
+                "A background response must be stored, so that its client can read it later.",
+            )
         call = ResponseCall(
             self._turns, body, owner, request.session_id, previous, referred, conversation
         )
@@ -94,7 +97,7 @@ class Responses:
     async def _previous(self, named: Any, owner: str, session_id: str) -> Turn:
         param = "previous_response_id"
         if type(named) is not str:
-            raise HttpError(400, "invalid_request", f"{param} is not a text.", param=param)
+            raise invalid(param, f"{param} is not a text.")
         turn = await asyncio.to_thread(self._turns.response, named, owner, session_id)
         if turn is None:
             raise _no_previous(f"{named[:100]} does not exist; send its items in input instead")
@@ -214,8 +217,7 @@ class Responses:
         """
         after = parse_qs(query).get("starting_after", ["-1"])[-1]
         if not _NUMBER.fullmatch(after):
-            message = "starting_after is not the number of an event."
-            raise HttpError(400, "invalid_request", message, param="starting_after")
+            raise invalid("starting_after", "starting_after is not the number of an event.")
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
             while True:
@@ -311,8 +313,7 @@ def _conversation_id(given: Any) -> str:
     """Return the id in ``"conv_…"`` or ``{"id": "conv_…"}``; raise HttpError 400 otherwise."""
     found = given.get("id") if type(given) is dict else given
     if type(found) is not str:
-        message = "conversation is neither an id nor an object with one."
-        raise HttpError(400, "invalid_request", message, param="conversation")
+        raise invalid("conversation", "conversation is neither an id nor an object with one.")
     return found
 
 

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 
 from remit.kernel.json_text import dump, elements, load, remove_member, set_member, spans
 from remit.ledger import Erased
-from remit.server.refusals import HttpError
+from remit.server.refusals import invalid
 
 BYTES_PER_TOKEN = 3
 """Bytes of a token, estimated low so that ordinary text never has more tokens."""
@@ -171,16 +171,14 @@ def page(items: Sequence[bytes], query: str) -> bytes:
     order, after = asked.get("order", "desc"), asked.get("after")
     limit = asked.get("limit", str(_DEFAULT_LIMIT))
     if order not in ("asc", "desc"):
-        raise HttpError(400, "invalid_request", "order is neither asc nor desc.", param="order")
+        raise invalid("order", "order is neither asc nor desc.")
     if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= _MAX_LIMIT):
-        message = f"limit is not a number from 1 to {_MAX_LIMIT}."
-        raise HttpError(400, "invalid_request", message, param="limit")
+        raise invalid("limit", f"limit is not a number from 1 to {_MAX_LIMIT}.")
     inorder = list(items) if order == "asc" else list(reversed(items))
     if after is not None:
         ids = [id_of(item) for item in inorder]
         if after not in ids:
-            message = "after names no item of this list."
-            raise HttpError(400, "invalid_request", message, param="after")
+            raise invalid("after", "after names no item of this list.")
         inorder = inorder[ids.index(after) + 1 :]
     shown, more = inorder[: int(limit)], len(inorder) > int(limit)
     first, last = (id_of(shown[0]), id_of(shown[-1])) if shown else (None, None)
