@@ -115,7 +115,7 @@ def place_of(file: TenantFile) -> str:
 
 
 def root_of(host: Root, name: str) -> Root:
-    """Return the root of a tenant that exists or would be made; raise RemitError for no name."""
+    """Return the root of a present or future tenant; raise RemitError if the name is invalid."""
     return Root(host.path / TENANTS / check_name(name))
 
 
