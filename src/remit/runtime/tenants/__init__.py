@@ -11,51 +11,33 @@ Start reading in :mod:`remit.runtime.tenants.tenant`; :mod:`remit.runtime.tenant
 steps of a move and of a removal.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from remit.kernel import lazy_names
-
-if TYPE_CHECKING:
-    from remit.runtime.tenants.changes import (
-        hold_open,
-        interrupted_tenants,
-        move_tenant,
-        old_plans,
-        recover_tenant,
-        recover_tenants,
-        remove_old_places,
-        remove_tenant,
-        removed_before,
-    )
-    from remit.runtime.tenants.overview import ListedTenant, list_names, listed_tenant
-    from remit.runtime.tenants.tenant import (
-        Tenant,
-        TenantHost,
-        create_tenant,
-        export_tenant,
-        find_tenant,
-        list_tenants,
-        open_log,
-        place_of,
-        recorded_key,
-        require_recorded,
-        root_of,
-        take_checkpoint,
-        tenant_names,
-    )
-else:
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "changes": "hold_open interrupted_tenants move_tenant old_plans recover_tenant"
-            " recover_tenants remove_old_places remove_tenant removed_before",
-            "overview": "ListedTenant list_names listed_tenant",
-            "tenant": "Tenant TenantHost create_tenant export_tenant find_tenant list_tenants"
-            " open_log place_of recorded_key require_recorded root_of take_checkpoint tenant_names",
-        },
-    )
+from remit.runtime.tenants.changes import (
+    hold_open,
+    interrupted_tenants,
+    move_tenant,
+    old_plans,
+    recover_tenant,
+    recover_tenants,
+    remove_old_places,
+    remove_tenant,
+    removed_before,
+)
+from remit.runtime.tenants.overview import ListedTenant, list_names, listed_tenant
+from remit.runtime.tenants.tenant import (
+    Tenant,
+    TenantHost,
+    create_tenant,
+    export_tenant,
+    find_tenant,
+    list_tenants,
+    open_log,
+    place_of,
+    recorded_key,
+    require_recorded,
+    root_of,
+    take_checkpoint,
+    tenant_names,
+)
 
 __all__ = [
     "ListedTenant",
