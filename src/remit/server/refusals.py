@@ -119,7 +119,7 @@ def refusal_of(error: BaseException) -> HttpError:
         return HttpError(503, "local_error", said, retry_after_s=1)
     _log.error("a request failed unexpectedly", exc_info=error)
     return HttpError(
-        500, "internal_error", "Remit failed unexpectedly; the server's log has the reason."
+        500, "internal_error", "Remit failed unexpectedly; see the server's log."
     )
 
 
