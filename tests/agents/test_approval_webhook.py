@@ -35,7 +35,7 @@ def ledger(tmp_path: Path) -> Iterator[LedgerClient]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook, "_BACKOFF_S", 0.01)
+    monkeypatch.setattr(webhook, "_PAUSES_S", (0.0, 0.01, 0.01, 0.01))
 
 
 def _queue(ledger: LedgerClient, url: str, **more: Any) -> ApprovalQueue:
@@ -115,7 +115,7 @@ def test_redirects_are_not_followed(ledger: LedgerClient, caplog: pytest.LogCapt
 def test_a_host_that_never_answers_holds_nobody_up(
     ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhook, "_MOST_WAITING", 5)
+    monkeypatch.setattr(webhook, "_MAX_WAITING", 5)
     monkeypatch.setattr(webhook, "_CLOSE_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]

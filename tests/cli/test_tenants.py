@@ -182,7 +182,7 @@ def test_a_tenant_goes_on_to_be_made_after_a_crash(
     monkeypatch.undo()
     states = {one["name"]: one["state"] for one in host.json("tenant", "list")["tenants"]}
     assert states == {"acme": "served", "globex": "served", "late": "unfinished"}
-    assert "was not made to the end" in host.run("tenant", "checkpoint", "late").stderr
+    assert "is incomplete" in host.run("tenant", "checkpoint", "late").stderr
     # All is done but the last step.
     monkeypatch.setattr("remit.runtime.tenants.tenant.save", killed)
     assert host.run("tenant", "create", "late").returncode == 130

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from remit.server.listening import listen
-from remit.server.strangers import Strangers
+from remit.server.connection import Strangers
+from remit.server.sockets import listen
 from tests.server.running import Served, serving
 from tests.support.upstream import Upstream
 from tests.support.waiting import until
@@ -166,9 +166,9 @@ def test_two_keys_in_one_request_are_refused(full: Served, name: str) -> None:
             )
             assert status in told[:20], (path, told)
             if status:
-                assert b"stands twice" in told, (path, told)
+                assert b"was sent twice" in told, (path, told)
             else:
-                assert b"stands twice" not in told, (path, told)
+                assert b"was sent twice" not in told, (path, told)
 
 
 def test_of_the_address_with_the_most_the_oldest_goes() -> None:

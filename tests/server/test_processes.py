@@ -172,10 +172,10 @@ def test_sighup_reads_the_configuration_again(serve: Serve, workers: str) -> Non
             # A bad one changes nothing.
             _change(served, "max_body_bytes = 4096", 'max_body_bytes = "many"')
             served.process.send_signal(signal.SIGHUP)
-            until(lambda: "the new configuration is not used" in served.errors.read_text())
+            until(lambda: "the new configuration cannot be used" in served.errors.read_text())
             _change(served, 'max_body_bytes = "many"', 'max_body_bytes = 4096\nhost = "127.0.0.2"')
             served.process.send_signal(signal.SIGHUP)
-            until(lambda: "server.host needs a new start" in served.errors.read_text())
+            until(lambda: "server.host takes effect after a restart" in served.errors.read_text())
         finally:
             over.set()
             caller.join()

@@ -242,7 +242,7 @@ ROWS: Mapping[str, Row] = {
     "FILE_NOT_FOUND": Row(_file, ("file-anns", "GET /v1/files")),
     "PREVIOUS_RESPONSE_NOT_FOUND": Row(_previous, ("resp_000", "in input")),
     "CONTEXT_LENGTH": Row(
-        _long_chain, ("33,554,432", "leave older items out"),
+        _long_chain, ("33,554,432", "leave out older items"),
         "anthropic/claude-sonnet-4-5", "anthropic",
     ),
     "BUDGET_EXHAUSTED": Row(
@@ -406,7 +406,7 @@ BEFORE: Mapping[tuple[int, str], tuple[Callable[[Bench], Refused], tuple[str, ..
     (431, "no HTTP"): (
         _sent(f"{_POST}\r\nx-long: {'y' * 99_000}"), ("server.max_header_bytes", "send less")
     ),
-    (500, "internal_error"): (_raised(lambda: refusal_of(ValueError())), ("see its log",)),
+    (500, "internal_error"): (_raised(lambda: refusal_of(ValueError())), ("see the server's log",)),
     (503, "overloaded"): (_raised(_without_room), ("body of", "server.memory_bytes")),
     (503, "shutting_down"): (_raised(shutting_down), ("try again",)),
     (503, "auth_unavailable"): (_raised(_keys_unread), ("Keys", "Try again")),

@@ -25,7 +25,7 @@ import pytest
 
 from remit.kernel.errors import RemitError
 from remit.server.http_server import HttpServer
-from remit.server.listening import require_loopback
+from remit.server.sockets import require_loopback
 from tests.server.conftest import QUICK, Serve
 from tests.server.events import PATHS, ended_well, said, streaming
 from tests.server.running import Served, new_session
@@ -110,7 +110,7 @@ def test_an_address_that_is_taken(served: Served) -> None:
     done = subprocess.run([*command, "--port", str(served.address[1])],
                           capture_output=True, text=True, timeout=60)  # fmt: skip
     assert done.returncode == 1
-    assert "cannot be listened on" in done.stderr
+    assert "is in use" in done.stderr
     assert "Traceback" not in done.stderr
 
 

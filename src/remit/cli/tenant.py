@@ -1,4 +1,4 @@
-"""``remit tenant``: roots of their own below a host's, and the log that answers for all."""
+"""``remit tenant``: makes, moves, exports and removes tenants, and proves entries of their logs."""
 
 from __future__ import annotations
 
@@ -33,17 +33,21 @@ if TYPE_CHECKING:
     from remit.runtime.tenants import Tenant, TenantHost
 
 _COLUMNS = ("name", "entries", "taken", "place", "origin")
-_LEFT = (
-    "What is left of it is where Remit cannot reach: backups, snapshots, exports, the database's "
-    "write-ahead log, and free blocks of the disk until they are written again."
+_REMAINING_COPIES = (
+    "Copies may remain where Remit cannot delete them: in backups, snapshots and exports, in the "
+    "database's write-ahead log, and in free blocks of the disk until they are overwritten."
 )
+_WAIT = click.option(
+    "--wait", "wait_s", type=click.FloatRange(min=0), default=60.0, show_default=True,
+    help="Seconds to wait for calls of the tenant to end.",
+)  # fmt: skip
 
 
 @click.group()
 def tenant() -> None:
-    """Tenants: each with its own ledger, keys, budgets, packages and console.
+    """Manage tenants: each has its own ledger, keys, budgets, packages and console.
 
-    A tenant is a root: `remit --root ROOT/tenants/NAME …` is any command for one of them.
+    A tenant is a root. `remit --root ROOT/tenants/NAME …` runs any command for it.
     """
 
 
@@ -51,11 +55,11 @@ def tenant() -> None:
 @click.argument("name")
 @click.option(
     "--database", default="", metavar="URL",
-    help="PostgreSQL database of its ledger (default: the host's, or a file where that is one).",
+    help="PostgreSQL database of its ledger (default: the host's, or a file if the host's is one).",
 )  # fmt: skip
 @reads
 def create(root: Path | None, as_json: bool, name: str, database: str) -> None:
-    """Make a tenant. One whose making was interrupted is made to the end."""
+    """Make a tenant. A repetition completes an interrupted one."""
     from remit.runtime.tenants import create_tenant, recorded_key
 
     with _host(root, signing=True) as host:
@@ -63,18 +67,18 @@ def create(root: Path | None, as_json: bool, name: str, database: str) -> None:
         key = str(recorded_key(host.ledger, name))
     shown = {"name": name, "root": str(made.root.path), "origin": made.file.origin,
              "place": made.place, "verifier_key": key}  # fmt: skip
-    lines = [f"{name}: {made.root.path}", f"Its log is checked by {key}"]
+    lines = [f"{name}: {made.root.path}", f"Key that verifies its log: {key}"]
     emit(as_json, shown, lines)
     if not as_json:
-        note(f"`remit key create --root {made.root.path} --name …` makes its first key.")
+        note(f"Make its first key with `remit key create --root {made.root.path} --name …`.")
 
 
 @tenant.command("list")
 @reads
 def list_all(root: Path | None, as_json: bool) -> None:
-    """Tenants by name: entries that the host's log answers for, and where their ledgers are.
+    """List tenants by name, with the recorded size and the place of each ledger.
 
-    Those that were removed are shown as such, with the last head of their logs.
+    Removed tenants are listed with the last head of their log.
     """
     from remit.runtime.tenants import list_names, listed_tenant
 
@@ -104,7 +108,7 @@ def list_all(root: Path | None, as_json: bool) -> None:
 @click.argument("names", nargs=-1)
 @reads
 def checkpoint(root: Path | None, as_json: bool, names: tuple[str, ...]) -> None:
-    """Sign the heads of tenants (default: all) and have the host's log take them."""
+    """Sign the heads of tenants (default: all) and record them in the host's ledger."""
     from remit.runtime.tenants import find_tenant, list_tenants, open_log, take_checkpoint
 
     taken = {}
@@ -118,10 +122,10 @@ def checkpoint(root: Path | None, as_json: bool, names: tuple[str, ...]) -> None
 @tenant.command()
 @click.argument("name")
 @click.argument("entry_id")
-@click.option("--out", type=FILE, help="Write it to a file.")
+@click.option("--out", type=FILE, help="Write the proof to a file.")
 @common
 def prove(root: Path | None, name: str, entry_id: str, out: Path | None) -> None:
-    """Prove that an entry of a tenant is on record, from a head of the host."""
+    """Prove from a head of the host that an entry is in a tenant's log."""
     from remit.ledger import parse_entry_id
     from remit.ledger.log_of_logs import latest_head, prove_through
     from remit.runtime.tenants import take_checkpoint
@@ -144,7 +148,7 @@ def prove(root: Path | None, name: str, entry_id: str, out: Path | None) -> None
 @click.option("--key", "text", required=True, metavar="VKEY", help="Verifier key of the host.")
 @reads
 def verify_proof(root: Path | None, as_json: bool, proof: Path, text: str) -> None:
-    """Check a proof of `remit tenant prove`; no root is needed, the host's key answers for all."""
+    """Verify a proof of `remit tenant prove` with the host's key; no root is needed."""
     from remit.ledger.log_of_logs import TenantProof
     from remit.ledger.tlog import VerifierKey
 
@@ -161,7 +165,7 @@ def verify_proof(root: Path | None, as_json: bool, proof: Path, text: str) -> No
 @click.option("--out", required=True, type=FOLDER, help="A new directory.")
 @reads
 def export(root: Path | None, as_json: bool, name: str, out: Path) -> None:
-    """Write a tenant out: ledger, key, a proof from the host, and its packages."""
+    """Export a tenant: ledger, key, a proof from the host, and its packages."""
     from remit.runtime.tenants import export_tenant
 
     with _of(root, name) as (ledger, one, log):
@@ -174,30 +178,29 @@ def export(root: Path | None, as_json: bool, name: str, out: Path) -> None:
 @click.argument("name")
 @click.option("--to", "to", required=True, metavar="URL|host|DIR",
               help="A PostgreSQL database, the host's own, or a directory for a file.")  # fmt: skip
-@click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=60.0, show_default=True,
-              help="Seconds for a server's calls of it to end.")  # fmt: skip
-@click.option("--remove-old", is_flag=True, help="Remove the old ledger then, with its content.")
+@_WAIT
+@click.option("--remove-old", is_flag=True, help="Remove the old ledger afterwards.")
 @reads
 def move(
     root: Path | None, as_json: bool, name: str, to: str, wait_s: float, remove_old: bool
 ) -> None:
-    """Move a tenant's ledger: record, content, budgets, keys. Its origin and key stay.
+    """Move a tenant's ledger: record, content, budgets, keys. Origin and key stay the same.
 
-    A server lets go of it, and takes its calls again once it is moved. An interrupted move is
-    undone, or ended, by the next `remit tenant` command and by the server. The old ledger is kept
-    beside its old place until `--remove-old`, or `remit tenant clean`.
+    A server closes the tenant, and takes its calls again after the move. The next `remit tenant`
+    command or the server undoes or finishes an interrupted move. The old ledger stays next to its
+    old place until `--remove-old` or `remit tenant clean`.
     """
     from remit.runtime.tenants import move_tenant, remove_old_places
 
     with _host(root, signing=True) as host:
-        done = move_tenant(host, name, to, wait_s=wait_s)
+        moved, entries, aside = move_tenant(host, name, to, wait_s=wait_s)
         removed = remove_old_places(host, name) if remove_old else []
-    shown = {"name": name, "entries": done.entries, "place": done.tenant.place,
-             "aside": "" if removed else done.aside, "removed": removed}  # fmt: skip
-    emit(as_json, shown, [f"{name}: {done.entries} entries are at {done.tenant.place}"])
-    if not as_json and (removed or done.aside):
-        note(_LEFT if removed else f"The old ledger is kept as {done.aside}, with all its content: "
-             f"`remit tenant clean {name}` removes it, when the new one is in your "
+    shown = {"name": name, "entries": entries, "place": moved.place,
+             "aside": "" if removed else aside, "removed": removed}  # fmt: skip
+    emit(as_json, shown, [f"{name}: {entries} entries are at {moved.place}"])
+    if not as_json and (removed or aside):
+        note(_REMAINING_COPIES if removed else f"The old ledger, with its content, is now {aside}. "
+             f"Remove it with `remit tenant clean {name}` when the new one is in your "
              "backups.")  # fmt: skip
 
 
@@ -206,9 +209,9 @@ def move(
 @click.option("--yes", is_flag=True, help="Do not ask in a terminal.")
 @reads
 def clean(root: Path | None, as_json: bool, name: str, yes: bool) -> None:
-    """Remove the ledgers that a tenant was moved away from, with all their content, on record.
+    """Remove the old ledgers of a moved tenant with their content, and record that.
 
-    Each goes only when the tenant's ledger has all of its entries.
+    An old ledger is removed only if the ledger in use verifies and contains all of its entries.
     """
     from remit.runtime.tenants import find_tenant, old_plans, place_of, remove_old_places
 
@@ -220,26 +223,25 @@ def clean(root: Path | None, as_json: bool, name: str, yes: bool) -> None:
     lines = [f"removed: {one}" for one in removed] or [f"{name} has no old ledger."]
     emit(as_json, {"name": name, "removed": removed}, lines)
     if removed and not as_json:
-        note(_LEFT)
+        note(_REMAINING_COPIES)
 
 
 @tenant.command()
 @click.argument("name")
-@click.option("--reason", required=True, help="Stays on record; name the request, not a person.")
-@click.option("--export", "out", type=FOLDER, help="Write it out to a new directory before.")
-@click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=60.0, show_default=True,
-              help="Seconds for a server's calls of it to end.")  # fmt: skip
+@click.option("--reason", required=True, help="Recorded permanently; do not name a person.")
+@click.option("--export", "out", type=FOLDER, help="Export the tenant to a new directory first.")
+@_WAIT
 @click.option("--yes", is_flag=True, help="Do not ask in a terminal.")
 @reads
 def remove(
     root: Path | None, as_json: bool, name: str, reason: str, out: Path | None, wait_s: float,
     yes: bool,
 ) -> None:  # fmt: skip
-    """Remove a tenant for good: ledger, content, keys, packages, its root.
+    """Remove a tenant permanently: ledger, content, keys, packages and root.
 
-    The last signed head of its log stays in the host's, so that what was proved or exported from it
-    can be checked. Its name is not used again. An interrupted removal is undone, or finished once
-    it is on the host's record, by the next `remit tenant` command and by the server.
+    The host's ledger keeps the last signed head of its log, so that proofs and exports can still be
+    verified. The name cannot be used again. The next `remit tenant` command or the server undoes an
+    interrupted removal, or finishes it if the host has recorded it.
     """
     from remit.runtime.tenants import find_tenant, remove_tenant, removed_before
 
@@ -247,21 +249,20 @@ def remove(
         done = removed_before(host, name)
         if done is None:
             find_tenant(host.root, name)
-            confirm(f"Remove the tenant {name} with all its data, for good?", yes=yes, err=as_json)
+            confirm(f"Remove the tenant {name} and all its data permanently?", yes=yes, err=as_json)
             done = remove_tenant(host, name, reason=reason, wait_s=wait_s, export=out)
-    shown = {"name": name, "entries": done.entries, "taken": done.taken, "entry": done.entry_id,
+    entries, taken, entry_id = done
+    shown = {"name": name, "entries": entries, "taken": taken, "entry": entry_id,
              "export": str(out) if out else ""}  # fmt: skip
-    line = (
-        f"{name} is removed: {done.entries} entries; {done.taken} of the host holds the last head"
-    )
+    line = f"{name} is removed: {entries} entries; entry {taken} of the host holds the last head"
     emit(as_json, shown, [line])
     if not as_json:
-        note(_LEFT)
+        note(_REMAINING_COPIES)
 
 
 @contextmanager
 def _host(root: Path | None, *, signing: bool = False) -> Iterator[TenantHost]:
-    """Open the host; what was interrupted is undone or finished first."""
+    """Open the host; undo or finish interrupted moves and removals first."""
     from remit.runtime.tenants import TenantHost, interrupted_tenants, recover_tenants
 
     place, loaded = open_settings(root)
@@ -271,7 +272,7 @@ def _host(root: Path | None, *, signing: bool = False) -> Iterator[TenantHost]:
         if interrupted:
             failed = recover_tenants(replace(host, by="recovery", step=lambda _: None))
             for name, error in failed.items():
-                note(f"The tenant {name} stays as it is: {error.message}")
+                note(f"The tenant {name} cannot be recovered: {error.message}")
         yield host
 
 

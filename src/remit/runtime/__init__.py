@@ -1,14 +1,14 @@
-"""An open root with everything wired, and the agents that work in it.
+"""An open root with all its parts, and the agents that work in it.
 
-The room owns assembly: only here are ledger, gateway, router, packages and agents put together.
-The room owns no record format and no rule of its own for a call.
+The room owns assembly: ledger, gateway, router, packages and agents are put together only here. The
+room owns no record format, and no rule for calls.
 
-Invariants: two processes may open one root; what a process leaves unfinished, the next one finds
-in the ledger and finishes.
+Invariants: several processes may open one root; the next process finds the unfinished work of a
+dead one in the ledger and finishes it.
 
 Start reading in :mod:`remit.runtime.runtime`. Doors: ``installation`` makes and recovers roots,
-``prices`` changes price tables, ``replays`` runs recorded calls again, ``state`` checks what the
-database keeps next to the record, ``tenants`` holds roots of their own in one installation.
+``prices`` changes price tables, ``replays`` runs recorded calls again, ``state`` checks the tables
+next to the record, ``tenants`` holds further roots in one installation.
 """
 
 from __future__ import annotations

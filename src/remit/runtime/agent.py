@@ -7,7 +7,7 @@ import functools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from remit.agents import HO1Executor, OutputT, UserMessage
 from remit.agents.queue import Submission
@@ -41,8 +41,10 @@ from remit.runtime.context import KernelContext
 from remit.runtime.conversation import Conversation
 from remit.runtime.installation import root_tools
 from remit.runtime.order_handle import OrderHandle
-from remit.runtime.resources import Resources
 from remit.runtime.subagents import AgentTool, check_callers, handoff_tool
+
+if TYPE_CHECKING:
+    from remit.runtime.runtime import Runtime
 
 _Asked = TypeVar("_Asked")
 
@@ -51,7 +53,7 @@ class Agent(Generic[OutputT]):
     """An agent of a root; made by :meth:`remit.Runtime.agent`. Its sessions are in the ledger.
 
     Args:
-        shared: the parts that all agents of the root share.
+        runtime: the open root.
         shape: the author's choices.
         contracts: the loader of the agent's contracts.
         own: tools that the author gives by value.
@@ -59,7 +61,7 @@ class Agent(Generic[OutputT]):
 
     Attributes:
         agent_id: the agent's name in the record.
-        shared: the parts that all agents of the root share.
+        runtime: the open root.
 
     Raises:
         UnknownToolError: a tool that the agent names does not exist.
@@ -67,33 +69,33 @@ class Agent(Generic[OutputT]):
 
     def __init__(
         self,
-        shared: Resources,
+        runtime: Runtime,
         shape: AgentShape,
         contracts: ContractLoader,
         own: Sequence[Tool],
         *,
         shares_sessions: bool,
     ) -> None:
-        root, ledger, settings = shared.root, shared.ledger, shared.settings
-        self.shared = shared
+        root, ledger, settings = runtime.root, runtime.ledger, runtime.settings
+        self.runtime = runtime
         self._shape = shape
         self.agent_id = shape.agent_id
         self._contracts, self._own = contracts, own
         wanted = set(shape.answer.tools) - {tool.tool_id for tool in own}
-        admin = root_tools(root, ledger, shared.loaded)
+        admin = root_tools(root, ledger, runtime.loaded)
         self._tools = ToolDispatcher(
             [*(tool for tool in admin if tool.tool_id in wanted), *own],
             settings.tools,
-            shared.secrets,
+            runtime.secrets,
         )
         self._tools.tools(shape.answer.tools)
         context = KernelContext(
             root, ledger, contracts, settings, shape.agent_id, shares_sessions=shares_sessions
         )
         worker = HO1Executor(
-            shared.gateway,
-            shared.ledger.scoped(tier="ho1"),
-            shared.budgeter if settings.budget.mode != "off" else None,
+            runtime.gateway,
+            runtime.ledger.scoped(tier="ho1"),
+            runtime.budgeter if settings.budget.mode != "off" else None,
             self._tools,
             contracts,
             settings.worker,
@@ -101,7 +103,7 @@ class Agent(Generic[OutputT]):
             agent_class=shape.agent_class,
             model=shape.model,
             session_usage=functools.partial(session_usage, ledger.scoped(tier="ho2")),
-            on_request=shared.approvals.announce,
+            on_request=runtime.approvals.announce,
             enforce=settings.budget.mode == "enforce",
             context_tokens=shape.context_tokens,
         )
@@ -161,12 +163,12 @@ class Agent(Generic[OutputT]):
     def sub_session(self, call: Context[Any]) -> Conversation:
         """Return the session in which the agent answers a tool call of another agent.
 
-        Each call has a session of its own.
+        Each call has a session of its own, found by the call's idempotency key. A new session is
+        begun and recorded.
 
         Raises:
-            ToolError: the agent already works further up in the chain of calls, or the chain is too
-                long.
-            NotFoundError: the call was answered by another agent before.
+            ToolError: the agent is already in the chain of callers, or the chain is too long.
+            NotFoundError: another agent answered the call before.
         """
         caller = Caller(call.session_id, call.work_order_id, call.agent_id, call.idempotency_key)
         callers = (caller, *call.principal.callers)
@@ -186,7 +188,18 @@ class Agent(Generic[OutputT]):
         usd: float | None,
         about: Mapping[str, Any],
     ) -> Conversation[OutputT]:
-        """Begin or continue the session of a schedule's tick or of an order."""
+        """Begin or continue the session of a schedule's tick or of an order.
+
+        Args:
+            session_id: id of the session, which the caller derives from the tick or order.
+            principal: the person or key on whose behalf the session runs.
+            tokens: token limit of a new session; the agent's if ``None``.
+            usd: limit of a new session in US dollars; the agent's if ``None``.
+            about: metadata for the ``SESSION_START`` of a new session.
+
+        Raises:
+            InvalidInputError: a limit is not positive.
+        """
         session = self._manager(session_id, principal)
         starting = None if session.has_begun() else self._start(session, tokens, usd, about)
         return self._conversation(session, starting)
@@ -208,7 +221,7 @@ class Agent(Generic[OutputT]):
             ToolError: the name cannot be a tool id.
         """
         about = description or str(self._shape.answer.input.get("instructions", ""))
-        longest = self.shared.settings.worker.timeout_s
+        longest = self.runtime.settings.worker.timeout_s
         sub_agent = AgentTool(self, self._tools.tools(self.tools))
         return sub_agent.tool(name or self.agent_id, about, longest, self._taking_deps)
 
@@ -235,7 +248,7 @@ class Agent(Generic[OutputT]):
 
     def _manager(self, session_id: str | None, principal: Principal = NOBODY) -> SessionManager:
         return SessionManager(
-            self.shared.ledger.scoped(tier="ho2"),
+            self.runtime.ledger.scoped(tier="ho2"),
             session_id,
             agent_id=self._shape.agent_id,
             agent_class=self._shape.agent_class,
@@ -245,25 +258,25 @@ class Agent(Generic[OutputT]):
     def _conversation(
         self, session: SessionManager, starting: Callable[[], Awaitable[None]] | None = None
     ) -> Conversation:
-        shared, shape = self.shared, self._shape
+        runtime, shape = self.runtime, self._shape
         services = Services(
             agent=self._responder,
-            ledger=shared.ledger.scoped(tier="ho2"),
+            ledger=runtime.ledger.scoped(tier="ho2"),
             session=session,
             config=shape.supervisor,
-            leases=shared.leases,
-            wait_s=shared.settings.leases.session_wait_s,
+            leases=runtime.leases,
+            wait_s=runtime.settings.leases.session_wait_s,
             output=shape.output,
             planner=shape.planner,
             model=shape.model,
-            work_order_tokens=shared.settings.budget.work_order_tokens,
+            work_order_tokens=runtime.settings.budget.work_order_tokens,
             agent_class=shape.agent_class,
-            next_best=shared.gateway.next_best,
+            next_best=runtime.gateway.next_best,
             aside_policy=self._aside_policy,
             rules=self._rules,
             starting=starting,
         )
-        return Conversation(services, self._taking_deps, shared.ledger)
+        return Conversation(services, self._taking_deps, runtime.ledger)
 
     @overload
     async def arun(
@@ -311,9 +324,10 @@ class Agent(Generic[OutputT]):
         subject_id: str = "",
         deps: Any = None,
     ) -> TurnResult[Any]:
-        """Answer a single message in a new session.
+        """Answer a single message in a new session, end the session, and return the turn.
 
-        Takes the arguments of :meth:`session` and :meth:`Conversation.turn`.
+        Takes the arguments of :meth:`session` and :meth:`Conversation.turn`, and raises their
+        errors.
         """
         async with self.session(user=user, subject_id=subject_id) as session:
             result: TurnResult[Any] = await session.aturn(
@@ -367,46 +381,49 @@ class Agent(Generic[OutputT]):
         """
         check_limit("tokens", tokens)
         check_limit("usd", usd)
-        provider_id, model_id = self._shape.model or self.shared.default_model
+        provider_id, model_id = self._shape.model or self.runtime.default_model
         wanted = Submission(
             agent_id=self.agent_id, task=task, queue=queue, priority=priority, due=due,
             model_id=f"{provider_id}/{model_id}".lstrip("/"), user_id=user, subject_id=subject_id,
             tokens=tokens, usd=usd, max_attempts=max_attempts,
         )  # fmt: skip
         if for_key:
-            wanted = await asyncio.to_thread(held_to, self.shared.ledger, wanted, for_key)
-        order_id, put = self.shared.orders.prepare(wanted, by=by, key=key)
-        await self.shared.ledger.submit(put)
+            wanted = await asyncio.to_thread(held_to, self.runtime.ledger, wanted, for_key)
+        order_id, put = self.runtime.orders.prepare(wanted, by=by, key=key)
+        await self.runtime.ledger.submit(put)
         if key:
-            await asyncio.to_thread(self.shared.orders.require_same_work, order_id, wanted)
+            await asyncio.to_thread(self.runtime.orders.require_same_work, order_id, wanted)
         return self.order(order_id)
 
     submit = blocking(asubmit)
 
     def order(self, order_id: str) -> OrderHandle[OutputT]:
-        """Return the handle of an order that this or another process submitted."""
-        return OrderHandle(order_id, self.shared.orders, self.shared.ledger, self._shape.output)
+        """Return the handle of an order that this or another process submitted.
+
+        The handle does not check that the order exists; its methods do.
+        """
+        return OrderHandle(order_id, self.runtime.orders, self.runtime.ledger, self._shape.output)
 
     @functools.cached_property
     def _on_record(self) -> Mapping[str, Any]:
         """The description of the agent that its sessions record; computed once."""
-        shared, shape = self.shared, self._shape
+        runtime, shape = self.runtime, self._shape
         return agent_record(
-            shape.answer, shape.supervisor, shared.effective, self._contracts, self._own,
-            shape.package_id, shared.own_providers, shape.output,
+            shape.answer, shape.supervisor, runtime.effective, self._contracts, self._own,
+            shape.package_id, runtime.own_providers, shape.output,
         )  # fmt: skip
 
     def _aside_policy(self) -> AsidePolicy:
         from remit.learning import SignalPolicy  # Only a failed turn needs the learning room.
 
-        return SignalPolicy.installed(InstalledFiles(self.shared.root.path))
+        return SignalPolicy.installed(InstalledFiles(self.runtime.root.path))
 
     def _rules(self) -> ClassificationRules:
-        return ClassificationRules.installed(InstalledFiles(self.shared.root.path))
+        return ClassificationRules.installed(InstalledFiles(self.runtime.root.path))
 
     @property
     def _taking_deps(self) -> tuple[Tool, ...]:
-        """Tools that receive a turn's ``deps``, those of agents behind them included."""
+        """Tools that receive a turn's ``deps``, including those of agents behind them."""
         tools = self._tools.tools(self._shape.answer.tools)
         return tuple(tool for tool in tools if tool.deps is not None or tool.behind)
 
@@ -419,13 +436,16 @@ class Agent(Generic[OutputT]):
     ) -> Callable[[], Awaitable[None]] | None:
         """Begin a session and set its limits, in one transaction.
 
-        If an event loop runs, which must not be blocked, the write happens in the background, and
+        In a running event loop, which must not be blocked, the write happens in the background, and
         the returned function waits for it; the session's first step calls that function. Otherwise
         the write is complete, and None is returned.
+
+        Raises:
+            InvalidInputError: a limit is not positive.
         """
         check_limit("tokens", tokens)
         check_limit("usd", usd)
-        budget = self.shared.settings.budget
+        budget = self.runtime.settings.budget
         most = tokens if tokens is not None else self._shape.session_tokens
         limit_usd = usd if usd is not None else self._shape.session_usd
         limits = BudgetLimits(
@@ -434,28 +454,28 @@ class Agent(Generic[OutputT]):
             turns=budget.session_turns or None,
         )
         scope = BudgetScope(session.session_id)
-        entry = self.shared.ledger.prepare(
+        entry = self.runtime.ledger.prepare(
             session.start_entry({**self._on_record, **(about or {})}),
             subject_id=session.principal.subject_id or None,
         )
 
         def start(tx: Transaction) -> None:
             tx.append(entry)
-            self.shared.budgeter.allocate(scope, limits=limits, by=self.agent_id, tx=tx)
+            self.runtime.budgeter.allocate(scope, limits=limits, by=self.agent_id, tx=tx)
 
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            self.shared.ledger.transact(start)
+            self.runtime.ledger.transact(start)
             return None
-        writing = self.shared.ledger.submit(start)
+        writing = self.runtime.ledger.submit(start)
 
         async def begun() -> None:
             if writing.done() or writing.get_loop() is asyncio.get_running_loop():
                 await writing
                 return
-            # Another loop than the one that began it: that one may be gone.
-            await asyncio.to_thread(self.shared.ledger.flush)
+            # The loop that began the write may have ended.
+            await asyncio.to_thread(self.runtime.ledger.flush)
             session.require()
 
         return begun

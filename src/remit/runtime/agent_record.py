@@ -17,7 +17,7 @@ from remit.ledger import content
 from remit.packages import fitting
 
 _OF_AN_AGENT = ("classify", "verify", "max_retries", "context_tokens")
-_BY_CODE = thread_tools()  # the supervisor's own, which packages permit
+_BY_CODE = thread_tools()  # The supervisor's own tools, which packages permit.
 
 
 def agent_record(
@@ -77,14 +77,17 @@ def agent_record(
 
 
 def _own_contracts(contract_id: str, contracts: ContractLoader) -> dict[str, dict[str, str]]:
-    """Return contracts that no package brought, with the hashes of their newest versions."""
+    """Return contracts that no package brought, with versions and hashes, keyed by id.
+
+    A contract that cannot be loaded is left out; the order that needs it reports the error.
+    """
     found = {}
     for name in sorted({contract_id, *contracts.beside()}):
         try:
             contract = contracts.load(name)
             pack = contracts.load_pack(contract.prompt_pack_id)
         except ContractError:
-            continue  # nothing can run under it; the order that wants it says why
+            continue
         if not contract.package_id:
             found[name] = {
                 "version": contract.version,

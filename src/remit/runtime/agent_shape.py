@@ -19,8 +19,22 @@ _LONGEST_ID = 200
 class AgentShape:
     """The author's choices of an agent.
 
+    Attributes:
+        agent_id: name of the agent in the record.
+        agent_class: class of the agent, ``ADMIN`` or ``RESIDENT``.
+        answer: the plan step with which the agent answers.
+        output: type of the answers; ``None`` for text.
+        supervisor: settings of the agent's turns.
+        model: provider and model that answer; provider ``""`` names a route; ``None`` for the
+            root's default.
+        planner: plans the steps of each turn; ``None`` for one answering step.
+        session_tokens: token limit of a session; ``None`` for the configured one.
+        session_usd: limit of a session in US dollars; ``None`` for no limit of its own.
+        package_id: the package that brought the agent; empty for an agent of a program.
+        context_tokens: estimated tokens of earlier turns that a prompt may hold.
+
     Raises:
-        InvalidInputError: a limit cannot be used.
+        InvalidInputError: the id is blank or too long, or a limit, planner or number is invalid.
     """
 
     agent_id: str
@@ -56,7 +70,13 @@ class AgentShape:
 
 
 def check_kind(name: str, value: Any, *kinds: type) -> None:
-    """Raise InvalidInputError if an argument is none of ``kinds``, or is not plain text."""
+    """Raise InvalidInputError if an argument has none of the types ``kinds``, or is not plain text.
+
+    Args:
+        name: name of the argument, for the message.
+        value: the argument.
+        kinds: the accepted types.
+    """
     if not isinstance(value, kinds):
         wanted = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
         raise InvalidInputError(f"{name} is {value!r}; it takes {wanted}.")
@@ -67,7 +87,11 @@ def check_kind(name: str, value: Any, *kinds: type) -> None:
 def check_limit(name: str, value: float | None) -> None:
     """Raise InvalidInputError if a limit of tokens or US dollars is not positive; None is no limit.
 
-    In settings, 0 tokens mean no limit. A program that computes 0 means that nothing remains.
+    In settings 0 tokens mean no limit, but a program that computes 0 means that nothing remains.
+
+    Args:
+        name: name of the limit; one that ends with ``tokens`` takes whole numbers.
+        value: the limit.
     """
     if value is None:
         return

@@ -20,7 +20,7 @@ _log = logging.getLogger("remit.runtime")
 _POLICY = "HOT/policy/"
 _POLICY_SUFFIXES = (".md", ".txt")
 _BYTES_PER_TOKEN = 4
-_MOST_THREADS = 50  # Other sessions to read.
+_MAX_SESSIONS = 50  # Other sessions whose topics are read.
 
 
 class KernelContext:
@@ -55,17 +55,21 @@ class KernelContext:
         self._shares = shares_sessions
 
     def threads(self, session_id: str) -> Sequence[Candidate]:
-        """Return open topics of the agent's other sessions."""
+        """Return open topics of the agent's other sessions; empty if sessions are not shared."""
         if not self._shares:
             return []
         return [
             replace(thread, kind="session")
-            for thread in open_threads(self._ledger, agent_id=self._agent_id, most=_MOST_THREADS)
+            for thread in open_threads(self._ledger, agent_id=self._agent_id, most=_MAX_SESSIONS)
             if not thread.ref.startswith(f"THR-{session_id}-")
         ]
 
     def required(self, contract_id: str, session_id: str) -> Mapping[str, Any]:
-        """Return the required context of a contract, as far as the contract's tier may see it."""
+        """Return the required context of a contract, as far as the contract's tier may read it.
+
+        Raises:
+            ContractError: the contract cannot be loaded.
+        """
         contract = self._contracts.load(contract_id)
         if not contract.required_context:
             return {}
@@ -79,7 +83,7 @@ class KernelContext:
         )
 
     def policies(self) -> Sequence[Candidate]:
-        """Return the texts of adopted policies."""
+        """Return the texts of adopted policies; an unreadable one is logged and left out."""
         found = []
         for path in self._installed.paths(_POLICY):
             if not path.endswith(_POLICY_SUFFIXES):
@@ -96,7 +100,7 @@ class KernelContext:
     def _policy_text(self, path: str) -> tuple[str, str]:
         """Return the text of a policy and its time of writing; a long text is cut.
 
-        Attention leaves out texts that do not fit, so an uncut text would never be shown.
+        An uncut text would never be shown, because attention leaves out texts that do not fit.
         """
         most = self._settings.supervisor.attention.tokens * _BYTES_PER_TOKEN + _BYTES_PER_TOKEN
         data = self._installed.read(path)

@@ -1,4 +1,4 @@
-"""A session as a program uses it: turns, streams, orders, feedback and the end."""
+"""A session from a program's point of view: turns, streams, orders, feedback and the end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,11 @@ _Asked = TypeVar("_Asked")
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """The last event of a streamed turn."""
+    """The last event of a streamed turn.
+
+    Attributes:
+        result: the turn.
+    """
 
     result: TurnResult[Any]
 
@@ -48,8 +52,13 @@ class TurnEnded:
 class Conversation(Closeable, Generic[OutputT]):
     """A session with an agent.
 
-    A context manager: leaving the block writes ``SESSION_END``. A session can be resumed after that
-    by any process that opens the root.
+    A context manager: leaving the block writes ``SESSION_END``. Any process that opens the root can
+    resume the session afterwards.
+
+    Args:
+        services: the parts with which the supervisor runs the session.
+        tools: tools of the agent that take ``deps``.
+        ledger: ledger of the root.
     """
 
     def __init__(self, services: Services, tools: Sequence[Tool], ledger: LedgerClient) -> None:
@@ -69,7 +78,7 @@ class Conversation(Closeable, Generic[OutputT]):
 
     @property
     def session_id(self) -> str:
-        """The session's id, with which it can be resumed."""
+        """Id of the session, by which any process can resume it."""
         return self._session.session_id
 
     @property
@@ -152,6 +161,9 @@ class Conversation(Closeable, Generic[OutputT]):
         """Yield the events of a turn as they arrive; the last one is :class:`TurnEnded`.
 
         Closing the iterator before the end cancels the turn.
+
+        Raises:
+            RemitError: an error of :meth:`aturn`.
         """
         events: asyncio.Queue[TurnEvent | None] = asyncio.Queue()
 
@@ -162,7 +174,7 @@ class Conversation(Closeable, Generic[OutputT]):
                 )
                 return result
             except LedgerClosedError:
-                # Cancelled as its loop ends, it has nowhere to record that.
+                # The turn was cancelled with its loop, and cannot be recorded any more.
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
                     raise asyncio.CancelledError from None
@@ -198,9 +210,14 @@ class Conversation(Closeable, Generic[OutputT]):
             cancel_background(future)
 
     async def aanswer(self, message: str, *, deps: Any = None) -> str:
-        """Return the answer to the only message of a sub-agent's session.
+        """Return the answer to the only message of a sub-agent's session; end the session.
 
-        The message may have been sent by another process.
+        The turn may have begun in another process: then it is resumed or its recorded answer
+        returned.
+
+        Args:
+            message: the message.
+            deps: see :meth:`turn`.
 
         Raises:
             ToolWaitingError: the turn waits for a person.
@@ -246,9 +263,9 @@ class Conversation(Closeable, Generic[OutputT]):
     resume = blocking(aresume)
 
     async def acancel(self) -> bool:
-        """End the turn that runs in any process, or waits; return True if there was one.
+        """Cancel the turn that runs in any process, or waits; return True if there was one.
 
-        A running turn ends within a moment.
+        A running turn ends within a moment. The end of the turn is recorded.
         """
         if self._leases.request_stop(f"session:{self.session_id}"):
             return True
@@ -256,7 +273,7 @@ class Conversation(Closeable, Generic[OutputT]):
 
     cancel = blocking(acancel)
 
-    # -- work that is no turn ----------------------------------------------------------------
+    # -- orders outside turns ----------------------------------------------------------------
 
     async def awork(
         self,
@@ -306,14 +323,24 @@ class Conversation(Closeable, Generic[OutputT]):
     async def aresume_work(
         self, wo_id: str, *, on_event: EventSink | None = None, deps: Any = None
     ) -> WorkOrder:
-        """Continue an order outside the conversation that was interrupted, or that waited."""
+        """Continue an interrupted or waiting order outside the conversation; return the order.
+
+        Args:
+            wo_id: id of the order.
+            on_event: called with text and tool calls as they arrive.
+            deps: see :meth:`turn`.
+
+        Raises:
+            InvalidInputError: the session has no such order, or a tool takes other ``deps``.
+            LeaseBusyError: another process works on the order.
+        """
         with self._given(deps):
             return await self._supervisor.orders.aresume(wo_id, self._step, on_event=on_event)
 
     resume_work = blocking(aresume_work)
 
     def cancel_work(self, wo_id: str) -> WorkOrder:
-        """End an order outside the conversation that will not be continued."""
+        """Cancel an unfinished order outside the conversation, and return it."""
         return run_blocking(self._supervisor.orders.acancel(wo_id))
 
     def attached(
@@ -340,7 +367,7 @@ class Conversation(Closeable, Generic[OutputT]):
         turn: int | None = None,
         by: str = "local operator",
     ) -> Feedback:
-        """Record how good a turn was; this replaces earlier feedback of the same person on it.
+        """Record how good a turn was, replacing earlier feedback of the same person on it.
 
         Args:
             score: 0 (bad) to 1 (good).
@@ -350,10 +377,10 @@ class Conversation(Closeable, Generic[OutputT]):
             by: the person's name, for the record; it cannot be erased.
 
         Raises:
-            InvalidInputError: a value cannot be used, or neither score nor label is given.
+            InvalidInputError: a value is invalid, or neither score nor label is given.
             RemitError: there is no such turn, or its content was erased.
         """
-        from remit.learning import give_feedback  # not on the way of a turn
+        from remit.learning import give_feedback  # No turn needs the learning room.
 
         target = self.session_id if turn is None else f"{self.session_id}/{turn}"
         return await asyncio.to_thread(
@@ -363,13 +390,14 @@ class Conversation(Closeable, Generic[OutputT]):
     feedback = blocking(afeedback)
 
     def cost(self) -> dict[str, Any]:
-        """Return tokens, calls and cost of the session, summed from the ledger."""
+        """Return tokens, calls and cost of the session as JSON data, summed from the ledger."""
         return self._session.total_cost()
 
     def end(self) -> None:
-        """Write ``SESSION_END``. Ending twice is harmless.
+        """End the session by writing ``SESSION_END``; a repeated call has no effect.
 
-        With ``[supervisor] consolidate``, the topics that the session leaves open are found first.
+        With ``[supervisor] consolidate``, a model first finds the topics that the session leaves
+        open.
         """
         if not self._ended:
             self._ended = True
@@ -379,7 +407,7 @@ class Conversation(Closeable, Generic[OutputT]):
 
     @contextmanager
     def _given(self, deps: Any) -> Iterator[None]:
-        """Give ``deps`` to tools while the block runs.
+        """Give ``deps`` to tools during the block.
 
         Raises:
             InvalidInputError: a tool of the agent takes ``deps`` of another type.
@@ -398,7 +426,7 @@ class Conversation(Closeable, Generic[OutputT]):
         if call is not None and call.session_id == self.session_id:
             raise InvalidInputError(
                 f"The tool {call.tool_id} may not start a turn in the session that it serves.",
-                next_step="Let it give back what it found, or use a session of its own.",
+                next_step="Return the result from the tool, or use a session of its own.",
             )
 
 

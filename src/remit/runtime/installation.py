@@ -1,4 +1,4 @@
-"""Making a root, and opening its packages and gates."""
+"""Making, repairing and recovering a root, and opening its packages and gates."""
 
 from __future__ import annotations
 
@@ -95,16 +95,16 @@ def make_root(
     by: str = "local operator",
     step: Step = lambda _: None,
 ) -> bool:
-    """Make a complete root, or restore the missing parts of one.
+    """Make a complete root, or restore its missing parts.
 
     In a root made before packages existed, files in the way are moved to ``before-packages/``.
 
     Args:
-        root: the directory.
-        flags: settings by dotted key, above all other layers.
-        bare: make only folders, keys and an empty ledger, into which an export can be imported. A
-            later call without ``bare`` installs the packages.
-        new_ledger: begin a new ledger although packages were installed on one that is lost.
+        root: the root.
+        flags: settings, keyed by dotted name, above all other layers.
+        bare: make only directories, keys and an empty ledger, into which an export can be imported.
+            A later call without ``bare`` installs the packages.
+        new_ledger: begin a new ledger although packages were installed with one that is lost.
         by: the person who acts, for the record.
         step: called with the name of each step before the step.
 
@@ -112,9 +112,9 @@ def make_root(
         True if the running code is an editable install, which is recorded as a waiver.
 
     Raises:
-        RemitError: the directory cannot be written, one of its folders is a link, or packages were
-            installed and the ledger is lost.
-        ConfigError: ``remit.toml`` or the environment has a value that cannot be used.
+        RemitError: the directory cannot be written, one of its directories is a link, or packages
+            are installed and the ledger is lost.
+        ConfigError: ``remit.toml`` or the environment has an invalid value.
         PackageError: a package cannot be installed; nothing was changed.
         LedgerError: the ledger cannot be made or opened.
     """
@@ -164,7 +164,14 @@ def install_bootstrap(
 def _founding(
     root: Root, flags: Mapping[str, Any] | None, by: str, step: Step, *, new_ledger: bool = False
 ) -> Iterator[tuple[PackageManager, LedgerClient, bool]]:
-    """Yield the manager of a root that has only keys and ledger, or that is being repaired."""
+    """Yield the manager of a root that has only keys and ledger, or that is being repaired.
+
+    Also yields the ledger, and True for an editable install.
+
+    Raises:
+        RemitError: packages are installed and the ledger is lost, or ``new_ledger`` is True and the
+            ledger is not lost.
+    """
     installed = any(root.tier("hot").glob("installed/*/receipt.json"))
     with _open(root, flags, keep=installed and not new_ledger) as (ledger, loaded):
         if installed and not new_ledger and not ledger.count():
@@ -194,7 +201,7 @@ def _open(
     """
     _refuse_links(root)
     root.create()
-    # What is installed may be of another version, or changed: that is what is to be repaired.
+    # The installed files may be of another version or changed; the repair replaces them.
     loaded = load_settings(root.config, flags=flags, installed=False)
     path = loaded.settings.ledger.path
     remember_place(root, loaded.settings.ledger)
@@ -208,7 +215,7 @@ def _open(
 
 
 def _refuse_links(root: Root) -> None:
-    """Raise RemitError if a folder of the root is a link: nothing is written through links."""
+    """Raise RemitError if a directory of the root is a link: writes would go elsewhere."""
     hot = root.tier("hot")
     for folder in (
         hot, root.tier("ho2"), root.tier("ho1"), hot / "installed", root.keys, hot / "registries",
@@ -234,12 +241,15 @@ def _lost(what: str) -> RemitError:
 def recover_packages(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> None:
     """Finish or undo a package or price operation whose process was killed.
 
-    Learned packages made from content erased since are removed.
+    Learned packages with content that was erased afterwards are removed.
+
+    Raises:
+        PackageError: another process holds the lock of packages, or a file cannot be restored.
     """
     settings = loaded.settings
     file = settings.budget.prices or PRICES_FILE
     if entry_id := finish_prices(root.path, ledger, file, settings.packages.lock_timeout_s):
-        _log.warning("the change of prices that %s put on record was cut off; now it is done",
+        _log.warning("the interrupted change of prices that %s recorded is finished now",
                      entry_id)  # fmt: skip
     if Operation.is_pending(root.path):
         package_manager(root, ledger, loaded, by="recovery").recover()
@@ -247,7 +257,7 @@ def recover_packages(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -
 
 
 def forget_erased(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> list[str]:
-    """Remove proposals and learned packages that hold erased content; return the proposals' ids."""
+    """Remove proposals and learned packages with erased content; return the proposals' ids."""
     if not (root.path / "proposals").is_dir() and not any(
         root.tier("hot").glob("installed/PKG-LEARNED-*")
     ):
@@ -269,7 +279,7 @@ def gate_context(
         root: the installation.
         ledger: the root's ledger.
         loaded: the root's settings; the shipped ones if they cannot be loaded.
-        settings_error: the reason why the settings cannot be loaded.
+        settings_error: the error with which the settings could not be loaded; ``None`` without one.
     """
     return GateContext(
         root.path,
@@ -285,7 +295,7 @@ def gate_context(
 def root_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> list[Tool]:
     """Return ADMIN's tools for a root."""
     gates = GateView(lambda: gate_context(root, ledger, loaded), by="ADMIN")
-    from remit.agents import admin_tools  # many models of arguments, slow to make
+    from remit.agents import admin_tools  # The import is slow.
 
     return admin_tools(ledger, root.path, loaded.settings.tools, loaded, gates=gates)
 

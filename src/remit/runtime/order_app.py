@@ -18,10 +18,12 @@ __all__ = ["load_app"]
 
 
 def load_app(runtime: Runtime, place: str) -> tuple[list[Agent[Any]], list[Schedule[Any]]]:
-    """Call the function at ``place`` with the runtime and return its agents and schedules.
+    """Call a function of the program with the runtime; return its agents and schedules.
 
-    The function returns a list or yields the items. Modules are searched in the working directory
-    too.
+    Args:
+        runtime: the open root.
+        place: ``module:function``. Modules are searched in the working directory too. The function
+            returns one item or a list, or yields items.
 
     Raises:
         InvalidInputError: there is no such function, or it returns other objects.

@@ -1,4 +1,4 @@
-"""A submitted order, as the program that waits for its result sees it."""
+"""A handle of a submitted order, for the program that waits for its result."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class OrderHandle(Generic[OutputT]):
         return f"OrderHandle({self.order_id!r})"
 
     def status(self) -> OrderStatus:
-        """Return the state of the order."""
+        """Return the state of the order; raise NotFoundError if there is no such order."""
         return self._orders.get(self.order_id)
 
     async def await_(self, timeout_s: float | None = None) -> OrderStatus:
@@ -71,10 +71,13 @@ class OrderHandle(Generic[OutputT]):
     result = blocking(aresult)
 
     def cancel(self, *, by: str = "local operator") -> OrderStatus:
-        """Cancel the order; a running order ends within a moment.
+        """Cancel the order and return its state; a running order ends within a moment.
+
+        Args:
+            by: name of the person, for the record.
 
         Raises:
-            ConflictError: the order is done.
+            ConflictError: the order has ended.
         """
         return self._orders.cancel(self.order_id, by=by)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import TYPE_CHECKING
 
@@ -15,51 +14,35 @@ from remit.runtime.replays import Replays, ReplayWanted
 if TYPE_CHECKING:
     from remit.runtime.runtime import Runtime
 
-__all__ = ["OrderReplays"]
+__all__ = ["run_replay"]
 
 _STATE = "SELECT worker, attempts, stop FROM orders WHERE order_id = ?"
 
 
-class _StoppedError(RemitError):
-    """The attempt must stop, or another worker has taken the order."""
+def run_replay(runtime: Runtime, claim: Row) -> Done:
+    """Execute an order until its replay is done or its budget is spent. Blocks.
 
-
-class OrderReplays:
-    """Executes orders of kind ``replay``.
-
-    Args:
-        runtime: the root.
+    The order is checked before each exchange: if it must stop, or another worker has it, the
+    result is ``cancelled``. A task that is erased or invalid is ``failed``.
     """
+    said = runtime.orders.submission(claim.order_id).metadata
+    task = said["task"]
+    if isinstance(task, Erased):
+        return Done(outcome="failed", code="erased", message="The task was erased.")
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def check(done: int, total: int) -> None:
+        found = runtime.ledger.select(_STATE, (claim.order_id,))
+        if found != [(claim.worker, claim.attempts, 0)]:
+            raise InterruptedError
 
-    async def run(self, claim: Row) -> Done:
-        """Execute an order until it is done or its budget is spent.
-
-        Runs in a thread, because a replay makes its calls one after another.
-        """
-        return await asyncio.to_thread(self._run, claim)
-
-    def _run(self, claim: Row) -> Done:
-        said = self._runtime.orders.submission(claim.order_id).metadata
-        task = said["task"]
-        if isinstance(task, Erased):
-            return Done(outcome="failed", code="erased", message="What it is about was erased.")
-
-        def check(done: int, total: int) -> None:
-            found = self._runtime.ledger.select(_STATE, (claim.order_id,))
-            if found != [(claim.worker, claim.attempts, 0)]:
-                raise _StoppedError("The replay is to stop.")
-
-        try:
-            wanted = ReplayWanted.of_task(json.loads(task))
-            check(0, 0)
-            replays = Replays(self._runtime, wanted, str(said["by"]))
-            done = replays.run(check, order_id=claim.order_id)
-        except _StoppedError:  # Another worker has the order: this result is void.
-            return Done(outcome="cancelled")
-        except (InvalidInputError, ConflictError, json.JSONDecodeError) as error:
-            message = error.message if isinstance(error, RemitError) else "The task is no JSON."
-            return Done(outcome="failed", code=type(error).__name__, message=message)
-        return Done(outcome="completed", figures=done.to_dict())
+    try:
+        wanted = ReplayWanted.of_task(json.loads(task))
+        check(0, 0)
+        replays = Replays(runtime, wanted, str(said["by"]))
+        done = replays.run(check, order_id=claim.order_id)
+    except InterruptedError:
+        return Done(outcome="cancelled")
+    except (InvalidInputError, ConflictError, json.JSONDecodeError) as error:
+        message = error.message if isinstance(error, RemitError) else "The task is not JSON."
+        return Done(outcome="failed", code=type(error).__name__, message=message)
+    return Done(outcome="completed", figures=done.to_dict())

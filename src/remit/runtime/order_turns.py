@@ -11,17 +11,17 @@ from remit.agents.queue import Row, principal_of, subject_of
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor import TurnCancelledError, TurnResult
 from remit.kernel.errors import InvalidInputError, RemitError
-from remit.ledger import Erased, LedgerEntry, LedgerError
+from remit.ledger import Erased, LedgerClient, LedgerEntry, LedgerError
 from remit.runtime.agent import Agent
 from remit.runtime.conversation import Conversation
 
 if TYPE_CHECKING:
     from remit.runtime.runtime import Runtime
 
-__all__ = ["Done", "OrderTurns"]
+__all__ = ["Done", "run_turn"]
 
-_LATER = frozenset({"SERVER_ERROR", "RATE_LIMITED", "CIRCUIT_OPEN"})
-"""Failures of a turn that a later one may not meet. All others stay, or may have been paid for."""
+_RETRIED_CODES = frozenset({"SERVER_ERROR", "RATE_LIMITED", "CIRCUIT_OPEN"})
+"""Failures that a later attempt may not meet. Others would recur, or may have been paid for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,103 +49,97 @@ class Done:
     request_ids: tuple[str, ...] = ()
 
 
-class OrderTurns:
-    """Executes orders of kind ``turn``.
+async def run_turn(runtime: Runtime, agents: Mapping[str, Agent[Any]], claim: Row) -> Done:
+    """Execute an order as far as it can proceed now, and return the result.
+
+    An interrupted turn is resumed. Errors of the turn become a failed result.
 
     Args:
-        runtime: the root.
+        runtime: the open root.
+        agents: agents of the program, keyed by id; packages bring further ones.
+        claim: the order, claimed by this worker.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
     """
+    try:
+        said = await asyncio.to_thread(runtime.orders.submission, claim.order_id)
+        session = await asyncio.to_thread(_session, runtime, agents, claim, said)
+        return await _continue(runtime, session, claim, said)
+    except TurnCancelledError:
+        return Done(outcome="cancelled")
+    except InvalidInputError as error:
+        return Done(outcome="failed", code="invalid_input", message=error.message)
+    except LedgerError:
+        raise
+    except RemitError as error:
+        return Done(outcome="failed", code=type(error).__name__, message=error.message, again=True)
 
-    def __init__(self, runtime: Runtime, agents: Mapping[str, Agent[Any]]) -> None:
-        self._runtime = runtime
-        self._agents = dict(agents)
 
-    async def run(self, claim: Row) -> Done:
-        """Execute an order as far as it can proceed now.
-
-        Raises:
-            LedgerError: the ledger cannot be written.
-        """
-        try:
-            said = await asyncio.to_thread(self._runtime.orders.submission, claim.order_id)
-            agent = await asyncio.to_thread(self._agent, claim.agent_id)
-            session = await asyncio.to_thread(self._session, agent, claim, said)
-            return await self._go_on(session, claim, said)
-        except TurnCancelledError:
-            return Done(outcome="cancelled")
-        except InvalidInputError as error:
-            return Done(outcome="failed", code="invalid_input", message=error.message)
-        except LedgerError:
-            raise
-        except RemitError as error:
-            return Done(
-                outcome="failed", code=type(error).__name__, message=error.message, again=True
-            )
-
-    async def _go_on(self, session: Conversation[Any], claim: Row, said: LedgerEntry) -> Done:
-        before = await asyncio.to_thread(session.unfinished)
-        if claim.stop:
-            if before is not None:
-                await session.acancel()
-            return Done(outcome="cancelled")
-        task = said.metadata["task"]
-        if isinstance(task, Erased) or (before is not None and before.erased):
-            if before is not None:
-                await session.acancel()
-            return Done(outcome="failed", code="erased", message="What it is about was erased.")
-        result: TurnResult[Any] | None = None
+async def _continue(
+    runtime: Runtime, session: Conversation[Any], claim: Row, said: LedgerEntry
+) -> Done:
+    before = await asyncio.to_thread(session.unfinished)
+    if claim.stop:
         if before is not None:
-            result = await session.aresume()
-        elif not session.turn_count:
-            result = await session.aturn(task)
-        if result is not None and result.waiting:
-            waits = tuple(one.request_id for one in result.waiting_for)
-            return Done(outcome="waiting", request_ids=waits)
-        return await asyncio.to_thread(self._ended, session, result)
+            await session.acancel()
+        return Done(outcome="cancelled")
+    task = said.metadata["task"]
+    if isinstance(task, Erased) or (before is not None and before.erased):
+        if before is not None:
+            await session.acancel()
+        return Done(outcome="failed", code="erased", message="The task was erased.")
+    result: TurnResult[Any] | None = None
+    if before is not None:
+        result = await session.aresume()
+    elif not session.turn_count:
+        result = await session.aturn(task)
+    if result is not None and result.waiting:
+        waits = tuple(one.request_id for one in result.waiting_for)
+        return Done(outcome="waiting", request_ids=waits)
+    return await asyncio.to_thread(_ended, runtime.ledger, session, result)
 
-    def _ended(self, session: Conversation[Any], result: TurnResult[Any] | None) -> Done:
-        """Return the result of a turn that ended in this process or in one that died."""
-        session_id, ledger = session.session_id, self._runtime.ledger
-        found = ledger.query(
+
+def _ended(
+    ledger: LedgerClient, session: Conversation[Any], result: TurnResult[Any] | None
+) -> Done:
+    """Return the result of an ended turn, from this process or a dead one; end its session."""
+    session_id = session.session_id
+    turn = next(
+        ledger.query(
             session_id=session_id, event_type="TURN_RECORDED", order="desc", limit=1,
             with_content=False,
-        )  # fmt: skip
-        turn = next(found)
-        if not any(ledger.query(session_id=session_id, event_type="SESSION_END", limit=1)):
-            session.end()
-        if turn.metadata.get("outcome") == "cancelled":
-            return Done(outcome="cancelled", turn_entry_id=turn.id)
-        if result is not None:
-            code, detail = result.error_code, result.error_detail
-        else:
-            turns = ledger.scoped(tier="ho2")
-            recorded = SessionManager(turns, session_id, agent_id=session.agent_id)
-            reasons = recorded.answer()[1]
-            code, detail = ("answer_rejected", "; ".join(reasons)) if reasons else ("", "")
-        if not code:
-            return Done(outcome="completed", turn_entry_id=turn.id)
-        # A tool may have had its effect: only a person has that done again.
-        used = ledger.query(session_id=session_id, event_type="TOOL_INTENT", limit=1)
-        again = code in _LATER and not any(used)
-        return Done(
-            outcome="failed", turn_entry_id=turn.id, code=code, message=detail, again=again,
-            new_session=True,
-        )  # fmt: skip
+        )
+    )  # fmt: skip
+    if not any(ledger.query(session_id=session_id, event_type="SESSION_END", limit=1)):
+        session.end()
+    if turn.metadata.get("outcome") == "cancelled":
+        return Done(outcome="cancelled", turn_entry_id=turn.id)
+    if result is not None:
+        code, detail = result.error_code, result.error_detail
+    else:
+        turns = ledger.scoped(tier="ho2")
+        reasons = SessionManager(turns, session_id, agent_id=session.agent_id).answer()[1]
+        code, detail = ("answer_rejected", "; ".join(reasons)) if reasons else ("", "")
+    if not code:
+        return Done(outcome="completed", turn_entry_id=turn.id)
+    # A tool may have taken effect: only a person may repeat that.
+    used = ledger.query(session_id=session_id, event_type="TOOL_INTENT", limit=1)
+    again = code in _RETRIED_CODES and not any(used)
+    return Done(
+        outcome="failed", turn_entry_id=turn.id, code=code, message=detail, again=again,
+        new_session=True,
+    )  # fmt: skip
 
-    def _agent(self, agent_id: str) -> Agent[Any]:
-        """Return the agent of an id.
 
-        Raises:
-            NotFoundError: neither a program nor a package has such an agent.
-        """
-        if agent_id not in self._agents:
-            return self._runtime.packaged_agent(agent_id)
-        return self._agents[agent_id]
-
-    def _session(self, agent: Agent[Any], claim: Row, said: LedgerEntry) -> Conversation[Any]:
-        user_id, key_id = (said.metadata.get(name, "") for name in ("user_id", "key_id"))
-        principal = principal_of(self._runtime.ledger, user_id, subject_of(said), key_id)
-        return agent.keyed_session(
-            claim.session_id, principal, said.metadata.get("tokens"), said.metadata.get("usd"),
-            {"order_id": claim.order_id},
-        )  # fmt: skip
+def _session(
+    runtime: Runtime, agents: Mapping[str, Agent[Any]], claim: Row, said: LedgerEntry
+) -> Conversation[Any]:
+    """Return the session of an order; raise NotFoundError if there is no such agent."""
+    agent = agents.get(claim.agent_id) or runtime.packaged_agent(claim.agent_id)
+    user_id, key_id = (said.metadata.get(name, "") for name in ("user_id", "key_id"))
+    principal = principal_of(runtime.ledger, user_id, subject_of(said), key_id)
+    return agent.keyed_session(
+        claim.session_id, principal, said.metadata.get("tokens"), said.metadata.get("usd"),
+        {"order_id": claim.order_id},
+    )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from remit.agents.queue import Attempts, Row, Seats, is_on_record, new_seat
 from remit.kernel.errors import RemitError
 from remit.runtime.agent import Agent
-from remit.runtime.order_turns import Done, OrderTurns
+from remit.runtime.order_turns import Done, run_turn
 from remit.runtime.schedules import Schedule
 
 if TYPE_CHECKING:
@@ -22,30 +22,30 @@ __all__ = ["OrderWorker"]
 
 _log = logging.getLogger("remit.worker")
 
-_LOOK_S = 0.5  # how often for workers that are gone, and for orders that are to stop
-_TICK_S = 1.0  # how often schedules are looked at
+_POLL_S = 0.5  # Pause between checks for dead workers and cancelled orders.
+_TICK_S = 1.0  # Pause between checks for due ticks.
 _AWAY_S = 1.0  # Pause before a silent database is tried again.
 
 Handler = Callable[[Row], Awaitable[Done]]
-"""Does one attempt at an order of a kind."""
+"""Makes one attempt at an order of a kind."""
 
 
 class OrderWorker:
-    """Executes orders of its queues concurrently. Any number of workers may serve one root.
+    """A worker that executes orders of its queues concurrently. Several workers can serve one root.
 
     Args:
         runtime: the root.
         agents: agents made by a program, in addition to those of packages.
         schedules: schedules whose ticks the worker runs.
         queues: queues to serve, in order of preference.
-        at_once: most concurrent orders; the configured number if left out.
+        at_once: largest number of concurrent orders; the configured one if left out.
         kinds: executors of other kinds than ``turn`` and ``replay``, keyed by kind.
 
     Attributes:
         seat: name of the running worker, with its queues; empty while it does not run.
         queues: queues that the worker serves.
-        at_once: most concurrent orders.
-        draining: True if the worker shall end.
+        at_once: largest number of concurrent orders.
+        draining: True if the worker takes no more orders.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class OrderWorker:
         self._schedules = schedules
         self._attempts = Attempts(runtime.ledger, settings.orders)
         self._seats = Seats(runtime.ledger, runtime.leases)
-        turns = OrderTurns(runtime, {agent.agent_id: agent for agent in agents})
+        turn = functools.partial(run_turn, runtime, {one.agent_id: one for one in agents})
         self._kinds: dict[str, Handler] = {
-            "turn": turns.run, "replay": self._replay, **(kinds or {}),
+            "turn": turn, "replay": self._replay, **(kinds or {}),
         }  # fmt: skip
         self._tasks: set[asyncio.Task[None]] = set()  # A task for each running order.
         self._nudge = asyncio.Event()
@@ -77,7 +77,7 @@ class OrderWorker:
         self.seat = ""
 
     def drain(self) -> None:
-        """Take no more orders and end after the running ones; call it in the worker's loop."""
+        """Take no more orders, and end after the running ones. Call it in the worker's loop."""
         self.draining = True
         self._nudge.set()
 
@@ -88,9 +88,8 @@ class OrderWorker:
             ready: called when the worker begins to take orders.
 
         Returns:
-            Number of turns still running when the time for draining was over. Other workers take
-            them
-            over when this process has ended.
+            The number of orders and ticks that still run after the time for draining. Other
+            workers take the orders over when this process has ended.
         """
         self.seat = new_seat(tuple(self.queues))
         leases = self._runtime.leases
@@ -98,7 +97,7 @@ class OrderWorker:
             helpers = [
                 asyncio.create_task(_again_and_again(every_s, work))
                 for every_s, work in (
-                    (_LOOK_S, self._look),
+                    (_POLL_S, self._look),
                     (self._recover_s, self._recover),
                     (self._recover_s, self._runtime.gateway.batches.poll),
                 )
@@ -120,7 +119,9 @@ class OrderWorker:
         return self.at_once - len(self._tasks)
 
     def begin(self, claim: Row) -> asyncio.Task[None]:
-        """Start an order that the worker has claimed."""
+        """Start a task that makes an attempt at a claimed order and records the result; return the
+        task.
+        """
         task = asyncio.create_task(self._do(claim))
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -153,11 +154,11 @@ class OrderWorker:
         except (Exception, asyncio.CancelledError) as error:
             # This order is set aside; others continue.
             if (task := asyncio.current_task()) is not None and task.cancelling():
-                raise  # the worker itself was cancelled, not something within the order
+                raise  # The worker was cancelled, not the order.
             _log.error("an order failed: %s", type(error).__name__)
             _log.debug("where it failed", exc_info=error)
             done = _failed(error, f"{type(error).__name__} in the worker")
-        while True:  # The process holds it: nobody may take it over earlier.
+        while True:  # This process holds the order until the result is recorded.
             try:
                 await self._settle(claim, done)
                 return
@@ -166,9 +167,9 @@ class OrderWorker:
                 await asyncio.sleep(_AWAY_S)
 
     async def _replay(self, claim: Row) -> Done:
-        from remit.runtime.order_replays import OrderReplays  # learning, of no worker without one
+        from remit.runtime.order_replays import run_replay  # Few workers need the learning room.
 
-        return await OrderReplays(self._runtime).run(claim)
+        return await asyncio.to_thread(run_replay, self._runtime, claim)
 
     async def _settle(self, claim: Row, done: Done) -> None:
         attempts = self._attempts
@@ -184,7 +185,7 @@ class OrderWorker:
             )
 
     async def _look(self) -> None:
-        """Cancel orders that must stop; take over orders of workers that died."""
+        """Cancel orders that must stop, and take over orders of workers that died."""
         for order_id in await asyncio.to_thread(self._seats.stops, self.seat):
             status = await asyncio.to_thread(self._runtime.orders.get, order_id)
             await asyncio.to_thread(

@@ -41,7 +41,7 @@ class PackagedAgent:
 
 
 def packaged_agents(files: InstalledFiles) -> list[str]:
-    """Return the ids of agents that packages brought."""
+    """Return the ids of agents that packages brought, in order."""
     paths = map(PurePosixPath, files.paths(_FOLDER))
     return sorted(path.stem for path in paths if path.suffix == ".json")
 
@@ -136,7 +136,7 @@ def _check_model(
         means = [name] if meaning is None else ["/".join(pair) for pair in meaning(name)]
         if granted.models:
             right = all(allows_named(granted, model) for model in means)
-        else:  # the root's default model alone, and only when a person asks for it
+        else:  # Only the root's default model, and only if a person names it.
             right = name != stated and means == [answers]
         if not right:
             raise NotFoundError(

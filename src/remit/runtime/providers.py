@@ -19,17 +19,18 @@ from remit.providers.prices import PriceTable
 from remit.providers.weights import WeightStore, known_models
 
 _LETTERS = re.compile(r"[a-z]{3,}")
-_MISSPELT = 0.66  # how like a known word, from 0 to 1: one letter wrong, or two exchanged
+_MISSPELT = 0.66  # Similarity of words, from 0 to 1, with one wrong letter or two exchanged.
 _PROVIDER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
 class Providers:
-    """The available providers, keyed by provider id.
+    """The available providers.
 
     Attributes:
+        reachable: all providers, keyed by provider id.
         configured: ids of providers with a key, or with a base URL that the user set.
-        own: ids of the program's own providers, each with its default model.
+        own: default models of the program's own providers, keyed by provider id.
     """
 
     reachable: Mapping[str, AnyProvider]
@@ -45,7 +46,7 @@ class Providers:
         return found
 
     def models(self, settings: Settings, prices: PriceTable) -> dict[str, str]:
-        """Return the models that can be named, each with its provider."""
+        """Return the models that can be named, with the provider of each, keyed by model."""
         found = {
             provider.default_model: name
             for name, provider in settings.providers.items()
@@ -105,7 +106,7 @@ def assemble_providers(
         reachable[name] = UpstreamProvider(url, key, provider, name)
         configured.append(name)
     model = local_model or settings.local.model
-    with contextlib.suppress(RemitError):  # said when it is asked for: not all commands need one
+    with contextlib.suppress(RemitError):  # A command that needs a model reports it.
         store = weight_store(settings)
         path = store.path(model)
         reachable["local"] = LocalProvider(path, model, settings.local, store.sha256(model))
@@ -136,6 +137,9 @@ def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple
         settings: settings of the root.
         wanted: ``auto``, a provider id, a model name, or ``provider/model``.
         providers: the available providers.
+
+    Raises:
+        ConfigError: no provider runs the model.
     """
     if wanted == "auto":
         order = [*providers.own]
@@ -163,12 +167,15 @@ def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple
 def resolve_model(
     settings: Settings, wanted: str | None = None, own: Mapping[str, AnyProvider] | None = None
 ) -> tuple[Providers, str, str]:
-    """Return the providers, and the provider and model that answer if a request names none.
+    """Return the providers, and the provider and model that answer if a call names none.
 
     Args:
         settings: settings of the root.
         wanted: replaces the configured ``[model] default``.
-        own: the program's own providers, by id.
+        own: the program's own providers, keyed by id.
+
+    Raises:
+        ConfigError: no provider runs the model, or a provider's id or base URL is invalid.
     """
     providers = assemble_providers(settings, None, own=own)
     default = wanted or (next(iter(own)) if own else settings.model.default)

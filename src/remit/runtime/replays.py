@@ -1,4 +1,4 @@
-"""Replays of held-out exchanges, requested by a command or an order."""
+"""Replays of held-out exchanges, for a command or an order."""
 
 from __future__ import annotations
 
@@ -52,6 +52,10 @@ class ReplayWanted:
         schema: JSON Schema to grade by; the contract's if left out.
         references: right answers to grade by, keyed by exchange id.
         both: True to replay the change alone and the model alone, alternately.
+
+    Raises:
+        InvalidInputError: the request has neither a change, a proposal nor a model, or both of the
+            first two; or ``both`` is True without change and model.
     """
 
     contract_id: str
@@ -86,12 +90,12 @@ class ReplayWanted:
         """
         names = {one.name for one in fields(cls)}
         if not isinstance(value, dict) or not value.keys() <= names:
-            raise InvalidInputError("The order's task is no replay.")
+            raise InvalidInputError("The order's task is not a replay.")
         try:
             model = tuple(value["model"]) if value.get("model") else None
             return cls(**{**value, "model": model})
         except (TypeError, KeyError) as error:
-            raise InvalidInputError(f"The order's task is no replay: {error}.") from error
+            raise InvalidInputError(f"The order's task is not a replay: {error}.") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +103,8 @@ class ReplayDone:
     """The result of a replay.
 
     Attributes:
-        sides: the replay; for an attribution, that of the change and that of the model.
-        cause: the result of an attribution.
+        sides: the replay; with ``both``, the replay of the change and that of the model.
+        cause: the part of each in the difference; ``None`` without ``both``.
     """
 
     sides: tuple[ReplayResult, ...]
@@ -154,9 +158,11 @@ class Replays:
     def run(self, progress: Callable[[int, int], None], *, order_id: str = "") -> ReplayDone:
         """Run the replay within its budget; continue an interrupted one.
 
+        The results are stored in the file :attr:`file`, or in the record of an order.
+
         Args:
             progress: called before each exchange with the number done and the total.
-            order_id: id of the order that requested the replay and under which the record keeps it.
+            order_id: id of the order that requested the replay; empty for a command.
 
         Raises:
             ConflictError: see :meth:`Replay.run`.
@@ -197,7 +203,11 @@ class Replays:
 
 
 def _files(runtime: Runtime, wanted: ReplayWanted) -> dict[str, bytes]:
-    """Return the files that a change writes."""
+    """Return the files that the requested change writes, keyed by path; empty without a change.
+
+    Raises:
+        InvalidInputError: the change is invalid, is of another contract, or is a rollback.
+    """
     contract_id = wanted.contract_id
     if wanted.proposal:
         known = Proposals(runtime.root, runtime.ledger)
@@ -206,7 +216,7 @@ def _files(runtime: Runtime, wanted: ReplayWanted) -> dict[str, bytes]:
             raise InvalidInputError(f"{found.proposal_id} is a change of {found.target}.")
         if found.rolls_back:
             raise InvalidInputError(
-                f"{found.proposal_id} is a rollback: what it goes back to is on record already.",
+                f"{found.proposal_id} is a rollback, whose target is recorded already.",
                 next_step=f"`remit learn show {found.proposal_id[:12]}` has what came before and "
                 "after.",
             )
@@ -218,8 +228,8 @@ def _files(runtime: Runtime, wanted: ReplayWanted) -> dict[str, bytes]:
     try:
         made = Change(**{"contract_id": contract_id, **wanted.change})
     except TypeError as error:
-        raise InvalidInputError(f"What is given is no change: {error}.") from error
+        raise InvalidInputError(f"The change is not valid: {error}.") from error
     made.check()
     if made.contract_id != contract_id:
-        raise InvalidInputError(f"What is given is a change of {made.target.name}.")
+        raise InvalidInputError(f"The change is of {made.target.name}.")
     return made.made(InstalledFiles(runtime.root.path), runtime.contracts, 1)

@@ -1,4 +1,4 @@
-"""Opening a root and wiring its parts."""
+"""Opening a root and connecting its parts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from typing_extensions import override
 
@@ -27,19 +27,21 @@ from remit.kernel.root import Root, find_root
 from remit.kernel.secrets import ConfiguredSecrets
 from remit.kernel.settings import EffectiveSettings, LoadedSettings, Settings, load_settings
 from remit.ledger import RetentionSchedule, open_root_ledger
-from remit.packages import policy_epoch, record_settings, require_ownership
+from remit.packages import Registry, policy_epoch, record_settings, require_ownership
 from remit.packages.gates import GateContext
 from remit.runtime.agent import Agent
 from remit.runtime.agent_shape import AgentShape, check_kind
 from remit.runtime.conversation import Conversation
-from remit.runtime.factory import AgentFactory
+from remit.runtime.factory import admin_agent, tools_of
 from remit.runtime.installation import gate_context, make_root, recover_packages
 from remit.runtime.owners import Owners
 from remit.runtime.prices import recorded_prices_of
 from remit.runtime.providers import choose_model, require_reachable, resolve_model
-from remit.runtime.resources import Resources
 from remit.runtime.routing import make_router
 from remit.runtime.state import check_state
+
+if TYPE_CHECKING:
+    from remit.agents.tools import McpServer
 
 _RETENTION_EVERY_S = 3600.0
 
@@ -56,7 +58,9 @@ class Runtime(Closeable):
         approvals: requests that wait for a person.
         orders: orders submitted for workers.
         router: chooses the model of calls that name a route, such as ``auto``.
-        owners: the owner of each contract.
+        owners: package and framework of each contract.
+        secrets: secrets of the configuration, which are removed from the output of tools.
+        own_providers: names of the classes of the program's own providers, keyed by provider id.
     """
 
     def __init__(
@@ -77,7 +81,7 @@ class Runtime(Closeable):
         if settings.ledger.retention_days:
             self._retention = RetentionSchedule(self.ledger, every_s=_RETENTION_EVERY_S)
         try:
-            self.ledger.flush()  # an older copy shows before anything is done with it
+            self.ledger.flush()  # Detects an older copy of the ledger before anything is done.
             recover_packages(root, self.ledger, loaded)
             require_ownership(root.path, self.ledger, settings.packages.lock_timeout_s)
             self._wire(settings, model, tools, providers)
@@ -153,25 +157,37 @@ class Runtime(Closeable):
         self._contracts = self._loader()
         self.router = make_router(
             self.root, settings, self.ledger, self.gateway, self.prices, self._contracts,
-            (self.provider_id, self.model_id),
+            self.default_model,
         )  # fmt: skip
         self.gateway.register_router(self.router)
         self.leases = LeaseManager(self.ledger, settings.leases)
         self.approvals = ApprovalQueue(self.ledger, settings.approvals)
         self.orders = OrderQueue.of_root(self.ledger, settings)
-        self._shared = Resources(
-            self.root, self.loaded, self.ledger, self.gateway, self.budgeter, self.leases,
-            ConfiguredSecrets(settings), self.approvals, self.effective, self.orders,
-            (self.provider_id, self.model_id),
-            {name: f"{type(one).__module__}.{type(one).__qualname__}" for name, one in own.items()},
-        )  # fmt: skip
-        self._agents = AgentFactory(self._shared, self._contracts)
+        self.secrets = ConfiguredSecrets(settings)
+        self.own_providers = {
+            name: f"{type(one).__module__}.{type(one).__qualname__}" for name, one in own.items()
+        }
+        self._mcp_servers: dict[str, McpServer] = {}
         able = providers.capabilities(self.provider_id, self.model_id)
-        # A misspelt tool shows here, not in the first turn.
-        self._admin = self._agents.admin(tools, able)
+        # A misspelt tool fails here, not in the first turn.
+        self._admin = admin_agent(self, self._contracts, tools, able)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self.loaded.settings
+
+    @property
+    def default_model(self) -> tuple[str, str]:
+        """Provider and model that answer if a call names none."""
+        return self.provider_id, self.model_id
 
     def record_settings(self, by: str) -> None:
-        """Record settings and prices if they differ from the ones recorded last."""
+        """Record settings and prices if they differ from the ones recorded last.
+
+        Args:
+            by: name of the person, for the record.
+        """
         record_settings(self.ledger, self.effective, by=by, prices=self.prices.version)
 
     @override
@@ -180,10 +196,10 @@ class Runtime(Closeable):
         await asyncio.to_thread(self.close)
 
     def require_model(self) -> None:
-        """Check that the default model can be called.
+        """Raise RemitError unless the default model can be called.
 
         Raises:
-            RemitError: the provider is not set up, or its name is misspelt.
+            RemitError: the provider is not configured, or the model's name is misspelt.
         """
         of_model = self.provider_id, self.model_id, self.prices
         require_reachable(self.loaded.settings, self._providers, *of_model)
@@ -277,7 +293,7 @@ class Runtime(Closeable):
             tuple(each) if isinstance(each, Iterator) else each for each in (mcp, approve)
         )
         settings = self.loaded.settings
-        own, ids = self._agents.tools_of(tools, mcp, approve)
+        own, ids = tools_of(tools, mcp, approve, self._mcp_server)
         loader = self._contracts if contracts is None else self._loader(Path(contracts))
         found = loader.load(contract)
         loader.load_pack(found.prompt_pack_id)
@@ -315,7 +331,7 @@ class Runtime(Closeable):
             ),
             chosen, planner, session_tokens, session_usd, context_tokens=context_tokens,
         )  # fmt: skip
-        return Agent(self._shared, shape, loader, own, shares_sessions=shares_sessions)
+        return Agent(self, shape, loader, own, shares_sessions=shares_sessions)
 
     def _loader(self, *more: Path) -> ContractLoader:
         """Return a loader of the root's contracts and of those in further folders."""
@@ -323,6 +339,18 @@ class Runtime(Closeable):
             self.root.tier("ho1"), *more, installed=self._installed,
             framework_of=self.owners.framework_of,
         )  # fmt: skip
+
+    def _mcp_server(self, name: str) -> McpServer:
+        """Return a configured MCP server, which starts at its first use."""
+        if name not in self._mcp_servers:
+            from remit.agents.tools import McpServer, Pins
+
+            def permitted() -> list[str]:
+                return Registry.from_ledger(self.ledger).permitted_tools()
+
+            pins = Pins(self.ledger, permitted)
+            self._mcp_servers[name] = McpServer.configured(name, self.settings.mcp, pins)
+        return self._mcp_servers[name]
 
     @property
     def contracts(self) -> ContractLoader:
@@ -351,12 +379,12 @@ class Runtime(Closeable):
                 permissions.
             RemitError: an error of :meth:`agent`.
         """
-        from remit.runtime.packaged_agents import packaged_agent  # signing is slow to load
+        from remit.runtime.packaged_agents import packaged_agent  # The import of signing is slow.
 
         settings = self.loaded.settings
 
         def meaning(name: str) -> Sequence[tuple[str, str]]:
-            # A route chooses among models that are looked at where it is configured.
+            # The models of a route are checked with its configuration.
             known = self.router.knows(name)
             return () if known else [choose_model(settings, name, self._providers)]
 
@@ -364,7 +392,7 @@ class Runtime(Closeable):
             agent_id,
             self._installed,
             self.ledger,
-            (self.provider_id, self.model_id),
+            self.default_model,
             model=model,
             meaning=meaning,
             reserved=[settings.chat.agent_id],
@@ -384,10 +412,13 @@ class Runtime(Closeable):
         return made.of_package(found.package_id)
 
     def unfinished(self) -> Iterator[str]:
-        """Yield the ids of sessions whose last turn was interrupted or waits, latest first."""
+        """Yield the ids of sessions whose last turn was interrupted or waits, latest first.
+
+        Sessions of sub-agents are left out: their callers continue them.
+        """
         ledger = self.ledger.scoped(tier="ho2")
         for one in list_sessions(self.ledger):
-            own = not one.caller_session_id  # a sub-agent's is gone on with by its caller
+            own = not one.caller_session_id  # The caller of a sub-agent continues its session.
             if own and unfinished_turn(ledger, one.session_id, one.turns) is not None:
                 yield one.session_id
 
@@ -399,8 +430,10 @@ class Runtime(Closeable):
     def _close_ledger(self) -> None:
         if self._retention is not None:
             self._retention.stop()
-        if hasattr(self, "_agents"):
-            self._agents.close()
+        if hasattr(self, "_mcp_servers"):  # False if the root could not be opened.
+            self.approvals.close()
+            for server in self._mcp_servers.values():
+                server.close()
         self.ledger.close()
 
     async def aclose(self) -> None:
@@ -411,7 +444,7 @@ class Runtime(Closeable):
                 await closing()
 
     def models(self) -> list[tuple[str, str]]:
-        """Return pairs of model and provider for all models that can be named here."""
+        """Return (model, provider) for all models and routes that can be named, in order."""
         settings = self.loaded.settings
         found = self._providers.models(settings, self.prices)
         for names in (*settings.gateway.fallbacks.values(), self.router.routes):

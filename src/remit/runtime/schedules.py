@@ -1,6 +1,6 @@
-"""Turns of an agent at set times: each tick once, over all processes and crashes.
+"""Turns of an agent at set times. Each tick runs once, over all processes and crashes.
 
-A tick is a session of its own. Its ``SESSION_START`` names schedule and tick, so the record states
+A tick is a session of its own. Its ``SESSION_START`` names schedule and tick, so the record shows
 which tick ran last. A lease lets one process look for due ticks at a time.
 """
 
@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Generic, Literal, Protocol
+from typing import Any, Generic, Literal
 
 from remit.agents import OutputT
 from remit.agents.supervisor import TurnCancelledError, TurnResult
@@ -29,27 +29,15 @@ from remit.runtime.agent_shape import check_limit
 from remit.runtime.conversation import Conversation
 
 _LONGEST_SLEEP_S = 30.0
-"""How long at most until the clock and what waits for a person are looked at again."""
+"""Longest pause before the clock and waiting turns are checked again."""
 
-_LATE_S = 60
-"""How long after its time a tick counts as missed."""
+_MISSED_AFTER_S = 60
+"""Delay after which a tick is missed."""
 
 _LONGEST_INTERVAL_S = 366 * 24 * 3600
-_MOST_COUNTED = 1_000  # missed ticks
-_SESSIONS_LOOKED_AT = 10_000  # Sessions read for the latest tick.
+_MAX_MISSED = 1_000  # Missed ticks that are counted.
+_MAX_SESSIONS_READ = 10_000  # Sessions read for the latest tick.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-
-
-class _Ticks(Protocol):
-    """Times at which a schedule is due, in seconds since 1970."""
-
-    def latest(self, now: int) -> int:
-        """Return the last tick up to ``now``."""
-        ...
-
-    def following(self, tick: int) -> int:
-        """Return the first tick after ``tick``."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -59,9 +47,11 @@ class _Interval:
     seconds: int
 
     def latest(self, now: int) -> int:
+        """Return the last tick up to ``now``, in seconds since 1970."""
         return now // self.seconds * self.seconds
 
     def following(self, tick: int) -> int:
+        """Return the first tick after ``tick``."""
         return self.latest(tick) + self.seconds
 
 
@@ -162,7 +152,7 @@ class Schedule(Generic[OutputT]):
             raise InvalidInputError("The task is blank.", next_step="Say what is to be done.")
         if (every_s is None) == (not cron):
             raise InvalidInputError("A schedule takes either every_s or cron.")
-        self._ticks: _Ticks
+        self._ticks: _Interval | _Cron
         if every_s is None:
             self._ticks = _Cron(cron, timezone)
             self._about: dict[str, Any] = {"id": schedule_id, "cron": cron, "timezone": timezone}
@@ -177,7 +167,7 @@ class Schedule(Generic[OutputT]):
         self._limits = (tokens, usd)
         self._principal = Principal(user, subject_id)
         self._name = f"schedule:{agent.agent_id}/{schedule_id}"
-        self._open: dict[str, int] = {}  # sessions that wait for a person, and their ticks
+        self._open: dict[str, int] = {}  # Ticks of sessions that wait for a person.
         self._looked_at: int | None = None
 
     async def aturns(self, *, deps: Any = None) -> AsyncIterator[TurnResult[OutputT]]:
@@ -205,7 +195,8 @@ class Schedule(Generic[OutputT]):
         Raises:
             RemitError: an error of :meth:`remit.runtime.Conversation.turn`.
         """
-        with contextlib.suppress(TurnCancelledError, LeaseBusyError):  # a person's doing
+        # A person cancelled the turn, or another process runs it.
+        with contextlib.suppress(TurnCancelledError, LeaseBusyError):
             return await self._due(int(time.time()), deps)
         return None
 
@@ -222,7 +213,7 @@ class Schedule(Generic[OutputT]):
         due = self._ticks.latest(now)
         if self._looked_at == due and not self._open:
             return None
-        async with self._agent.shared.leases.hold(self._name, wait_s=math.inf):
+        async with self._agent.runtime.leases.hold(self._name, wait_s=math.inf):
             last = self._last(due)
             for session_id, tick in [*self._open.items()]:
                 result = await self._go_on(self._agent.session(session_id), tick, deps)
@@ -232,7 +223,7 @@ class Schedule(Generic[OutputT]):
                 self._looked_at = due
                 return None
             missed = 0 if last is None else self._ticks_between(last, due)
-            is_missed = now - due > _LATE_S and not self._catches_up
+            is_missed = now - due > _MISSED_AFTER_S and not self._catches_up
             if last is None or is_missed:
                 await self._skip(due, missed + (last is not None))
                 self._looked_at = due
@@ -272,14 +263,14 @@ class Schedule(Generic[OutputT]):
         )
 
     def _last(self, due: int) -> int | None:
-        """Return the latest recorded tick up to `due`; note sessions that may be unfinished.
+        """Return the latest recorded tick up to ``due``; remember sessions that may be unfinished.
 
-        A tick after `due` was recorded while a clock was ahead, and says nothing about `due`.
+        A tick after ``due`` was recorded while a clock was fast, and says nothing about ``due``.
         """
         is_newest = True
-        for entry in self._agent.shared.ledger.query(
+        for entry in self._agent.runtime.ledger.query(
             agent_id=self._agent.agent_id, event_type="SESSION_START", order="desc",
-            limit=_SESSIONS_LOOKED_AT, with_content=False,
+            limit=_MAX_SESSIONS_READ, with_content=False,
         ):  # fmt: skip
             about = entry.metadata.get("schedule") or {}
             if about.get("id") == self._about["id"] and is_authentic(entry):
@@ -294,7 +285,7 @@ class Schedule(Generic[OutputT]):
     def _ticks_between(self, first: int, last: int) -> int:
         """Return the number of ticks between two; counting stops at a thousand."""
         count, tick = 0, self._ticks.latest(last - 1)
-        while tick > first and count < _MOST_COUNTED:
+        while tick > first and count < _MAX_MISSED:
             count, tick = count + 1, self._ticks.latest(tick - 1)
         return count
 

@@ -53,7 +53,7 @@ def carried_state(ledger: LedgerClient, end: int) -> dict[str, Any]:
 
 
 def rebuild_state(ledger: LedgerClient) -> None:
-    """Rebuild budgets and places of thoughts for an imported record.
+    """Rebuild budgets and the index of thoughts from the entries of an imported record.
 
     An import brings no keys, sessions or other authorisations.
     """

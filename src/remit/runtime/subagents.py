@@ -13,8 +13,8 @@ from remit.kernel.errors import NotFoundError
 if TYPE_CHECKING:
     from remit.runtime.agent import Agent
 
-_MOST_CALLERS = 5
-"""How many agents may be at work above one: each holds an order open while it waits."""
+_MAX_CALLERS = 5
+"""Longest chain of calling agents; each holds an order open while it waits."""
 
 _TASK = {
     "type": "object",
@@ -30,7 +30,12 @@ _TASK = {
 
 
 class AgentTool:
-    """The work of a tool that :meth:`remit.runtime.Agent.as_tool` makes."""
+    """The sub-agent behind a tool of :meth:`remit.runtime.Agent.as_tool`.
+
+    Args:
+        agent: the agent that answers.
+        tools: tools of the agent.
+    """
 
     def __init__(self, agent: Agent, tools: Sequence[Tool]) -> None:
         self._agent = agent
@@ -48,7 +53,7 @@ class AgentTool:
             about or f"Have the agent {self._agent.agent_id} do a task; gives its answer.",
             _TASK,
             self._answer,
-            on_unknown="retry",  # the same call goes on with the same session
+            on_unknown="retry",  # A repeated call continues the same session.
             timeout_s=timeout_s,
             sub_agent=self,
             behind=behind,
@@ -56,7 +61,7 @@ class AgentTool:
 
     async def _answer(self, task: str) -> str:
         call = current_call()
-        if call is None:  # used by itself, as any tool can be
+        if call is None:  # The program calls the tool directly.
             return (await self._agent.arun(task)).response
         return await self._agent.sub_session(call).aanswer(task, deps=call.deps)
 
@@ -66,12 +71,12 @@ class AgentTool:
         return all(tool.is_repeatable for tool in self._tools)
 
     def effects(self, idempotency_key: str) -> Sequence[Effect]:
-        """Return what tools did in the session that answers a call."""
-        ledger = self._agent.shared.ledger.scoped(tier="ho2")
+        """Return the recorded effects of tools in the session that answers a call."""
+        ledger = self._agent.runtime.ledger.scoped(tier="ho2")
         return session_effects(ledger, sub_session_id(idempotency_key))
 
     async def cancel(self, idempotency_key: str) -> None:
-        """End the turn with which a call is being answered, if there is one."""
+        """Cancel the turn that answers a call, if there is one."""
         try:
             session = self._agent.session(sub_session_id(idempotency_key))
         except NotFoundError:
@@ -101,14 +106,11 @@ def handoff_tool(to: Responder, about: str, behind: tuple[Tool, ...]) -> Tool:
 
 
 def check_callers(agent_id: str, callers: Sequence[Caller]) -> None:
-    """Raise ToolError if a call between agents would form a circle or a chain that is too long.
+    """Raise ToolError if a call between agents would form a circle or too long a chain.
 
     Args:
-        agent_id: the agent that is called.
-        callers: the agents at work above it, nearest first.
-
-    Raises:
-        ToolError: names the agents at work.
+        agent_id: the called agent.
+        callers: the agents that wait for it, nearest first.
     """
     above = " -> ".join(caller.agent_id for caller in reversed(callers))
     if any(caller.agent_id == agent_id for caller in callers):
@@ -116,8 +118,8 @@ def check_callers(agent_id: str, callers: Sequence[Caller]) -> None:
             f"{agent_id} is at work on this already: {above} -> {agent_id}.",
             next_step="Answer with what is known; a sub-agent cannot call its caller.",
         )
-    if len(callers) > _MOST_CALLERS:
+    if len(callers) > _MAX_CALLERS:
         raise ToolError(
-            f"{_MOST_CALLERS} agents are at work above each other already: {above}.",
+            f"{_MAX_CALLERS} agents are at work above each other already: {above}.",
             next_step="Answer with what is known, without another agent.",
         )

@@ -1,13 +1,16 @@
 """HTTP: the endpoints of OpenAI's and Anthropic's clients, Remit's own API, the console and MCP.
 
-The room owns connections, authentication of requests, limits on them, and the form of answers. The
-room owns no call: the gateway admits, records and settles each one.
+The room owns connections, authentication of requests, limits on requests, and the form of answers.
+The room owns no call: the gateway admits, records and settles each one.
 
-Invariants: no request reaches a model except through the gateway; no answer names a secret; one
-client cannot take memory from all others.
+Invariants:
 
-Start reading in :mod:`remit.server.app`. Doors: ``extending`` is for distributions that add
-endpoints, ``mcp`` serves MCP clients, ``telemetry`` gives metrics, traces and logs.
+- No request reaches a model except through the gateway. - No answer contains a secret. - One client
+cannot use up the memory or the connections of all others.
+
+Start reading in :mod:`remit.server.app`, which lists the steps of a request. Doors: ``extending``
+is for distributions that add endpoints, ``mcp`` serves MCP clients, ``telemetry`` gives metrics,
+traces and logs.
 """
 
 from __future__ import annotations

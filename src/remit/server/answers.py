@@ -1,4 +1,4 @@
-"""Answers to the client of a call: the answer, its headers, and errors in its dialect."""
+"""Answers to model calls: the body, ``x-remit-`` headers, and errors in the dialect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from remit.server.refusals import HttpError, status_of
 from remit.server.replies import Answer, Headers
 
 _UNREACHABLE = "cannot be reached"
-_LAST_STATUS = 599  # there is no meaning to those above, and no way to send them
+_LAST_STATUS = 599  # HTTP defines no status above, and uvicorn cannot send one.
 _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialect."
 
 
@@ -45,22 +45,29 @@ def call_headers(response: PromptResponse) -> Headers:
 
 
 def fallback_text(response: PromptResponse) -> str:
-    """The models that were passed over, as ``model=CODE, model=CODE``; printable ASCII."""
+    """Return the models that failed before the one that answered: ``model=CODE, model=CODE``.
+
+    Characters outside printable ASCII become ``?``.
+    """
     text = ", ".join(f"{model}={code}" for model, code in response.fallback_from)
     return "".join(char if " " <= char <= "~" else "?" for char in text)
 
 
 def is_own_answer(response: PromptResponse, endpoint: str) -> bool:
-    """Whether the provider's own answer is the client's, as it came.
+    """Return True if the provider's reply can be sent unchanged to a client of ``endpoint``.
 
-    Not where it refuses Remit's credentials: that says nothing of the client's key.
+    False if there is no reply, if the reply is of another endpoint, and for status 401: that status
+    speaks of Remit's key, not of the client's.
     """
     came = response.reply
     return came is not None and came.endpoint == endpoint and came.status != 401
 
 
 def upstream_answer(response: PromptResponse) -> Answer:
-    """The provider's own answer, whatever it is."""
+    """Return the provider's reply with the call's headers added. The response must have a reply.
+
+    A status above 599 becomes 502, because HTTP defines none there.
+    """
     came = response.reply
     assert came is not None
     kind = b"application/json"
@@ -77,17 +84,20 @@ def upstream_answer(response: PromptResponse) -> Answer:
 
 
 def tried(response: PromptResponse, headers: list[tuple[bytes, bytes]]) -> Headers:
-    """Have clients not try again what Remit has tried again already."""
+    """Return ``headers`` with ``x-should-retry: false`` added if Remit tried several times.
+
+    The list is changed in place; an existing ``x-should-retry`` stays.
+    """
     if response.attempts > 1 and not any(name == b"x-should-retry" for name, _ in headers):
         headers.append((b"x-should-retry", b"false"))
     return headers
 
 
 def translated(body: Body, response: PromptResponse) -> dict[str, Any]:
-    """A successful answer in the form of the client's endpoint.
+    """Return a successful answer in the form of the client's endpoint.
 
     Raises:
-        HttpError: it cannot be put so.
+        HttpError: 502, the answer cannot be expressed in the client's dialect.
     """
     try:
         return write_answer(
@@ -103,16 +113,16 @@ def translated(body: Body, response: PromptResponse) -> dict[str, Any]:
 
 
 def untranslatable(response: PromptResponse | None) -> HttpError:
-    """The answer cannot be put into the client's dialect.
+    """Return the 502 for an answer that cannot be expressed in the client's dialect.
 
-    It is on record and paid: to ask again would be to pay again.
+    The call is recorded and paid, so the error asks clients not to retry.
     """
     headers = [(b"x-should-retry", b"false"), *(call_headers(response) if response else ())]
     return HttpError(502, "answer_untranslatable", _CANNOT_TRANSLATE, headers=headers)
 
 
 def answer_of(response: PromptResponse) -> ProviderResponse:
-    """The answer in neutral form."""
+    """Return the answer of a call in neutral form, from the provider's reply if there is one."""
     came = response.reply
     if came is not None:
         answer = read_answer(came.endpoint, load(came.body))
@@ -133,7 +143,13 @@ def answer_of(response: PromptResponse) -> ProviderResponse:
 def billed(
     answer: ProviderResponse, tokens: tuple[int, int], certainty: str | None
 ) -> ProviderResponse:
-    """Return an answer with the tokens of its bill, if the provider's own were not believed."""
+    """Return an answer with the token counts that were billed.
+
+    Args:
+        answer: the provider's answer, returned unchanged if its own counts were used.
+        tokens: input and output tokens billed.
+        certainty: certainty of the cost; ``upper_bound`` if the provider's counts were not used.
+    """
     if answer.usage_reported and certainty != "upper_bound":
         return answer
     return structs.replace(
@@ -142,7 +158,7 @@ def billed(
 
 
 def failure(response: PromptResponse) -> HttpError:
-    """A call that did not succeed, as an error of the client's dialect."""
+    """Return the error for a call that did not succeed, with its headers and retry time."""
     message = response.error_message or "The call failed."
     if response.error_code == "SERVER_ERROR" and _UNREACHABLE in message:
         message = "The provider cannot be reached."  # The message hides its address.

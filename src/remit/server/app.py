@@ -1,4 +1,16 @@
-"""The server's ASGI application: which handler answers which path."""
+"""The ASGI application of one root: which handler answers which path.
+
+A request takes these steps:
+
+1. :mod:`remit.server.connection` parses it within limits of size, time and number. 2. A ``POST`` to
+a model's endpoint goes to :class:`~remit.server.calls.ModelCalls`; every other request goes through
+:meth:`App.__call__`, which finds its handler by method and path. 3. In dev mode a request that does
+not name this machine is refused with 403. 4. :class:`~remit.server.authentication.Authenticator`
+finds the caller by key or token. 5. :class:`~remit.server.shares.Share` counts the request under
+the caller's key. 6. The body is read, within limits of length and time. 7. The handler answers. A
+model call goes to the gateway, which admits, records and settles it. 8. An error is answered in the
+dialect of the client (:mod:`remit.server.refusals`).
+"""
 
 from __future__ import annotations
 
@@ -6,9 +18,9 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import ConfigError, RemitError, let_go
 from remit.kernel.extensions import INTEROP, load_extension
@@ -20,13 +32,12 @@ from remit.server import request
 from remit.server.authentication import Authenticator, from_elsewhere, is_local, open_keys
 from remit.server.batches import Batches
 from remit.server.calls import ModelCalls
-from remit.server.endpoints import Templates, call_routes, deployment_of, paths_of
+from remit.server.endpoints import call_routes, deployment_of, find_template, paths_of
 from remit.server.extending import ExtensionRoutes, Handler
 from remit.server.files import Files
 from remit.server.guard import Guard
-from remit.server.listening import most_connections
-from remit.server.listing import ModelListing
-from remit.server.own_key import OwnKey
+from remit.server.models import ModelListing
+from remit.server.own_key import own_key_routes
 from remit.server.provider_door import ProviderDoor
 from remit.server.refusals import HttpError, refusal_of
 from remit.server.replies import (
@@ -41,9 +52,10 @@ from remit.server.replies import (
     shape_of,
 )
 from remit.server.responses.background import Background
-from remit.server.responses.endpoint import RESPONSE_PATHS, Responses
+from remit.server.responses.endpoint import Responses
 from remit.server.responses_socket import socket_routes
 from remit.server.shares import SHARE, Share, Shares
+from remit.server.sockets import most_connections
 from remit.server.telemetry import (
     CallLog,
     CallMetrics,
@@ -59,7 +71,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("remit.server")
 
-_WHOLE_S = 5.0  # to look whether the ledger has all that was seen in it
+_CHECK_TIMEOUT_S = 5.0  # Longest time of the readiness check of the ledger.
 _FLUSH_S = 1.0
 _EXPOSED = (  # headers that a script of another origin may read
     "x-remit-dispatch", "x-remit-exchange", "x-remit-decision", "x-remit-fallback-from",
@@ -68,8 +80,6 @@ _EXPOSED = (  # headers that a script of another origin may read
 )  # fmt: skip
 _OWN_PATHS = ("/api/", "/console/")  # their applications read the path as it is
 _MODELS = tuple(f"{path}/" for path in paths_of("/models"))
-
-_T = TypeVar("_T")
 
 
 def _with_cors(application: Any, origins: Sequence[str]) -> Any:
@@ -83,21 +93,26 @@ def _with_cors(application: Any, origins: Sequence[str]) -> Any:
 
 
 class App:
-    """One root over HTTP.
+    """The application of one root.
 
-    Model calls are answered without a framework, for speed: over :class:`Connection` they do not
-    even pass through ASGI. Everything under ``/api`` is an application of its own.
+    Model calls are answered without a framework, and over :class:`Connection` without ASGI, because
+    both would cost time in each call. ``/api`` and the console are applications of their own, made
+    at their first request.
 
     Attributes:
-        direct: by path, what answers a ``POST`` that calls a model.
-        runtime: the open root; closed with the application.
-        metrics: of the process, whichever application counts.
-        ready: whether calls are taken.
+        direct: handlers of ``POST`` requests that call a model, keyed by path.
+        runtime: the open root, which :meth:`stop` closes.
+        metrics: the metrics of the process; successive applications share them.
+        ready: True between :meth:`start` and :meth:`stop`.
 
     Args:
-        dev: dev mode: only this machine is answered, and no web page from elsewhere.
-        metrics: counts its calls; made here when left out.
-        within: what all tenants of this process hold, and the name of the one that this is.
+        runtime: the open root.
+        dev: answer only requests that name this machine, and authenticate nobody.
+        metrics: metrics to count calls in; made here if left out.
+        within: the shares of all tenants of the process, and the name of this tenant.
+
+    Raises:
+        ConfigError: an extra is missing that the settings need.
     """
 
     def __init__(
@@ -129,8 +144,10 @@ class App:
             runtime, self._keys, settings.server.contract_id, dev=dev,
             on_refused=self.metrics.refused_key,
         )  # fmt: skip
-        self._api = _Later(self._make_api)
-        self._console = _Later(self._make_console)
+        # The API and the console are made at their first request, to start fast.
+        self._api: Guard | None = None
+        self._console: Console | None = None
+        self._making = asyncio.Lock()
         background = Background(runtime.gateway, runtime.leases)
         door = ProviderDoor(runtime, self._authenticator)
         self._responses = Responses(
@@ -165,7 +182,7 @@ class App:
         files, batches = Files(door), Batches(door)
         self._routes: dict[tuple[str, str], Handler] = {
             **{("GET", path): self._listing.models for path in paths_of("/models")},
-            **OwnKey(runtime.budgeter, self._authenticator).routes(),
+            **own_key_routes(runtime.budgeter, self._authenticator),
             **files.routes(),
             **batches.routes(),
             **(self._agents.cards() if self._agents is not None else {}),
@@ -173,13 +190,15 @@ class App:
             ("GET", "/readyz"): self._readiness,
             ("GET", "/metrics"): self._show_metrics,
         }
-        self._templates = Templates({**files.templates(), **batches.templates()})
+        self._templates = {
+            **files.templates(), **batches.templates(), **self._responses.templates(),
+        }  # fmt: skip
         self._methods: dict[str, list[str]] = {}
         for method, path in (*self._routes, *(("POST", path) for path in self._calls)):
             self._methods.setdefault(path, []).append(method)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI 3, but for the lifespan."""
+        """Answer an ASGI 3 request; a WebSocket is closed. The lifespan is not handled."""
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1000})
         elif self._cors is not None:
@@ -210,7 +229,10 @@ class App:
         await self._sockets.get(socket.path, refuse_socket)(socket)
 
     async def _answer(self, handler: Handler, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run a handler; what it raises is answered in the client's dialect."""
+        """Run a handler; answer an error that it raises in the client's dialect.
+
+        An error after the answer began is not answered: the connection ends without the rest.
+        """
         started = False
 
         async def watched(message: Any) -> None:
@@ -224,7 +246,7 @@ class App:
             with with_parent(_trace_of(scope["headers"]) if self._traces else None):
                 await handler(scope, receive, watched)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - answered here
-            # No name for it: with its traceback it would hold the body until a collection.
+            # The error is not stored: its traceback would keep the body alive until a collection.
             answer = refusal(shape_of(scope), refusal_of(error))
             let_go(error)
             if not started:
@@ -238,20 +260,27 @@ class App:
             await handler(call)
 
     async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Paths with parameters, wrong methods and unknown paths."""
+        """Answer a path with parameters, the API, the console, and unknown paths.
+
+        Raises:
+            HttpError: 404, the path is unknown; 405, the path does not take the method.
+        """
         path, method = scope["path"], scope["method"]
         if path == "/api" or path.startswith("/api/"):
-            await (await self._api.made())(scope, receive, send)
+            async with self._making:
+                if self._api is None:
+                    self._api = await asyncio.to_thread(self._make_api)
+            await self._api(scope, receive, send)
         elif path == "/" or path == "/console" or path.startswith("/console/"):
-            console = await self._console.made()
+            async with self._making:
+                if self._console is None:
+                    self._console = await asyncio.to_thread(self._make_console)
             if self._streams_ended:
-                console.end_streams()
-            await console(scope, receive, send)
-        elif path.startswith(RESPONSE_PATHS):
-            await self._responses.serve(scope, receive, send)
+                self._console.end_streams()
+            await self._console(scope, receive, send)
         elif path.startswith(_MODELS) and method == "GET":
             await self._listing.model(scope, receive, send)
-        elif (handler := (found := self._templates.match(path)).get(method)) is not None:
+        elif (handler := (found := find_template(self._templates, path)).get(method)) is not None:
             await handler(scope, receive, send)
         elif path in self._methods or found:
             allow = ", ".join(self._methods.get(path) or found)
@@ -261,7 +290,8 @@ class App:
             raise HttpError(
                 404,
                 "not_found",
-                "There is nothing here. Model calls go to /v1/chat/completions and /v1/messages.",
+                "This path does not exist. Model calls go to /v1/chat/completions and "
+                "/v1/messages.",
             )
 
     def _make_api(self) -> Guard:
@@ -285,8 +315,8 @@ class App:
                 if problem := ledger.outage.reason:
                     problem = f"the ledger cannot be written: {problem}"
                     ledger.probe()
-                # Also in an outage: what came back may be an older copy.
-                await asyncio.wait_for(asyncio.to_thread(ledger.require_whole), _WHOLE_S)
+                # Checked in an outage too, because an older copy may have been restored.
+                await asyncio.wait_for(asyncio.to_thread(ledger.require_whole), _CHECK_TIMEOUT_S)
             except TimeoutError:
                 problem = problem or "the ledger cannot be read"
             except LedgerRollbackError as error:
@@ -313,7 +343,7 @@ class App:
         await reply(send, Answer(200, body, content_type.encode()))
 
     async def start(self) -> None:
-        """Do from now on what is done on a schedule."""
+        """Start the periodic tasks (recovery, batches, keys, metrics) and set ``ready``."""
         self._running = [
             asyncio.create_task(self._recover()),
             asyncio.create_task(self._settle_batches()),
@@ -324,10 +354,10 @@ class App:
         self.ready = True
 
     async def stop(self, *, at_once: bool = True) -> None:
-        """End it, once no request of it is answered any more.
+        """Stop the application and close the root. No request may be in flight any more.
 
         Args:
-            at_once: end what runs in the background too, on record; else wait for it.
+            at_once: cancel background responses, which are recorded as ended; else wait for them.
         """
         if not at_once:
             await self._responses.background.ended()
@@ -345,29 +375,31 @@ class App:
         await asyncio.to_thread(self._close)
 
     def is_behind(self) -> bool:
-        """Whether since the root was opened a proposal was adopted or rolled back, or prices were
-        changed; reads the ledger."""
+        """Return True if the policy or the prices of the root changed after it was opened.
+
+        A policy changes if a proposal is adopted or rolled back. Reads the ledger.
+        """
         runtime = self.runtime
         if policy_epoch(runtime.ledger) != runtime.gateway.policy_epoch:
             return True
         return runtime.root_prices.behind(runtime.root, runtime.ledger)
 
     def end_streams(self) -> None:
-        """End the console's live pages, which would go on for as long as somebody looks."""
+        """End the console's live pages, also those that are opened from now on."""
         self._streams_ended = True
-        if (console := self._console.found) is not None:
-            console.end_streams()
+        if self._console is not None:
+            self._console.end_streams()
 
     def _close(self) -> None:
         self.release()
         self.runtime.close()
 
     def release(self) -> None:
-        """Let go of all but the runtime, for who opened that themselves."""
+        """Close everything except the runtime, for callers that opened the runtime themselves."""
         self.runtime.gateway.observers[:] = self._observers
         self._keys.close()
-        if (console := self._console.found) is not None:
-            console.close()
+        if self._console is not None:
+            self._console.close()
         if self._traces is not None:
             self._traces.shutdown()
 
@@ -383,7 +415,7 @@ class App:
             await asyncio.sleep(self._settings.gateway.recover_every_s)
 
     async def _flush_metrics(self) -> None:
-        """Have the other processes' scrapes see what this one counted."""
+        """Write this process's numbers periodically to the files that all processes read."""
         while True:
             await asyncio.sleep(_FLUSH_S)
             self.metrics.flush()
@@ -395,30 +427,6 @@ class App:
             except RemitError as error:
                 _log.warning("batches cannot be settled: %s", error.message)
             await asyncio.sleep(self._settings.gateway.recover_every_s)
-
-
-class _Later(Generic[_T]):
-    """Something that calls of models do without, made when it is first asked for: it takes time and
-    memory."""
-
-    def __init__(self, make: Callable[[], _T]) -> None:
-        self._make = make
-        self._task: asyncio.Task[_T] | None = None
-
-    @property
-    def found(self) -> _T | None:
-        """It, where it was made."""
-        task = self._task
-        if task is None or not task.done() or task.cancelled() or task.exception() is not None:
-            return None
-        return task.result()
-
-    async def made(self) -> _T:
-        """It; one that could not be made is tried again."""
-        failed = self._task is not None and self._task.done() and self._task.exception() is not None
-        if self._task is None or failed:
-            self._task = asyncio.create_task(asyncio.to_thread(self._make))
-        return await asyncio.shield(self._task)
 
 
 def _metrics(runtime: Runtime) -> CallMetrics:
@@ -437,7 +445,11 @@ def _watch(metrics: CallMetrics, runtime: Runtime) -> None:
 
 
 def _observe_calls(runtime: Runtime, metrics: CallMetrics) -> Any:
-    """Have calls counted, traced and logged; what ends the traces, where there are any."""
+    """Add observers to the gateway that count, trace and log calls.
+
+    Returns:
+        The tracer provider, which must be shut down; ``None`` without traces.
+    """
     settings, observers = runtime.loaded.settings, runtime.gateway.observers
     observers.append(metrics)
     telemetry = settings.telemetry
@@ -452,7 +464,7 @@ def _observe_calls(runtime: Runtime, metrics: CallMetrics) -> Any:
 
 
 def _trace_of(named: Headers) -> object | None:
-    """The trace that the caller's request belongs to (W3C Trace Context)."""
+    """Return the caller's trace context (W3C Trace Context); ``None`` without one."""
     headers = {name: value.decode("latin-1") for name, value in named
                if name in (b"traceparent", b"tracestate")}  # fmt: skip
     return context_from_headers(headers.get(b"traceparent"), headers.get(b"tracestate"))

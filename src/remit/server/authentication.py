@@ -1,4 +1,8 @@
-"""Authenticates HTTP requests, and makes the gateway's request from their headers."""
+"""Authentication of HTTP requests, and the gateway's request built from their headers.
+
+A caller sends a virtual key or an agent's token, as ``Authorization: Bearer`` or ``x-api-key``. In
+dev mode the server asks for none, and every caller is the developer.
+"""
 
 from __future__ import annotations
 
@@ -99,10 +103,10 @@ class AuthenticatedRequest:
     """An authenticated request.
 
     Attributes:
-        headers: the headers that Remit reads, by name.
+        headers: the headers that Remit reads, keyed by lower-case name.
         identity: the caller.
-        token: the token it was authenticated by; ``None`` in dev mode without one.
-        share: what it holds, where that is counted.
+        token: the key or token that authenticated the request; ``None`` in dev mode.
+        share: the caller's place among the requests in flight; ``None`` until it is counted.
     """
 
     headers: dict[bytes, bytes]
@@ -111,10 +115,10 @@ class AuthenticatedRequest:
     share: Share | None = None
 
     def text(self, name: bytes) -> str:
-        """Return a header as an id; empty if the header is missing.
+        """Return a header's value, without surrounding blanks; empty if the header is missing.
 
         Raises:
-            HttpError: the id is not printable ASCII, or is too long.
+            HttpError: 400, the value is not printable ASCII or is longer than ``MAX_ID_CHARS``.
         """
         raw = self.headers.get(name)
         if raw is None:
@@ -132,20 +136,21 @@ class AuthenticatedRequest:
 
 
 def _named(caller: AuthenticatedRequest) -> dict[str, str]:
-    """Return Remit's own headers of a request, by field; raise HttpError if one cannot be used."""
+    """Return Remit's own headers, keyed by field; raise HttpError 400 if a value is invalid."""
     return {field: caller.text(name) for name, field in _HEADERS.items() if name in caller.headers}
 
 
 def open_keys(runtime: Runtime) -> KeyStore:
-    """The virtual keys of an open root, with the freshness that its settings ask for."""
+    """Return the virtual keys of an open root, with the cache times of ``[auth]``."""
     auth = runtime.loaded.settings.auth
     return KeyStore(runtime.ledger, AuthLimits(auth.revocation_s, auth.stale_after_s))
 
 
 def is_local(headers: Headers) -> bool:
-    """Whether a request names this machine, and comes from no web page from elsewhere.
+    """Return True if ``Host`` and ``Origin``, as far as they are sent, name this machine.
 
-    A page may send its reader's browser here, even under its own host name (DNS rebinding).
+    Dev mode answers only such requests. A web page can send its reader's browser to this server,
+    even under a host name of its own (DNS rebinding); such a request names another host or origin.
     """
     for name, value in headers:
         if name in (b"host", b"origin"):
@@ -160,29 +165,30 @@ def is_local(headers: Headers) -> bool:
 
 
 def from_elsewhere() -> HttpError:
-    """Return the 403 for a client that is not local, in dev mode."""
+    """Return the 403 for a request that names another machine, in dev mode."""
     return HttpError(
         403,
         "forbidden",
-        "Dev mode answers to localhost alone, and no web page; start the server without --dev.",
+        "Dev mode answers only requests for localhost; start the server without --dev.",
     )
 
 
 def _two_credentials(name: bytes) -> HttpError:
-    said = f"The header {name.decode()} stands twice, with two keys: send one."
+    said = f"The header {name.decode()} was sent twice with different keys; send one."
     return HttpError(400, "invalid_header", said, param=name.decode())
 
 
 class Authenticator:
-    """Authenticates requests by their key; in dev mode everyone is the developer.
+    """Authentication of requests by their key; in dev mode every caller is the developer.
 
     Args:
         provider: authenticates tokens; ``None`` in dev mode.
-        contract_id: the contract of calls that name none.
-        new_key_wait_s: a key that another process made is known here within this time, seconds.
-        on_refused: called for each request without a valid key.
-        lookup: finds the owner of a virtual key without counting a refusal.
-        owners: package and framework of each contract that a package brought.
+        contract_id: contract of calls that name none.
+        new_key_wait_s: longest time until this process knows a key that another process made, in
+            seconds.
+        on_refused: called for each request refused with 401.
+        lookup: returns the owner of a virtual key, or ``None``, without counting a refusal.
+        owners: package and framework of each contract that a package brought, keyed by contract.
     """
 
     def __init__(
@@ -214,9 +220,17 @@ class Authenticator:
         dev: bool,
         on_refused: Callable[[], None] | None = None,
     ) -> Authenticator:
-        """Authenticates by the virtual keys of a root, and by agent tokens made on their behalf.
+        """Return the authenticator of a root: virtual keys, and agent tokens made on their behalf.
 
-        In dev mode everyone is the developer, who has no limits.
+        With ``dev`` every caller is the developer; an account without limits is opened for that
+        identity.
+
+        Args:
+            runtime: the open root.
+            keys: the root's virtual keys.
+            contract_id: contract of calls that name none.
+            dev: True for dev mode.
+            on_refused: called for each request refused with 401.
         """
         wait_s = runtime.loaded.settings.auth.revocation_s
         owners = runtime.owners.of_contracts
@@ -228,7 +242,13 @@ class Authenticator:
         return cls(provider, contract_id, wait_s, on_refused, keys.lookup, owners)
 
     def known(self, raw_headers: Headers) -> AuthenticatedRequest | None:
-        """The request with its caller, where their virtual key is known; else ``None``."""
+        """Return the request with its caller if its token is a known virtual key, else ``None``.
+
+        ``None`` is also returned if keys cannot be read, and in dev mode. No refusal is counted.
+
+        Raises:
+            HttpError: 400, a credential header is sent twice with different values.
+        """
         if self._lookup is None:
             return None
         headers, token = self._read(raw_headers)
@@ -239,11 +259,11 @@ class Authenticator:
         return AuthenticatedRequest(headers, identity, token) if identity is not None else None
 
     def authenticate_now(self, raw_headers: Headers) -> AuthenticatedRequest:
-        """The request with its caller.
+        """Return the request with its caller. Writes nothing to the ledger.
 
         Raises:
-            HttpError: 401 without a valid key, 400 with two, 503 when keys cannot be checked.
-                Nothing is written: a request without a key causes no writes.
+            HttpError: 401 without a valid key, 400 with two different keys, 503 if keys cannot be
+                checked.
         """
         try:
             return self._authenticate(raw_headers)
@@ -253,7 +273,10 @@ class Authenticator:
             raise
 
     async def authenticate(self, raw_headers: Headers) -> AuthenticatedRequest:
-        """:meth:`authenticate_now`; an unknown virtual key is given time, as it may be new.
+        """Return the request with its caller, as :meth:`authenticate_now`.
+
+        An unknown virtual key is checked a second time after ``new_key_wait_s``, because another
+        process may have made the key a moment ago.
 
         Raises:
             HttpError: as :meth:`authenticate_now`.
@@ -266,7 +289,14 @@ class Authenticator:
         return self.authenticate_now(raw_headers)
 
     async def caller(self, scope: Scope) -> AuthenticatedRequest:
-        """:meth:`authenticate`, of an ASGI request; its connection is known from then on."""
+        """Authenticate an ASGI request, and count it under the caller's key.
+
+        The scope's :data:`~remit.server.replies.PROVE` is called, so that the connection is no
+        longer the first to be closed, and the scope's share is begun.
+
+        Raises:
+            HttpError: as :meth:`authenticate`; 429, the key has too many requests in flight.
+        """
         found = await self.authenticate(scope["headers"])
         if PROVE in scope:
             scope[PROVE]()
@@ -276,7 +306,10 @@ class Authenticator:
         return found
 
     def has_ended(self, token: str | None) -> bool:
-        """Whether a token that was good is so no more; while keys cannot be read none ends."""
+        """Return True if a token was revoked or has expired.
+
+        False while keys cannot be read, and in dev mode.
+        """
         try:
             if self.provider is not None:
                 self.provider.authenticate(token)
@@ -299,7 +332,11 @@ class Authenticator:
 
     @staticmethod
     def _read(raw_headers: Headers) -> tuple[dict[bytes, bytes], str | None]:
-        """The headers that Remit reads, and the token in them."""
+        """Return the headers that Remit reads, and the token in them; ``None`` without one.
+
+        Raises:
+            HttpError: 400, a credential header is sent twice with different values.
+        """
         headers: dict[bytes, bytes] = {}
         for name, value in raw_headers:
             if name in _WANTED:
@@ -314,7 +351,7 @@ class Authenticator:
         return headers, token
 
     def context(self, caller: AuthenticatedRequest) -> RequestContext:
-        """Return the context of a request; raise HttpError if a header cannot be used."""
+        """Return the context of a request; raise HttpError 400 if a header is invalid."""
         return self._context(_named(caller), caller.identity)
 
     def _context(self, named: Mapping[str, str], identity: Identity) -> RequestContext:
@@ -329,10 +366,10 @@ class Authenticator:
         )
 
     def request(self, caller: AuthenticatedRequest, body: Body) -> PromptRequest:
-        """The gateway's request, in the caller's name.
+        """Return the gateway's request for a body, in the caller's name.
 
         Raises:
-            HttpError: a header cannot be used, or the body names an upstream.
+            HttpError: 400, a header is invalid, or the body names an upstream's address or key.
         """
         named: dict[str, str] = {}
         passed: dict[str, str] = {}
@@ -375,7 +412,7 @@ class Authenticator:
         )
 
     def session_of(self, identity: Identity) -> str:
-        """The session of calls that name none: one for each key and day."""
+        """Return the session of calls that name none: one for each key and day (UTC)."""
         day = int(time.time()) // _DAY_S
         if day != self._day:
             self._day, self._today = day, time.strftime("%Y%m%d", time.gmtime())

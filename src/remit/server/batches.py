@@ -1,5 +1,8 @@
-"""``/v1/batches`` and ``/v1/messages/batches``: reserved when they are made, recorded result by
-result."""
+"""``/v1/batches`` and ``/v1/messages/batches``.
+
+The gateway reserves a batch's cost when it is created, and records its results when the batch has
+ended and somebody reads it.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,8 @@ from remit.providers import ProviderError
 from remit.providers.wire import BATCHES, FILES, BodyError, Dialect, ObjectBody
 from remit.server.authentication import AuthenticatedRequest
 from remit.server.endpoints import Handler, ObjectHandler, paths_of
-from remit.server.provider_door import ProviderDoor, answer, refused, reply_raw, with_query
-from remit.server.refusals import HttpError
+from remit.server.provider_door import ProviderDoor, refused, reply_raw, reply_upstream, with_query
+from remit.server.refusals import HttpError, invalid
 from remit.server.replies import Receive, Scope, Send
 
 _STATUS = {"MODEL_NOT_ALLOWED": 403, "FILE_NOT_FOUND": 404, "PROVIDER_NOT_FOUND": 404}
@@ -28,13 +31,13 @@ _PATHS: dict[Dialect, str] = {"openai": "/batches", "anthropic": "/messages/batc
 
 
 class Batches:
-    """The endpoints of batches."""
+    """The endpoints of batches, in both dialects."""
 
     def __init__(self, door: ProviderDoor) -> None:
         self._door = door
 
     def routes(self) -> dict[tuple[str, str], Handler]:
-        """Return the handlers, keyed by method and path."""
+        """Return the handlers, keyed by (method, path)."""
         return {
             (method, path): partial(handler, dialect)
             for dialect, tail in _PATHS.items()
@@ -43,7 +46,7 @@ class Batches:
         }
 
     def templates(self) -> dict[tuple[str, str], ObjectHandler]:
-        """Return the handlers of single batches, keyed by method and path template."""
+        """Return the handlers of single batches, keyed by (method, path template)."""
         found: dict[tuple[str, str], ObjectHandler] = {}
         for dialect, tail in _PATHS.items():
             for path in paths_of(tail, dialect):
@@ -86,25 +89,23 @@ class Batches:
             if error.code == "UNPRICED" and batch.unpriced:
                 error.message = f"{batch.unpriced}. {error.message}"
             raise
-        await answer(send, response)
+        await reply_upstream(send, response)
 
     async def _lines(self, body: ObjectBody, caller: AuthenticatedRequest) -> list[bytes]:
-        """The requests of a batch whose text is in a file.
+        """Return the requests of a batch from its input file at the provider: non-blank lines.
 
         Raises:
-            HttpError: the file is not the caller's, or cannot be read.
+            HttpError: 400, the body names no file, or the provider does not return it; 404, the
+                caller does not own the file.
         """
         file_id = body.value.get("input_file_id")
         if not isinstance(file_id, str):
-            raise HttpError(
-                400, "invalid_request", "input_file_id is missing.", param="input_file_id"
-            )
+            raise invalid("input_file_id", "input_file_id is missing.")
         found = await self._door.find(file_id, "file", caller)
         path = f"{FILES['openai'].path}/{quote(file_id, safe='')}/content"
         status, _, data = await self._door.fetch(found.provider_id, path, caller)
         if status != 200:
-            said = "The input file cannot be read back from the provider."
-            raise HttpError(400, "invalid_request", said, param="input_file_id")
+            raise invalid("input_file_id", "The provider did not return the input file.")
         return [line for line in data.splitlines() if line.strip()]
 
     async def _list(self, dialect: Dialect, scope: Scope, receive: Receive, send: Send) -> None:
@@ -142,7 +143,7 @@ class Batches:
         response = await self._door.change(caller, found.provider_id, body, path=path)
         with suppress(HttpError):  # The next request for the batch settles it.
             await self._settle(found.object_id)
-        await answer(send, response)
+        await reply_upstream(send, response)
 
     async def _delete(self, batch_id: str, scope: Scope, receive: Receive, send: Send) -> None:
         caller, found, body, path = await self._about(
@@ -152,13 +153,19 @@ class Batches:
         response = await self._door.delete(caller, found, body, path=path, entries=entries_of_batch)
         if response.outcome is RouteOutcome.SUCCESS:
             await self._settle(found.object_id, gone=True)
-        await answer(send, response)
+        await reply_upstream(send, response)
 
     async def _about(
         self, dialect: Dialect, batch_id: str, scope: Scope, receive: Receive, method: str,
         tail: str,
     ) -> tuple[AuthenticatedRequest, KeptObject, ObjectBody, str]:  # fmt: skip
-        """Return the caller of a request for a batch, the batch, and the body and path to send."""
+        """Return the caller of a request for a batch, the batch, and the body and path to send.
+
+        The client's body is read and dropped.
+
+        Raises:
+            HttpError: 403, the caller may not call; 404, the caller owns no such batch.
+        """
         caller = await self._door.caller(scope)
         found = await self._door.find(batch_id, "batch", caller)
         await self._door.read(caller, receive)
@@ -167,10 +174,10 @@ class Batches:
         return caller, found, body, with_query(path, scope)
 
     async def _settle(self, batch_id: str, *, gone: bool = False) -> None:
-        """Record the results of a batch before the client sees them.
+        """Record the results of an ended batch before the client sees them.
 
         Args:
-            batch_id: the batch.
+            batch_id: id of the batch.
             gone: True if the batch was deleted.
 
         Raises:

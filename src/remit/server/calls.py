@@ -1,4 +1,4 @@
-"""Model calls over HTTP: bodies go to the gateway as they came, answers come back as they are."""
+"""Endpoints that call models: bodies go to the gateway and answers to the client as they came."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ from remit.server.telemetry import CallMetrics
 from remit.server.websocket import WebSocket
 
 _log = logging.getLogger("remit.server")
-_LARGE_FORM = 64 * 1024  # the work on each byte of a sound file is that on many of JSON
+_LARGE_FORM = 64 * 1024  # A byte of a sound file costs as much work as many bytes of JSON.
 _Answer = Callable[[AuthenticatedRequest, Body, PromptRequest, Request], Awaitable[None]]
 _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialect."
 
 
 class ModelCalls:
-    """The endpoints through which models are called."""
+    """The endpoints that call models, for one root."""
 
     def __init__(
         self,
@@ -88,10 +88,16 @@ class ModelCalls:
     async def serve(
         self, endpoint: Endpoint, request: Request, *, answer: _Answer | None = None
     ) -> None:
-        """Answer one call, also if it fails, as long as somebody waits.
+        """Answer one request. Errors are answered in the client's dialect; none is raised.
+
+        The steps: in dev mode refuse other machines, authenticate, count the request under its key,
+        read the body, call the gateway, answer. If the client has received part of a stream, an
+        error ends the stream instead.
 
         Args:
-            answer: answers calls of an extension's own protocol.
+            endpoint: the endpoint of the path.
+            request: the request, to which the answer is written.
+            answer: answers instead of the gateway, for an extension's protocol.
         """
         self._metrics.in_progress += 1
         share = Share(self._shares)
@@ -119,7 +125,7 @@ class ModelCalls:
                     tokens["object"] = "response.input_tokens"
                 request.answer(json_answer(tokens, 200, [(b"x-remit-estimated", b"true")]))
                 return
-            if endpoint is SPEECH:  # passed on as it comes; only its hash is on record
+            if endpoint is SPEECH:  # Only the hash is recorded, so nothing can be replayed.
                 asked = replace(asked, idempotency_key=None)
             if asked.keeper is not None and asked.keeper.polled:
                 begun = await self._responses.background.begin(asked, caller.identity)
@@ -134,7 +140,7 @@ class ModelCalls:
                 else:
                     request.answer(_whole(body, asked, response))
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - answered here
-            # No name for it: with its traceback it would hold the body until a collection.
+            # The error is not stored: its traceback would keep the body alive until a collection.
             refused = refusal(
                 dialect_of(request.path, request.headers),
                 no_record(error) if isinstance(error, RemitError) else self._refused(error),
@@ -179,7 +185,10 @@ class ModelCalls:
             share.end()
 
     async def watch(self, every_s: float) -> None:
-        """End the calls of keys that are no longer good, until cancelled."""
+        """Cancel the calls of keys that were revoked or have expired, every ``every_s`` seconds.
+
+        Runs until it is cancelled.
+        """
         while True:
             await asyncio.sleep(every_s)
             ended = set(filter(self._authenticator.has_ended, {*self._running.values()}))
@@ -211,7 +220,7 @@ class ModelCalls:
     async def _large(
         body: Body, asked: PromptRequest, response: PromptResponse, request: Request, share: Share
     ) -> None:
-        """Give a large answer, and hold it until the client has taken it."""
+        """Send a large answer, and count its bytes until the client has taken it."""
         answer = await asyncio.to_thread(_whole, body, asked, response)
         share.hold(len(answer[1]))
         request.answer(answer)
@@ -272,7 +281,7 @@ class ModelCalls:
                 relay.all_at_once(response)
             else:
                 raise failure(response)
-        except (DialectError, InvalidInputError) as error:  # the answer is on record
+        except (DialectError, InvalidInputError) as error:
             _log.error("a stream cannot be translated for this client: %s", error.message)
             if not relay.started:
                 raise untranslatable(response) from error
@@ -308,10 +317,10 @@ def _read_large(endpoint: Endpoint, raw: bytes) -> Body:
 
 
 def _whole(body: Body, asked: PromptRequest, response: PromptResponse) -> Answer:
-    """A call's answer in one piece.
+    """Return the complete answer of a call, in the client's dialect.
 
     Raises:
-        HttpError: it has failed, or the answer cannot be put into the client's dialect.
+        HttpError: the call failed, or the answer cannot be expressed in the client's dialect.
     """
     if is_own_answer(response, body.endpoint.name):
         return upstream_answer(response)

@@ -1,4 +1,4 @@
-"""A client's connection: model calls straight from the parser, the rest as uvicorn serves it."""
+"""A client's connection: model calls straight from the parser, all else as uvicorn serves it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from remit.server.http_call import Call
 from remit.server.refusals import HttpError
 from remit.server.replies import PROVE, Receive, Scope, Send, refusal, reply, shape_of
 from remit.server.request import Handler
-from remit.server.strangers import Strangers
 from remit.server.websocket import SocketHandler, WebSocket, refuse_socket
 
 _IDLE, _HEAD, _BODY = range(3)  # The phases of reading a request.
 _OVERHEAD = 8  # Bytes of framing allowed for each byte of a body: a chunk of one byte has five.
-_MOST_WAITING = 100  # requests on one connection
-_MOST_FIELDS = 200  # headers of one request, and trailers
+_MAX_WAITING = 100  # Pipelined requests of one connection.
+_MAX_FIELDS = 200  # Headers of one request, or its trailers.
 _END = "nothing more is read"
 
 
 def _last_answer(status: bytes, text: str) -> bytes:
-    """Return an answer in plain text after which the connection is closed."""
+    """Return an answer in plain text that announces the end of the connection."""
     body = text.encode()
     head = b"HTTP/1.1 %b\r\ncontent-type: text/plain\r\ncontent-length: %d\r\n" % (
         status,
@@ -39,37 +38,66 @@ def _last_answer(status: bytes, text: str) -> bytes:
 _TOO_LARGE = _last_answer(
     b"431 Request Header Fields Too Large",
     f"The head of this request is longer than server.max_header_bytes, or has more than "
-    f"{_MOST_FIELDS} headers; send less.\n",
+    f"{_MAX_FIELDS} headers; send less.\n",
 )
 _UNREADABLE = _last_answer(
     b"400 Bad Request",
-    "This is no HTTP/1.1 request with one host header, its trailers are too long, or more than "
-    f"{_MOST_WAITING} requests wait on this connection; send another on a new one.\n",
+    "This is not an HTTP/1.1 request with one host header, its trailers are too long, or more than "
+    f"{_MAX_WAITING} requests wait on this connection; send another on a new one.\n",
 )
 
 
 async def _refuse_full(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request for which there is no place."""
-    said = "server.max_connections requests are under way, the most allowed; try again."
+    """Answer 503 to a request on a connection above ``server.max_connections``."""
+    said = "The server has server.max_connections requests in flight, the most allowed; try again."
     error = HttpError(503, "overloaded", said, retry_after_s=1, close=True)
     await reply(send, refusal(shape_of(scope), error))
 
 
+class Strangers:
+    """Connections that have brought no good key, keyed by the address of their client.
+
+    A full server closes these first. A client that opens thousands of connections loses only its
+    own, because the oldest one of the address with most connections is closed.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[Connection, None]] = {}
+
+    def add(self, address: str, connection: Connection) -> None:
+        """Add a new connection from an address."""
+        self._of.setdefault(address, {})[connection] = None
+
+    def remove(self, address: str, connection: Connection) -> None:
+        """Remove a connection that brought a good key or was closed."""
+        if (same := self._of.get(address)) is not None:
+            same.pop(connection, None)
+            if not same:
+                del self._of[address]
+
+    def oldest(self) -> Connection | None:
+        """Return the oldest connection of the address with most; ``None`` if there is none."""
+        most = max(self._of.values(), key=len, default=None)
+        return next(iter(most)) if most else None
+
+
 class Connection(HttpToolsProtocol):
-    """uvicorn's protocol with a way of its own for model calls, and limits that it does not have.
+    """uvicorn's protocol with a direct path for model calls, and with more limits.
 
-    An application with a ``direct`` attribute, handlers by path, gets a ``POST`` to one of these
-    paths as a :class:`Call`: without ASGI's scope, messages and tasks between. Everything else is
-    an ASGI request. Both kinds may follow each other on one connection, pipelined too.
+    If the application has a ``direct`` attribute (handlers keyed by path), a ``POST`` to one of
+    these paths becomes a :class:`Call`, without ASGI's scope, messages and tasks. Every other
+    request is an ASGI request. Both kinds can be pipelined on one connection.
 
-    When there are as many connections as there may be, a new one takes the place of one that has
-    shown no good key, else of one that is idle.
+    A new connection above the limit replaces the oldest one without a good key, else an idle one.
+    Without either, its requests are answered 503.
 
     Attributes:
-        max_header_bytes: of the request line and all headers.
-        header_timeout_s: for them to come, from the connection's beginning or from their first
-            byte; and for the rest of a body that was answered before it had come.
-        stalled_s: a client that takes nothing of its answer for so long is gone: its call ends.
+        max_header_bytes: longest request line with all headers.
+        header_timeout_s: longest time, in seconds, for the headers to arrive, from the beginning of
+            the connection or from their first byte; also for the rest of a body that was answered
+            early.
+        stalled_s: seconds after which a client that takes nothing of its answer is disconnected,
+            and its call is cancelled.
     """
 
     max_header_bytes = 0
@@ -80,21 +108,21 @@ class Connection(HttpToolsProtocol):
     _strangers = Strangers()  # Shared by all connections of this process.
     _address: str | None = None  # Set until a request brings a good key.
     _phase = _IDLE
-    _fed = 0  # bytes that came
-    _chunk = 0  # bytes of what came last
-    _begun = 0  # bytes of what came with the beginning of this head
-    _mark = 0  # of `_fed`: after what held the beginning of this head or body
-    _came = 0  # bytes of this body
-    _hosts = 0  # `Host` headers of this request
+    _fed = 0  # Bytes received on this connection.
+    _chunk = 0  # Bytes of the last read.
+    _begun = 0  # Bytes of the read in which this head began.
+    _mark = 0  # Value of `_fed` after the read in which this head or body began.
+    _came = 0  # Bytes received of this body.
+    _hosts = 0  # `Host` headers of this request.
     _trailers = 0
     _reply = _UNREADABLE  # The reply to an unreadable request.
-    _lingers = False  # answered early: what still comes is dropped, then it is closed
-    _last_words = b""  # answers what cannot be read, after everything before it
-    _running: Any = None  # the cycle whose answer is under way: a Call or uvicorn's
+    _lingers = False  # True if the answer was sent early: the rest is read, dropped, and closed.
+    _last_words = b""  # The answer to an unreadable request, sent after all earlier answers.
+    _running: Any = None  # The cycle that is being answered: a Call, or uvicorn's.
     _deadline = 0.0
     _timer: asyncio.TimerHandle | None = None
-    _left = 0  # bytes that the client had not taken at the last look
-    _gone = ""  # why it is, where it did not say so itself
+    _left = 0  # Bytes that the client had not taken at the last check.
+    _gone = ""  # The reason for a disconnect by this server.
     _socket: WebSocket | None = None  # Set once the connection has become a WebSocket.
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -104,7 +132,7 @@ class Connection(HttpToolsProtocol):
         self._most: int = self.config.limit_concurrency or sys.maxsize
         self.limit_concurrency = None  # Uvicorn would answer in plain text.
 
-    # What the transport calls.
+    # Methods that the transport calls.
 
     @override
     def connection_made(self, transport: Any) -> None:
@@ -132,20 +160,21 @@ class Connection(HttpToolsProtocol):
         if exc is None:
             self.transport.close()
         self.parser = None  # type: ignore[assignment]
-        # They refer back to it: with them it would stay, bodies too, until a collection.
+        # These refer back to the connection: it would stay alive, with all bodies, until a
+        # garbage collection.
         self.cycle = self.scope = self._running = None  # type: ignore[assignment]
 
     @override
     def shutdown(self) -> None:
         if self._running is None and (self._phase == _HEAD or not self._fed):
-            return  # a request is on its way, or may be: it gets its answer
+            return  # A request may be arriving; it gets its answer.
         if self._socket is not None:
             self._socket.end_soon()
         else:
             super().shutdown()
 
     def prove(self) -> None:
-        """Note that a request on this connection came with a good key."""
+        """Note that a request came with a good key: a full server closes others first."""
         if self._address is not None:
             self._strangers.remove(self._address, self)
             self._address = None
@@ -197,7 +226,7 @@ class Connection(HttpToolsProtocol):
             elif not since and self.cycle is not None and self._running is None:
                 self._expect(self.header_timeout_s)
         elif since > self.max_header_bytes + _OVERHEAD * self._came:
-            self._give_up(_UNREADABLE)  # trailers or extensions of chunks without end
+            self._give_up(_UNREADABLE)  # The trailers or chunk extensions have no end.
 
     def _begin_socket(self, early: bytes) -> bool:
         """Make a WebSocket of the connection; return False if the request does not ask for one.
@@ -217,9 +246,10 @@ class Connection(HttpToolsProtocol):
         return True
 
     def _head_again(self) -> bytes:
-        """The request's head without the offer to speak another protocol, for a new parser.
+        """Return the request's head without its ``Upgrade`` header, and install a new parser.
 
-        The old one takes the request for its last in HTTP, and its body for something else.
+        The old parser takes the request for the last one in HTTP, and its body for another
+        protocol's.
         """
         method, version = self.parser.get_method(), self.parser.get_http_version()
         self.parser = HttpRequestParser(self)
@@ -242,7 +272,7 @@ class Connection(HttpToolsProtocol):
         elif self._running is None and self.pipeline and not self.transport.is_closing():
             self._start_asgi_task(*self.pipeline.pop())
 
-    # What the parser calls.
+    # Methods that the parser calls.
 
     @override
     def on_message_begin(self) -> None:
@@ -258,7 +288,7 @@ class Connection(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._phase != _HEAD:
             self._trailers += 1
-            if self._trailers > _MOST_FIELDS:
+            if self._trailers > _MAX_FIELDS:
                 raise ValueError(_END)
             return
         name = name.lower()
@@ -267,7 +297,7 @@ class Connection(HttpToolsProtocol):
         elif name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))
-        if len(self.headers) > _MOST_FIELDS:
+        if len(self.headers) > _MAX_FIELDS:
             self._reply = _TOO_LARGE
             raise ValueError(_END)
 
@@ -281,13 +311,13 @@ class Connection(HttpToolsProtocol):
         if self._hosts != 1 and (self._hosts or self.parser.get_http_version() == "1.1"):
             raise ValueError(_END)  # RFC 9112, 3.2
         method, upgrades, handler = self.parser.get_method(), self.parser.should_upgrade(), None
-        if len(self.pipeline) >= _MOST_WAITING or (upgrades and method == b"CONNECT"):
-            raise ValueError(_END)  # we are no proxy
+        if len(self.pipeline) >= _MAX_WAITING or (upgrades and method == b"CONNECT"):
+            raise ValueError(_END)  # The server is not a proxy.
         if upgrades:
-            return  # it is read again without
+            return  # `data_received` parses the head again without the header.
         if method == b"POST":
             handler = self._direct.get(self.url.partition(b"?")[0])
-        # All connections are busy with calls then, so none can be closed.
+        # All connections are busy with calls if there are too many: none can be closed.
         full = len(self.connections) > self._most
         if handler is None or full:
             application = self.app
@@ -323,7 +353,7 @@ class Connection(HttpToolsProtocol):
             super().on_body(body)
         elif cycle.body or cycle.response_complete:
             cycle.take(body)
-        else:  # mostly all of it comes in one piece
+        else:  # Most bodies arrive in one piece.
             cycle.body = body
 
     @override
@@ -344,7 +374,7 @@ class Connection(HttpToolsProtocol):
             else:
                 self._expect(self.timeout_keep_alive)
 
-    # Which request is answered.
+    # The order of answers.
 
     @override
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
@@ -359,7 +389,7 @@ class Connection(HttpToolsProtocol):
         cycle, self._running = self._running, None
         self.server_state.total_requests += 1
         if cycle is None:
-            return  # the connection is lost
+            return  # The connection was lost.
         keeps, unread = cycle.keep_alive, self._phase == _BODY and cycle is self.cycle
         lingers = unread and not keeps and self.transport.can_write_eof()
         if self.transport.is_closing() or not (keeps or lingers):
@@ -381,7 +411,7 @@ class Connection(HttpToolsProtocol):
             self._expect(self.header_timeout_s if unread else self.timeout_keep_alive)
 
     def _give_up(self, reply: bytes) -> None:
-        """Answer earlier requests, then send ``reply`` for the unreadable one, and close."""
+        """Answer the earlier requests, then send ``reply`` for the unreadable one, and close."""
         self._last_words = reply
         running, unread = self._running, self.cycle if self._phase == _BODY else None
         if unread is not None and self.pipeline and self.pipeline[0][0] is unread:
@@ -393,10 +423,14 @@ class Connection(HttpToolsProtocol):
             self.transport.write(reply)
         self.close_soon()
 
-    # Who lets us wait. One timer serves all requests of a connection: it looks at the deadline.
+    # Deadlines.
 
     def _expect(self, within_s: float) -> None:
-        """Close the connection unless a request's headers, or its rest, come in time."""
+        """Close the connection unless the client sends, or takes, something within ``within_s``
+        seconds.
+
+        One timer serves all requests of a connection.
+        """
         self._deadline = self.loop.time() + within_s
         if self._timer is not None:
             if self._timer.when() <= self._deadline:
@@ -409,10 +443,10 @@ class Connection(HttpToolsProtocol):
         closing, left = self.transport.is_closing(), self.transport.get_write_buffer_size()
         answers = self._running is not None and not closing
         if answers and not self.flow.write_paused:
-            return  # its end sets the next deadline
+            return  # The end of the answer sets the next deadline.
         if (early_s := self._deadline - self.loop.time()) > 0.001:
             self._expect(early_s)
-        elif left and left != self._left:  # a slow reader is not cut off, one that stopped is
+        elif left and left != self._left:  # A slow reader may continue; a stalled one may not.
             self._left = left
             self._expect(self.stalled_s)
         elif closing or left:

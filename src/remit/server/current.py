@@ -1,4 +1,4 @@
-"""The application that answers now: opened, read again on SIGHUP, ended by a drain."""
+"""The application in use: opened at start, replaced on SIGHUP, refused new calls in a drain."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from remit.kernel.settings import LoadedSettings, load_settings
 from remit.runtime import Runtime
 from remit.server import request
 from remit.server.app import App
-from remit.server.listening import Options, most_connections, set_limits
 from remit.server.refusals import shutting_down
 from remit.server.replies import Receive, Scope, Send, dialect_of, refusal, reply, shape_of
 from remit.server.shares import Shares
+from remit.server.sockets import Options, most_connections, set_limits
 from remit.server.telemetry import CallMetrics, set_up_logging
 from remit.server.tenants import Dispatcher, has_tenants
 from remit.server.websocket import WebSocket
@@ -36,7 +36,7 @@ _log = logging.getLogger("remit.server")
 _FIXED = ("server.host", "server.port", "server.workers", "ledger.path")
 """Settings of what is open already: a change of them needs a new start."""
 _ANSWERED = ("/healthz", "/readyz", "/metrics")  # Paths that are answered while draining.
-_LOOK_S = 0.05
+_POLL_S = 0.05
 _GC_THRESHOLD = 50_000
 _SWITCH_S = 0.001
 _MALLOC_OPTIONS = ((-8, 2), (-3, 256 * 1024), (-1, 1024 * 1024))
@@ -44,10 +44,11 @@ _MALLOC_OPTIONS = ((-8, 2), (-3, 256 * 1024), (-1, 1024 * 1024))
 
 
 class Current:
-    """An ASGI application that passes requests on to the one that counts.
+    """An ASGI application that passes requests to the one opened last.
 
     Attributes:
-        direct: :attr:`App.direct` of that one; connections hold this very mapping.
+        direct: :attr:`App.direct` of the application in use. Connections hold this mapping, so it
+            is changed in place.
 
     Raises:
         RemitError: the root cannot be opened.
@@ -94,7 +95,7 @@ class Current:
         return not self._options.dev and has_tenants(Path(self._options.root))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve an ASGI 3 request; refuse calls while draining."""
+        """Answer an ASGI 3 request; while draining refuse all but health and metrics."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif self._draining and scope["type"] == "http" and scope["path"] not in _ANSWERED:
@@ -123,40 +124,48 @@ class Current:
         await send({"type": "lifespan.shutdown.complete"})
 
     def is_behind(self) -> bool:
-        """Whether since the root was opened a proposal was adopted or rolled back, prices were
-        changed, or the first tenant was made."""
+        """Return True if the root must be opened again.
+
+        True if policy or prices changed after it was opened, or if the first tenant was made. Reads
+        the ledger.
+        """
         if self._has_tenants() and isinstance(self._app, App):
             return True
         return self._app.is_behind()
 
     def leave(self) -> None:
-        """Be ready no more; calls are still taken."""
+        """Report not ready from now on; calls are still taken."""
         self._leaving = True
         self._app.ready = False
 
     def drain(self) -> None:
-        """Refuse new calls; running calls are finished."""
+        """Refuse new calls with 503; calls in flight are finished."""
         self.leave()
         self._draining = True
         self._app.end_streams()
         self.direct.update(dict.fromkeys(self.direct, _refuse))
 
     async def reload(self, config: Config, state: ServerState) -> str:
-        """Read configuration, prices, routes and packages again; calls that run keep the old ones.
+        """Open the root again with its present configuration, and pass new requests to it.
+
+        Calls in flight finish in the old application, which is then stopped in the background. Some
+        settings apply only after a restart; a warning names them.
 
         Args:
-            config: of uvicorn: its limits are replaced.
-            state: of uvicorn: what runs.
+            config: uvicorn's configuration, whose limits are replaced.
+            state: uvicorn's state, which holds the connections and tasks of calls in flight.
 
         Returns:
-            why nothing was changed; empty where it was.
+            The reason for which nothing was changed; empty if the new application is in use.
         """
         old = self._app
         try:
             kept = await asyncio.to_thread(self._kept)
             app = await asyncio.to_thread(self._opened, kept)
         except RemitError as error:
-            _log.error("the new configuration is not used, nothing was changed: %s", error)
+            _log.error(
+                "the new configuration cannot be used, and the old one stays in force: %s", error
+            )
             with contextlib.suppress(RemitError):  # The settings may be recorded already.
                 await asyncio.to_thread(old.runtime.record_settings, self._options.by)
             return str(error)
@@ -183,13 +192,15 @@ class Current:
         return ""
 
     def _kept(self) -> dict[str, Any]:
-        """The settings that stay as they are, though they were changed."""
+        """Return the values in force of changed settings that need a restart; log each."""
         options = self._options
         wanted = load_settings(Root(Path(options.root)).config, flags=options.flags)
         new, now = ({key: value for key, value, _ in one.rows()} for one in (wanted, self.loaded))
         kept = {key: now[key] for key in _FIXED if new[key] != now[key]}
         for key in kept:
-            _log.warning("%s needs a new start of the server: until then it stays as it is", key)
+            _log.warning(
+                "%s takes effect after a restart of the server; the old value stays in force", key
+            )
         return kept
 
 
@@ -198,9 +209,9 @@ async def _refuse(call: request.Request) -> None:
 
 
 async def _retire(old: App | Dispatcher, state: ServerState) -> None:
-    """Stop an application after its running requests and tasks have ended."""
+    """Stop an application after its requests and tasks have ended."""
     while any(connection.pipeline for connection in state.connections):  # type: ignore[union-attr]  # noqa: ASYNC110
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
     if running := set(state.tasks):
         await asyncio.wait(running)
     await old.stop(at_once=False)
@@ -209,11 +220,11 @@ async def _retire(old: App | Dispatcher, state: ServerState) -> None:
 
 
 def _settle_memory() -> None:
-    """Exempt what exists now from garbage collection, and have the allocator return memory.
+    """Exempt present objects from garbage collection, and set limits for the allocator.
 
     The objects of a call are freed by reference counts. By default glibc keeps a heap for each
-    thread and raises the size from which it returns a block to the system: the resident size would
-    grow for hours with what bodies and threads leave between blocks that are in use.
+    thread and raises the size from which a block is returned to the system; the resident size would
+    then grow for hours.
     """
     gc.collect()
     gc.freeze()

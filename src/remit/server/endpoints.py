@@ -1,19 +1,23 @@
-"""The table of endpoints for model calls: which path is answered how."""
+"""Paths of the endpoints that call models, and paths with an id."""
 
 from __future__ import annotations
 
 import functools
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from remit.providers.wire import ENDPOINTS, Endpoint
 from remit.server import request
-from remit.server.calls import ModelCalls
 from remit.server.replies import Receive, Scope, Send
 
+if TYPE_CHECKING:
+    from remit.server.calls import ModelCalls
+
 Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
-ObjectHandler = Callable[[str, Scope, Receive, Send], Awaitable[None]]
+ObjectHandler = Callable[..., Awaitable[None]]
+"""A handler that gets the ids of the path, then scope, ``receive`` and ``send``."""
 
 _TAILS = "|".join(each.path for each in ENDPOINTS.values() if each.dialect == "openai")
 _DEPLOYMENT = re.compile(f"/openai/deployments/(.{{1,256}}?)({_TAILS})/?")
@@ -24,7 +28,12 @@ _PREFIXES = {
 
 
 def paths_of(path: str, dialect: str | None = None) -> tuple[str, ...]:
-    """Return all paths for one path of a dialect; of both dialects if none is named."""
+    """Return all paths under which one path of a dialect is served.
+
+    Args:
+        path: the path without the version prefix, such as ``/models``.
+        dialect: ``openai`` or ``anthropic``; ``None`` for both.
+    """
     dialects = (dialect,) if dialect else tuple(_PREFIXES)
     return tuple(dict.fromkeys(prefix + path for name in dialects for prefix in _PREFIXES[name]))
 
@@ -49,22 +58,29 @@ def deployment_of(path: str) -> tuple[str, str]:
     return (found[1], "/openai" + found[2]) if found is not None else ("", path)
 
 
-class Templates:
-    """Paths with an id in them, as ``/v1/files/{id}``."""
+def find_template(
+    handlers: Mapping[tuple[str, str], ObjectHandler], path: str
+) -> dict[str, Handler]:
+    """Return the handlers of a path that contains ids, keyed by method.
 
-    def __init__(self, handlers: Mapping[tuple[str, str], ObjectHandler]) -> None:
-        self._found = [
-            (method, re.compile(path.replace("{id}", "([^/]{1,512})")), handler)
-            for (method, path), handler in handlers.items()
-        ]
+    Args:
+        handlers: handlers, keyed by (method, template), such as ``/v1/files/{id}``.
+        path: path of a request.
 
-    def match(self, path: str) -> dict[str, Handler]:
-        """Return the handlers of a path, keyed by method."""
-        return {
-            method: functools.partial(handler, unquote(named[1]))
-            for method, pattern, handler in self._found
-            if (named := pattern.fullmatch(path)) is not None
-        }
+    Returns:
+        The handlers of all templates that match, each with the unquoted ids as its first arguments;
+        empty if no template matches.
+    """
+    return {
+        method: functools.partial(handler, *map(unquote, named.groups()))
+        for (method, template), handler in handlers.items()
+        if (named := _pattern(template).fullmatch(path)) is not None
+    }
+
+
+@functools.cache
+def _pattern(template: str) -> re.Pattern[str]:
+    return re.compile(template.replace("{id}", "([^/]{1,512})"))
 
 
 def _tail(endpoint: Endpoint) -> str:

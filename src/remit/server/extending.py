@@ -1,7 +1,7 @@
 """Names for distributions that answer paths of their own (entry points ``remit.routes``).
 
-An entry point is called with the gateway, the authenticator and the settings of a root, and returns
-:class:`ExtensionRoutes`.
+Remit calls an entry point with the gateway, the authenticator and the settings of a root; the entry
+point returns :class:`ExtensionRoutes`.
 """
 
 from __future__ import annotations
@@ -39,21 +39,27 @@ Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class ExtensionRoutes(Protocol):
-    """The paths of one distribution."""
+    """The endpoints of one distribution."""
 
     def paths(self) -> Iterator[str]:
-        """Yield the paths whose ``POST`` goes to :meth:`answer`."""
+        """Yield the paths for which :meth:`answer` answers ``POST``."""
 
     def cards(self) -> dict[tuple[str, str], Handler]:
-        """Return the handlers of all other requests, by method and path."""
+        """Return the ASGI handlers of all other requests, keyed by (method, path)."""
 
     async def answer(
         self, caller: AuthenticatedRequest, body: Body, asked: PromptRequest, request: Request
     ) -> None:
-        """Answer a request whose caller is known.
+        """Answer a request after the caller was authenticated and the body read.
+
+        Args:
+            caller: the authenticated request.
+            body: the parsed body.
+            asked: the gateway's request made from both.
+            request: where the answer is written.
 
         Raises:
-            HttpError: the caller may not send it, or there is no answer.
+            HttpError: the request is refused; the caller of this method answers the error.
         """
 
     async def aclose(self) -> None:

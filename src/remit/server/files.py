@@ -1,30 +1,35 @@
-"""``/v1/files`` in both dialects: kept by the provider, seen by who made them."""
+"""``/v1/files`` in both dialects: the provider stores files, and only their owner sees them."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
-from remit.gateway import Attempt, owner_of
+from remit.gateway import owner_of
 from remit.gateway.objects import KeptObject, keep
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 from remit.providers import ProviderResponse
 from remit.providers.wire import FILES, BodyError, FormBody, ObjectBody
 from remit.server.endpoints import Handler, ObjectHandler, paths_of
-from remit.server.provider_door import ProviderDoor, answer, id_in, refused, with_query
+from remit.server.provider_door import (
+    ObjectChange,
+    ProviderDoor,
+    id_in,
+    refused,
+    reply_upstream,
+    with_query,
+)
 from remit.server.replies import Receive, Scope, Send, shape_of
 
 
 class Files:
-    """The endpoints of files. Changes are recorded."""
+    """The endpoints of files. Uploads and deletions are recorded; reads are not."""
 
     def __init__(self, door: ProviderDoor) -> None:
         self._door = door
 
     def routes(self) -> dict[tuple[str, str], Handler]:
-        """Return the handlers, keyed by method and path."""
+        """Return the handlers, keyed by (method, path)."""
         return {
             (method, path): handler
             for path in paths_of("/files")
@@ -32,7 +37,7 @@ class Files:
         }
 
     def templates(self) -> dict[tuple[str, str], ObjectHandler]:
-        """Return the handlers of single files, keyed by method and path template."""
+        """Return the handlers of single files, keyed by (method, path template)."""
         found: dict[tuple[str, str], ObjectHandler] = {}
         for path in paths_of("/files"):
             found["GET", f"{path}/{{id}}"] = self._show
@@ -50,10 +55,17 @@ class Files:
             body = await asyncio.to_thread(FormBody.read_form, endpoint, raw, kind)
         except BodyError as error:
             raise refused(error) from error
-        kept = _Kept(provider_id, owner_of(caller.identity))
+
+        def keep_file(tx: Transaction, exchange_id: str, answer: ProviderResponse) -> None:
+            file_id = id_in(answer.reply.body) if answer.reply is not None else ""
+            owner = owner_of(caller.identity)
+            keep(tx, [KeptObject(file_id, "file", provider_id, owner, exchange_id)])
+
         path = with_query(endpoint.path, scope)
-        response = await self._door.change(caller, provider_id, body, path=path, on_record=kept)
-        await answer(send, response)
+        response = await self._door.change(
+            caller, provider_id, body, path=path, on_record=ObjectChange(keep_file)
+        )
+        await reply_upstream(send, response)
 
     async def _list(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._door.list_own(FILES[shape_of(scope)], "file", scope, send)
@@ -79,36 +91,14 @@ class Files:
         response = await self._door.delete(
             caller, found, body, path=with_query(path, scope), entries=_entries_of
         )
-        await answer(send, response)
+        await reply_upstream(send, response)
 
 
 def _entries_of(ledger: LedgerClient, made: LedgerEntry) -> list[str]:
-    """Return the entry that made a file; none if that is a call or a batch that goes on to exist.
+    """Return the id of the entry of a file's upload; empty if a call or a batch made the file.
 
-    Code that a call ran, and a batch that has ended, leave files too.
+    The entry of a call or batch has content of its own, which a deletion of the file must not
+    erase.
     """
     is_upload = made.metadata.get("wire") in [endpoint.name for endpoint in FILES.values()]
     return [made.id] if is_upload else []
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """Notes whose a new file is."""
-
-    provider_id: str
-    owner: str
-
-    @property
-    def stated(self) -> dict[str, Any]:
-        """Return no further members."""
-        return {}
-
-    def keeps_hold(self, answer: ProviderResponse) -> bool:
-        """Return False: there is no hold to keep."""
-        return False
-
-    def __call__(
-        self, tx: Transaction, exchange_id: str, attempt: Attempt, answer: ProviderResponse
-    ) -> None:
-        file_id = id_in(answer.reply.body) if answer.reply is not None else ""
-        keep(tx, [KeptObject(file_id, "file", self.provider_id, self.owner, exchange_id)])

@@ -1,4 +1,4 @@
-"""Authentication and body limits in front of an ASGI application."""
+"""Authentication and body limits in front of an ASGI application (``/api``)."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ CONTEXT = "remit.context"
 TOKEN = "remit.token"  # noqa: S105 - a name
 """Key of a request's scope: the token that it was authenticated by, or ``None``."""
 
-# Answers hold keys and conversations: no cache keeps them, no browser guesses their type.
+# Answers contain keys and conversations: caches must not store them.
 _HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 _App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Guard:
-    """Passes on authenticated requests with a complete body of bounded length.
+    """ASGI middleware that passes on authenticated requests with a complete body of limited length.
 
-    Nothing of the body is read before the caller is authenticated.
+    The caller is authenticated before any of the body is read. Errors are answered by ``refusal``.
 
     Args:
         app: the guarded application; an :class:`HttpError` that it raises is answered here.
         authenticator: authenticates each request.
-        refusal: the answer to a request that ended with an error.
+        refusal: returns the application that answers an error.
         max_body_bytes: longest body.
-        body_timeout_s: longest time for the body to arrive, seconds.
-        open_path: a path that needs no authentication.
+        body_timeout_s: longest time for the body to arrive, in seconds.
+        open_path: a path that needs no authentication; empty for none.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Guard:
         self._open_path = open_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve an ASGI 3 request."""
+        """Answer an ASGI 3 request; requests that are not HTTP pass unchanged."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -84,12 +84,12 @@ class Guard:
         except HttpError as error:
             if not last:
                 await self._refusal(scope, error)(scope, receive, marked)
-            elif last != "http.response.body":  # a stream whose key was revoked
+            elif last != "http.response.body":  # End the stream, whose key was revoked.
                 await marked({"type": "http.response.body", "body": b""})
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """A receive function that first returns the body that was read already."""
+    """Return a ``receive`` that first returns the body that was already read."""
     messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def again() -> MutableMapping[str, Any]:

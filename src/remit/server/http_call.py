@@ -25,9 +25,9 @@ _CLOSE = b"connection: close\r\n"
 
 
 class Call:
-    """A model call on a connection: a :class:`~remit.server.request.Request`.
+    """A model call on a :class:`Connection`; implements :class:`~remit.server.request.Request`.
 
-    For uvicorn's part of the protocol it is a cycle as its own are.
+    uvicorn's part of the protocol uses the attributes that its own cycles have.
     """
 
     __slots__ = (
@@ -58,30 +58,34 @@ class Call:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, handler: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
-        """Have it answered."""
+        """Start a task that runs the handler, and register it with the server."""
         task = self._task = self._connection.loop.create_task(handler(self))
         self._connection.tasks.add(task)
         task.add_done_callback(self._ended)
 
     def hang_up(self, why: str) -> None:
-        """Cancel the call because the client is gone; ``why`` is the reason if we decided."""
+        """Cancel the call because the client is gone, unless it is detached.
+
+        Args:
+            why: the reason for a disconnect by this server; empty if the client disconnected.
+        """
         self.disconnected = True
         if not self.detached and self._task is not None:
             self._task.cancel(why or None)
 
     def stop(self, why: str) -> None:
-        """End it: its task is cancelled with ``why``."""
+        """Cancel the call's task with ``why`` as the reason."""
         if self._task is not None:
             self._task.cancel(why)
 
     # The request.
 
     def prove(self) -> None:
-        """Note that the request came with a good key."""
+        """Tell the connection that the caller has a good key."""
         self._connection.prove()
 
     def take(self, data: bytes) -> None:
-        """Add a piece of the body; pause reading if too much is unread."""
+        """Add a piece of the body; pause reading if too much of it is unread."""
         if self.response_complete:
             return
         if type(self.body) is bytes:
@@ -105,7 +109,10 @@ class Call:
             self.waiter.set_result(None)
 
     async def read(self, length: bytes | None, most: int, timeout_s: float, share: Share) -> bytes:
-        """The whole body; until it is asked for, little of it is kept."""
+        """Return the whole body, as :meth:`Request.read`.
+
+        Before this method is called, reading pauses after a few kilobytes of the body.
+        """
         if self._connection.flow.read_paused and not self._connection.pipeline:
             self._connection.flow.resume_reading()
         if not self.whole:
@@ -140,11 +147,11 @@ class Call:
 
     @property
     def started(self) -> bool:
-        """Whether anything of an answer is on its way."""
+        """True if part of an answer was sent."""
         return self.response_started
 
     def answer(self, answer: Answer) -> None:
-        """Give a whole answer in one write."""
+        """Send a whole answer and end the request. A large body is written separately."""
         status, body, kind, headers = answer
         if status in WITHOUT_BODY:
             head = [*self._head(status, headers), b"\r\n"]
@@ -160,18 +167,18 @@ class Call:
         self._connection.on_response_complete()
 
     def begin(self, status: int, headers: Headers) -> None:
-        """Begin a stream."""
+        """Begin a stream. The headers are sent with its first data."""
         head = self._head(status, headers)
         head.append(_CHUNKS + b"\r\n" if self._chunked else b"\r\n")
         self._unsent = b"".join(head)
 
     def write(self, data: bytes) -> None:
-        """More of it."""
+        """Send data of the stream; empty data is ignored."""
         if data:
             self._put(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
     def offer(self, data: bytes) -> bool:
-        """Send more of the answer; return False, sending nothing, if earlier data is unsent."""
+        """Send data of the stream; return False, sending nothing, if earlier data is unsent."""
         connection = self._connection
         if connection.flow.write_paused or self._unsent:
             return False
@@ -182,7 +189,7 @@ class Call:
         return True
 
     def end(self, data: bytes = b"") -> None:
-        """Send the rest of the answer."""
+        """Send the last data of the stream and end the request."""
         if self._chunked:
             data = (b"%x\r\n%b\r\n" % (len(data), data) if data else b"") + b"0\r\n\r\n"
         self._put(data)
@@ -195,12 +202,12 @@ class Call:
         return self._connection.flow.write_paused
 
     async def drain(self) -> None:
-        """Wait until the connection takes more."""
+        """Wait until the connection accepts more data."""
         flow: FlowControl = self._connection.flow
         await flow.drain()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Forget an ended call; close the connection if its answer is incomplete."""
+        """Remove an ended call's task; close the connection if its answer is incomplete."""
         self._connection.tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._connection.logger.error("Exception in a call\n", exc_info=error)
@@ -208,7 +215,11 @@ class Call:
             self._connection.close_soon()
 
     def _head(self, status: int, headers: Headers) -> list[bytes]:
-        """Status and headers, without the empty line behind them."""
+        """Return the status line and headers, without the empty line after them.
+
+        Raises:
+            ValueError: a header's value contains a control character.
+        """
         parts = [STATUS_LINE[status]]
         close = not self.whole  # Unread bytes belong to this request.
         for name, value in (*self._connection.server_state.default_headers, *headers):

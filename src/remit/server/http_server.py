@@ -16,34 +16,34 @@ from uvicorn import Server
 from remit.gateway import SHUTTING_DOWN
 from remit.kernel.errors import RemitError
 from remit.server.current import Current
-from remit.server.listening import http_config
+from remit.server.sockets import http_config
 
 _log = logging.getLogger("remit.server")
 
-_LOOK_S = 0.05
-_WRITTEN_S = 1.0  # for the last bytes of answers to leave
-_FOLLOW_S = 2.0  # to look whether a proposal was adopted or rolled back
-_TRIED_S = 60.0  # until a configuration that could not be used is read again
-_LATE_S = 0.5  # for the requests of the last who connected
+_POLL_S = 0.05
+_FLUSH_S = 1.0  # Longest time for the last bytes of answers to be sent.
+_CHECK_INTERVAL_S = 2.0  # Pause between checks for a changed policy or changed prices.
+_RELOAD_RETRY_S = 60.0
+_GRACE_S = 0.5  # Time for the requests of clients that have just connected.
 _CLOSE = (b"connection", b"close")
-_RECORDED_S = 15.0  # for calls that were ended to be on record
+_RECORD_S = 15.0  # Longest time for cancelled calls to be recorded.
 
 
 class HttpServer(Server):
-    """Serves one root in this process.
+    """The HTTP server of one root in this process.
 
-    After the first SIGTERM or SIGINT it is not ready any more, but takes calls for
-    ``server.notice_s``; then it refuses what is new and lets calls end, for ``server.drain_s``. The
-    second ends them at once, on record.
+    The first SIGTERM or SIGINT reports not ready but takes calls for ``server.notice_s`` seconds;
+    then new calls are refused, and calls in flight may end within ``server.drain_s`` seconds. A
+    second signal cancels calls in flight, and their records say so.
 
     Args:
         current: the application.
-        worker: whether another process of ours passes signals on: SIGINT and SIGHUP of a terminal
-            come to all of its processes, and are that one's.
-        started: called once it listens.
+        worker: True if a parent process passes signals on. A terminal sends SIGINT and SIGHUP to
+            all processes, so a worker ignores its own.
+        started: called once the server listens.
 
     Attributes:
-        ended_at_once: whether a second signal came.
+        ended_at_once: True if a second signal came.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class HttpServer(Server):
         self._notice_s = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reloads: asyncio.Task[str] | None = None
-        self._waiting: asyncio.Task[str] | None = None  # the one of them that has not begun
+        self._waiting: asyncio.Task[str] | None = None  # The reload that has not begun.
 
     def stop(self) -> None:
-        """Give notice, and drain; called again: end at once."""
+        """Begin to shut down; called again, cancel the calls in flight."""
         if self.should_exit:
             self.force_exit = self.ended_at_once = True
         self.should_exit = True
@@ -75,15 +75,18 @@ class HttpServer(Server):
             self.current.drain()
 
     def step_back(self) -> None:
-        """End as other processes go on: what comes is theirs, and nothing is refused here."""
+        """Stop accepting connections; other processes serve new ones. Nothing is refused."""
         for server in self.servers:
             server.close()
         self.should_exit = True
 
     def reload(self) -> asyncio.Task[str]:
-        """Read the configuration again, after whatever reading is under way.
+        """Read the configuration again after any reload under way.
 
-        Asked for several times meanwhile, it is read once more.
+        Calls that come before the next reload has begun share it.
+
+        Returns:
+            A task with the reason for which nothing was changed; empty if the new one is in use.
         """
         if self._waiting is not None:
             return self._waiting
@@ -99,15 +102,15 @@ class HttpServer(Server):
         return task
 
     async def _follow(self) -> None:
-        """Read the configuration again after an adoption, a rollback, or a change of prices."""
+        """Reload whenever the policy or the prices of the root have changed."""
         while True:
-            await asyncio.sleep(_FOLLOW_S)
-            with contextlib.suppress(RemitError):  # a ledger that does not answer is asked again
+            await asyncio.sleep(_CHECK_INTERVAL_S)
+            with contextlib.suppress(RemitError):  # A ledger that does not answer is read again.
                 if await asyncio.to_thread(self.current.is_behind) and await self.reload():
-                    await asyncio.sleep(_TRIED_S)
+                    await asyncio.sleep(_RELOAD_RETRY_S)
 
     def from_elsewhere(self, work: Callable[[], Any]) -> None:
-        """Do ``work`` in the event loop, from another thread."""
+        """Run ``work`` in the event loop; called from another thread."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(work)
 
@@ -135,23 +138,23 @@ class HttpServer(Server):
         if self._notice_s:
             await self._give_notice(sockets or [])
         for connection in list(state.connections):
-            connection.shutdown()  # idle ones are closed, the others close behind their answer
+            connection.shutdown()  # Closes an idle one now, a busy one after its answer.
         await self._until(lambda: not state.tasks, self.config.timeout_graceful_shutdown or 0)
         if state.tasks:
             _log.warning("%d calls did not end in time and are ended", len(state.tasks))
             for task in state.tasks:
                 task.cancel(SHUTTING_DOWN)
-            await asyncio.wait(set(state.tasks), timeout=_RECORDED_S)
+            await asyncio.wait(set(state.tasks), timeout=_RECORD_S)
         for server in self.servers:
             server.close()
         for listening in sockets or []:
             listening.close()
-        # Who has just connected may not have asked yet: it gets its answer, not a reset.
-        await self._until(lambda: not state.connections, _LATE_S)
+        # A client that has just connected gets an answer, not a reset.
+        await self._until(lambda: not state.connections, _GRACE_S)
         for connection in list(state.connections):
             connection.transport.close()
         self.force_exit = False
-        await self._until(lambda: not state.connections, _WRITTEN_S)
+        await self._until(lambda: not state.connections, _FLUSH_S)
         for connection in list(state.connections):
             connection.transport.abort()
         await self.lifespan.shutdown()
@@ -159,8 +162,11 @@ class HttpServer(Server):
             loop.remove_signal_handler(number)
 
     async def _give_notice(self, sockets: list[socket.socket]) -> None:
-        """Answer as ever, but close each connection behind its answer; then listen no more, so that
-        who comes late is refused before it has sent anything, and may go elsewhere."""
+        """Answer as before, but close each connection after its answer; then stop listening.
+
+        Clients that come later are refused before they have sent anything, so they can use another
+        server.
+        """
         state = self.server_state
         state.default_headers = [*state.default_headers, _CLOSE]
         await self._until(lambda: False, self._notice_s)
@@ -169,16 +175,17 @@ class HttpServer(Server):
             server.close()
         for listening in sockets:
             listening.close()
-        await asyncio.sleep(0)  # until the loop has let go of them
+        await asyncio.sleep(0)  # The loop releases the sockets in its next turn.
         for listening in kept:
             await self._accept_rest(listening)
-        await self._until(lambda: False, _LATE_S)
+        await self._until(lambda: False, _GRACE_S)
         self.current.drain()
 
     async def _accept_rest(self, listening: socket.socket) -> None:
-        """Answer who is connected already, and was not accepted: it would see a reset. Close.
+        """Accept the connections in the listen queue, which would otherwise be reset, and close the
+        socket.
 
-        Not for ever where more come all the time, and as far as there are files.
+        At most ``backlog`` connections are accepted, and fewer if file descriptors run out.
         """
         loop, accepted = asyncio.get_running_loop(), list[socket.socket]()
         with listening, contextlib.suppress(OSError):
@@ -189,7 +196,7 @@ class HttpServer(Server):
             await loop.connect_accepted_socket(self._connection, client)
 
     def _connection(self) -> asyncio.Protocol:
-        """A new one, as uvicorn makes them."""
+        """Return a new protocol object, as uvicorn makes them."""
         made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
@@ -199,4 +206,4 @@ class HttpServer(Server):
         loop = asyncio.get_running_loop()
         end = loop.time() + within_s
         while not is_so() and not self.force_exit and loop.time() < end:  # noqa: ASYNC110
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)

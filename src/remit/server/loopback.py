@@ -1,4 +1,4 @@
-"""The endpoints of a root that this process has opened, on a free port of loopback."""
+"""A server on a free loopback port, for a root that this process has opened."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from uvicorn import Server
 from remit.kernel.loops import Closeable, start_background
 from remit.runtime import Runtime
 from remit.server.app import App
-from remit.server.listening import http_config, listen, url_of
+from remit.server.sockets import http_config, listen, url_of
 
 _BACKLOG = 128
 
 
 class LoopbackServer(Closeable):
-    """Serves a runtime's endpoints to clients on this machine until it is closed.
+    """A server of a runtime's endpoints, for clients on this machine, until it is closed.
 
     Attributes:
-        url: of the endpoints, without a path.
+        url: the server's URL, without a path.
 
     Raises:
-        RemitError: no port can be listened on.
+        RemitError: no port is free.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -34,7 +34,7 @@ class LoopbackServer(Closeable):
 
     @override
     def close(self) -> None:
-        """Take no more calls, and wait for those that run."""
+        """Stop taking calls, and wait for calls in flight. The runtime stays open."""
         app, self._app = self._app, None
         if app is not None:
             self._server.should_exit = True

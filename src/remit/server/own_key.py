@@ -14,31 +14,29 @@ from remit.server.replies import Receive, Scope, Send, reply_json
 _OWNERS = ("user_id", "team_id", "organisation_id")
 
 
-class OwnKey:
-    """Shows callers their own key: any valid key may look, and sees no other.
+def own_key_routes(
+    budgeter: TokenBudgeter, authenticator: Authenticator
+) -> dict[tuple[str, str], Handler]:
+    """Return the handler that shows callers their own key, keyed by (method, path).
+
+    Any valid key may read itself, whatever its role.
 
     Args:
-        budgeter: of the accounts that pay.
-        authenticator: of callers.
+        budgeter: reads the accounts that pay for the key's calls.
+        authenticator: authenticates the caller.
     """
 
-    def __init__(self, budgeter: TokenBudgeter, authenticator: Authenticator) -> None:
-        self._budgeter = budgeter
-        self._authenticator = authenticator
-
-    def routes(self) -> dict[tuple[str, str], Handler]:
-        """Return the handler, keyed by method and path."""
-        return {("GET", path): self._show for path in paths_of("/key")}
-
-    async def _show(self, scope: Scope, receive: Receive, send: Send) -> None:
-        caller = (await self._authenticator.caller(scope)).identity
+    async def show(scope: Scope, receive: Receive, send: Send) -> None:
+        caller = (await authenticator.caller(scope)).identity
         owners: dict[str, Any] = {
             name: getattr(caller, name) or None for name in ("key_id", *_OWNERS)
         }
         accounts: list[BudgetStatus] = []
-        if any(owners.values()):  # an agent's token has none
-            accounts = await asyncio.to_thread(self._budgeter.status, BudgetScope(**owners))
+        if any(owners.values()):  # An agent's token has no account.
+            accounts = await asyncio.to_thread(budgeter.status, BudgetScope(**owners))
         await reply_json(send, _shown(caller, accounts))
+
+    return {("GET", path): show for path in paths_of("/key")}
 
 
 def _shown(caller: Identity, accounts: list[BudgetStatus]) -> dict[str, Any]:
@@ -55,7 +53,7 @@ def _shown(caller: Identity, accounts: list[BudgetStatus]) -> dict[str, Any]:
 
 
 def _with_rest(account: BudgetStatus) -> dict[str, Any]:
-    """An account, and what of each limit is neither spent nor held."""
+    """Return an account with the remaining amount of each limit; ``None`` without a limit."""
     nano, turns = account.nano_limit, account.turn_limit
     left = None if nano is None else nano - account.spent_nano - account.reserved_nano
     tokens = account.remaining

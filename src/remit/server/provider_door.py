@@ -1,4 +1,8 @@
-"""Requests that are passed on to the provider of the client's own dialect: what it keeps."""
+"""Requests that are passed on to a provider of the client's own dialect, for objects it stores.
+
+Objects are files, batches and responses. The gateway records each one's owner, and nobody else can
+see it. Requests that change something are recorded; requests that only read are not.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +45,14 @@ from remit.server.content_coding import read_decoded
 from remit.server.refusals import HttpError, no_record
 from remit.server.replies import Receive, Scope, Send, reply, reply_json
 
-_MOST_LIST_BYTES = 32 * 1024 * 1024
-_MOST_PAGES = 100
+_MAX_LIST_BYTES = 32 * 1024 * 1024
+_MAX_PAGES = 100
 _PAGE = 20
 _LIMIT = re.compile(r"[0-9]{1,9}")
 
 
 class ProviderDoor:
-    """Passes requests on: those that change something on record, those that read not.
+    """Access to files, batches and responses that providers store.
 
     Args:
         runtime: the open root.
@@ -70,10 +74,11 @@ class ProviderDoor:
         )  # fmt: skip
 
     async def caller(self, scope: Scope) -> AuthenticatedRequest:
-        """Who asks.
+        """Authenticate a request, and return it with its caller.
 
         Raises:
-            HttpError: the caller may not.
+            HttpError: 401 or 429 as :meth:`Authenticator.caller`; 403, the role may not call
+                models.
         """
         caller = await self._authenticator.caller(scope)
         if not caller.identity.may("call"):
@@ -84,21 +89,22 @@ class ProviderDoor:
         return caller
 
     async def read(self, caller: AuthenticatedRequest, receive: Receive) -> bytes:
-        """The body of a request; raises :class:`HttpError`."""
+        """Return the decoded body of a request; raise HttpError as :func:`read_decoded`."""
         server = self._server
         return await read_decoded(
             receive, caller.headers, server.max_body_bytes, server.body_timeout_s, caller.share
         )
 
     def has(self, provider_id: str) -> bool:
-        """Whether a provider is set up, and reached over HTTP."""
+        """Return True if a provider is configured and is reached over HTTP."""
         return isinstance(self._gateway.providers.get(provider_id), UpstreamProvider)
 
     def provider_for(self, endpoint: Endpoint) -> str:
-        """The provider of an endpoint's dialect: the one named like it, else the first.
+        """Return the id of the provider for an endpoint: the one named like its dialect, else the
+        first.
 
         Raises:
-            HttpError: there is none.
+            HttpError: 404, no configured provider has the endpoint.
         """
         speaking = [
             name
@@ -110,7 +116,7 @@ class ProviderDoor:
                 endpoint.name.partition(".")[2],
                 self._gateway.how_to_set_up(endpoint.dialect),
             )
-            said = f"No provider that keeps {kept} in this form is set up; {how}."
+            said = f"No configured provider stores {kept} in this dialect; {how}."
             raise HttpError(404, "provider_not_found", said)
         return endpoint.dialect if endpoint.dialect in speaking else speaking[0]
 
@@ -123,18 +129,26 @@ class ProviderDoor:
         path: str,
         entries: Callable[[LedgerClient, LedgerEntry], Sequence[str]],
     ) -> PromptResponse:
-        """Have a provider delete what it keeps, then erase what only its entries show.
+        """Have a provider delete an object, then erase the content of its entries.
+
+        Content that other entries show as well stays.
 
         Args:
-            path: of the upstream's URL.
-            entries: gives the ids of the entries of the object, from the one that made it. Blocks.
+            caller: the authenticated owner.
+            found: the object.
+            body: the request to record.
+            path: path of the upstream's URL.
+            entries: returns the ids of the object's entries, given the entry that made it. Blocks.
+
+        Returns:
+            The call's response. Nothing is erased unless the provider deleted the object.
 
         Raises:
-            HttpError: as :meth:`change`; or some of the content may be in an archive.
+            HttpError: as :meth:`change`; 409, some of the content is archived or cannot be erased.
         """
         response = await self.change(
             caller, found.provider_id, body, method="DELETE", path=path,
-            on_record=Gone(found.object_id),
+            on_record=ObjectChange(lambda tx, exchange_id, answer: forget(tx, found.object_id)),
         )  # fmt: skip
         if response.outcome is not RouteOutcome.SUCCESS:
             return response
@@ -154,10 +168,10 @@ class ProviderDoor:
         return response
 
     async def find(self, object_id: str, kind: Kind, caller: AuthenticatedRequest) -> KeptObject:
-        """What a caller means by an id.
+        """Return a caller's object.
 
         Raises:
-            HttpError: there is no such thing, or it is another's.
+            HttpError: 404, there is no such object, or another caller owns it.
         """
         owner = owner_of(caller.identity)
         found = await asyncio.to_thread(self._objects.find, object_id, kind, owner)
@@ -171,7 +185,7 @@ class ProviderDoor:
         return found
 
     def request(self, caller: AuthenticatedRequest, body: Body) -> PromptRequest:
-        """The gateway's request, in the caller's name; raises :class:`HttpError`."""
+        """Return the gateway's request in the caller's name; raise HttpError if it is invalid."""
         return self._authenticator.request(caller, body)
 
     async def change(
@@ -185,14 +199,23 @@ class ProviderDoor:
         amount: Amount | None = None,
         on_record: OnRecord | None = None,
     ) -> PromptResponse:
-        """Pass a request on, on record.
+        """Pass a request to a provider, and record it as a call.
 
         Args:
-            path: of the upstream's URL; the endpoint's where empty.
-            amount: what is held for it.
+            caller: the authenticated caller.
+            provider_id: id of the provider.
+            body: the body to send.
+            method: HTTP method.
+            path: path of the upstream's URL; empty for the endpoint's own.
+            amount: amount to reserve for the call; nothing if left out.
+            on_record: writes more rows in the transaction that records the call.
+
+        Returns:
+            The response, which is the provider's reply also if that is an error.
 
         Raises:
-            HttpError: nothing was sent, or what was sent failed without an answer.
+            HttpError: nothing was sent, the provider did not answer or refused Remit's key, or the
+                record cannot be written (503).
         """
         provider = self._provider(provider_id)
         request = self.request(caller, body)
@@ -213,10 +236,14 @@ class ProviderDoor:
     async def fetch(
         self, provider_id: str, path: str, caller: AuthenticatedRequest
     ) -> tuple[int, tuple[tuple[str, str], ...], bytes]:
-        """Read something whole: status, headers that are passed on, and the body.
+        """Read something from a provider; nothing is recorded.
+
+        Returns:
+            The status, the headers that may be passed on, and the body.
 
         Raises:
-            HttpError: there is no answer.
+            HttpError: 404, the provider is not configured; 502 or 504, there is no answer, or the
+                provider refused Remit's key.
         """
         provider = self._provider(provider_id)
         try:
@@ -224,7 +251,7 @@ class ProviderDoor:
                 path, self._passed(provider, caller), self.timeouts
             ) as came:
                 _check_key(came.status)
-                body = await came.read(_MOST_LIST_BYTES)
+                body = await came.read(_MAX_LIST_BYTES)
         except ProviderError as error:
             raise _unreachable(error) from error
         return came.status, passed_on(came.headers), body
@@ -232,7 +259,11 @@ class ProviderDoor:
     async def relay(
         self, provider_id: str, path: str, caller: AuthenticatedRequest, send: Send
     ) -> None:
-        """Pass on what a provider has, piece by piece as it comes."""
+        """Send a provider's object to the client as it arrives; an error is sent as a whole.
+
+        Raises:
+            HttpError: as :meth:`fetch`.
+        """
         provider = self._provider(provider_id)
         try:
             came = await provider.fetch(path, self._passed(provider, caller), self.timeouts)
@@ -243,7 +274,7 @@ class ProviderDoor:
             headers = [(name.encode(), value.encode("latin-1", "replace"))
                        for name, value in passed_on(came.headers)]  # fmt: skip
             await send({"type": "http.response.start", "status": came.status, "headers": headers})
-            if came.status >= 400:  # an error may quote the key, and is masked as a whole
+            if came.status >= 400:  # An error may quote the key, so it is masked as a whole.
                 await send({"type": "http.response.body", "body": await came.read()})
                 return
             async for piece in came.chunks():
@@ -258,10 +289,19 @@ class ProviderDoor:
         send: Send,
         shown: Callable[[bytes], bytes] = bytes,
     ) -> None:
-        """The provider's list, of which the caller sees their own.
+        """Answer with the caller's own objects in a provider's list.
+
+        At most ``_MAX_PAGES`` pages of the provider are read to fill one page of the answer.
 
         Args:
-            shown: what is shown of the text of each.
+            endpoint: endpoint of the list.
+            kind: kind of the objects.
+            scope: the ASGI request, whose query limits the page.
+            send: takes the answer.
+            shown: changes the text of each object in the answer.
+
+        Raises:
+            HttpError: as :meth:`caller` and :meth:`fetch`.
         """
         caller = await self.caller(scope)
         provider_id = self.provider_for(endpoint)
@@ -272,7 +312,7 @@ class ProviderDoor:
         after = "after_id" if endpoint.dialect == "anthropic" else "after"
         found: list[tuple[str, bytes]] = []
         more, value = True, dict[str, Any]()
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES):
             path = f"{endpoint.path}?{urlencode(query)}" if query else endpoint.path
             status, headers, raw = await self.fetch(provider_id, path, caller)
             listed = _listed(raw) if status == 200 else None
@@ -298,7 +338,9 @@ class ProviderDoor:
     def _provider(self, provider_id: str) -> UpstreamProvider:
         provider = self._gateway.providers.get(provider_id)
         if not isinstance(provider, UpstreamProvider):
-            said = f"The provider {provider_id} is not set up any more; add it to remit.toml again."
+            said = (
+                f"The provider {provider_id} is no longer configured; add it to remit.toml again."
+            )
             raise HttpError(404, "provider_not_found", said)
         return provider
 
@@ -309,34 +351,38 @@ class ProviderDoor:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
-    """Notes that an object is gone."""
+class ObjectChange:
+    """A hook that changes the rows of owners in the transaction that records a call.
 
-    object_id: str
+    Attributes:
+        change: called with the transaction, the id of the ``EXCHANGE`` and the provider's answer.
+    """
+
+    change: Callable[[Transaction, str, ProviderResponse], None]
 
     @property
     def stated(self) -> dict[str, Any]:
-        """Nothing more."""
+        """No further metadata of the entry."""
         return {}
 
     def keeps_hold(self, answer: ProviderResponse) -> bool:
-        """It holds nothing."""
+        """Return False: the reservation ends with the call."""
         return False
 
     def __call__(
         self, tx: Transaction, exchange_id: str, attempt: Attempt, answer: ProviderResponse
     ) -> None:
-        """Forget whose it was."""
-        forget(tx, self.object_id)
+        """Change the rows."""
+        self.change(tx, exchange_id, answer)
 
 
-async def answer(send: Send, response: PromptResponse) -> None:
-    """The provider's own answer to what was passed on."""
+async def reply_upstream(send: Send, response: PromptResponse) -> None:
+    """Send the provider's own reply, with the call's headers."""
     await reply(send, upstream_answer(response))
 
 
 def id_in(answer: bytes) -> str:
-    """The id of what an answer speaks of; empty without one."""
+    """Return the ``id`` of a JSON object; empty if it has none or is not an object."""
     try:
         value = load(answer)
     except JsonTextError:
@@ -346,14 +392,14 @@ def id_in(answer: bytes) -> str:
 
 
 def refused(error: BodyError) -> HttpError:
-    """A body that cannot be passed on."""
+    """Return the 400 for a body that cannot be passed on."""
     return HttpError(400, "invalid_request", error.message, param=error.param)
 
 
 async def reply_raw(
     send: Send, status: int, headers: tuple[tuple[str, str], ...], body: bytes
 ) -> None:
-    """What was fetched, as an answer."""
+    """Send a fetched answer to the client."""
     named = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers]
     named.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": status, "headers": named})
@@ -361,22 +407,20 @@ async def reply_raw(
 
 
 def _check_key(status: int) -> None:
-    """What a provider says of Remit's own key is not for the client.
-
-    Raises:
-        HttpError: it refused it.
-    """
+    """Raise HttpError 502 if the provider refused Remit's own key (status 401)."""
     if status == 401:
         raise HttpError(502, "auth_error", "The provider refused Remit's own key.")
 
 
 def _unreachable(error: ProviderError) -> HttpError:
     status = 504 if error.code == "TIMEOUT" else 502
-    return HttpError(status, error.code, "The provider cannot be reached, or broke off.")
+    return HttpError(
+        status, error.code, "The provider cannot be reached, or its answer was cut off."
+    )
 
 
 def with_query(path: str, scope: Scope) -> str:
-    """A path of the upstream's with the query that the client gave."""
+    """Return an upstream path with the query of the client's request."""
     query = scope.get("query_string", b"").decode("latin-1")
     return f"{path}?{query}" if query else path
 
@@ -386,7 +430,7 @@ def _query(scope: Scope) -> dict[str, str]:
 
 
 def _listed(raw: bytes) -> tuple[dict[str, Any], list[tuple[str, bytes]]] | None:
-    """A list that came, and the exact text of each item with its id."""
+    """Return a list's members and its items as (id, exact text); ``None`` if it is not a list."""
     try:
         value = load(raw)
     except JsonTextError:

@@ -1,4 +1,4 @@
-"""Refusals and failures in the dialect's own shape."""
+"""Errors of requests: status, code and message, in the shape of the client's dialect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger("remit.server")
 
 Shape = Literal["openai", "anthropic", "a2a"]
 
-# What Remit itself refused.
+# Statuses of calls that Remit refused.
 REJECTED = {
     "INVALID_INPUT": 400,
     "AUTH_ERROR": 403,
@@ -41,8 +41,8 @@ REJECTED = {
     "IDEMPOTENCY_MISMATCH": 422,
     "IDEMPOTENCY_ERASED": 410,
 }
-# What the provider answered, or did not. A provider that refuses Remit's key is not an error of
-# the client's key.
+# Statuses of calls that failed at the provider. The provider's refusal of Remit's key says nothing
+# about the client's key.
 _FAILED = {
     "INVALID_REQUEST": 400,
     "CONTENT_FILTERED": 400,
@@ -55,7 +55,7 @@ _FAILED = {
     "TIMEOUT": 504,
     "LOCAL_ERROR": 503,
 }
-_ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"  # as A2A has its errors say more
+_ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"  # The type of details in A2A errors.
 _INVALID_REQUEST, _INTERNAL_ERROR = -32600, -32603
 _NAMES = {"CONTEXT_LENGTH": "context_length_exceeded"}
 """Codes that clients know by another name."""
@@ -65,12 +65,12 @@ class HttpError(Exception):
     """An error that ends a request.
 
     Args:
-        status: of HTTP.
-        code: for programs.
-        message: for people; quotes nothing secret.
-        param: the field at fault.
-        retry_after_s: when to try again, in seconds.
-        close: whether to close the connection, as part of the request was not read.
+        status: HTTP status.
+        code: error code, for programs.
+        message: sentence for people; contains no secret.
+        param: the field or header that caused the error.
+        retry_after_s: seconds after which to try again.
+        close: True to close the connection because part of the request is unread.
         headers: more headers of the answer.
     """
 
@@ -96,7 +96,11 @@ class HttpError(Exception):
 
 
 def refusal_of(error: BaseException) -> HttpError:
-    """What a request that ended with an error is answered."""
+    """Return the answer to a request that ended with any exception; log unexpected exceptions.
+
+    A cancelled task is uncancelled, so that it can answer and end normally. The message never
+    quotes an unexpected exception.
+    """
     if isinstance(error, HttpError):
         return error
     if isinstance(error, asyncio.CancelledError):
@@ -111,29 +115,42 @@ def refusal_of(error: BaseException) -> HttpError:
         return HttpError(503, "record_unavailable", said, retry_after_s=1)
     if is_shortage(error):
         _log.error("a request was refused for want of what this machine has no more: %s", error)
-        said = "This machine lacks something just now, such as file descriptors; try again."
+        said = "This machine is short of a resource such as file descriptors; try again."
         return HttpError(503, "local_error", said, retry_after_s=1)
     _log.error("a request failed unexpectedly", exc_info=error)
-    return HttpError(500, "internal_error", "Remit failed; see its log.")
+    return HttpError(500, "internal_error", "Remit failed unexpectedly; see the server's log.")
+
+
+def invalid(param: str, message: str) -> HttpError:
+    """Return the 400 for a request with an invalid field.
+
+    Args:
+        param: name of the field.
+        message: sentence that says what is wrong with it.
+    """
+    return HttpError(400, "invalid_request", message, param=param)
 
 
 def shutting_down() -> HttpError:
-    """Nothing new is begun here any more."""
+    """Return the 503 for requests after the server began to shut down."""
     said = "The server is shutting down; try again in a moment."
     return HttpError(503, "shutting_down", said, retry_after_s=1, close=True)
 
 
 def no_record(error: RemitError) -> HttpError:
-    """The record could not be made: then nothing is answered either."""
+    """Return the 503 for a request whose record could not be written, and log the reason.
+
+    A ledger that was rolled back needs an operator, so that error carries no retry time.
+    """
     _log.error("a record could not be made: %s", error.message)
-    if isinstance(error, LedgerRollbackError):  # which does not pass by itself
+    if isinstance(error, LedgerRollbackError):  # A retry cannot succeed.
         return HttpError(503, "record_unavailable", str(error))
     said = "The record of this request cannot be written just now; try again."
     return HttpError(503, "record_unavailable", said, retry_after_s=1)
 
 
 def status_of(response: PromptResponse) -> int:
-    """The HTTP status of a call that did not succeed."""
+    """Return the HTTP status of a call that did not succeed; 500 for an unknown code."""
     table = REJECTED if response.outcome is RouteOutcome.REJECTED else _FAILED
     return table.get(response.error_code or "", 500)
 
@@ -141,7 +158,15 @@ def status_of(response: PromptResponse) -> int:
 def refusal_body(
     endpoint: str, status: int, code: str, message: str, param: str | None = None
 ) -> dict[str, Any]:
-    """The body of an error in a dialect; the code is there for programs in both."""
+    """Return the body of an error in a dialect.
+
+    Args:
+        endpoint: name of the endpoint, such as ``openai.chat``.
+        status: HTTP status.
+        code: error code, which the body holds in lower case in all dialects.
+        message: sentence for people.
+        param: the field that caused the error.
+    """
     name = _NAMES.get(code, code.lower())
     if endpoint == A2A.name:
         about = {"@type": _ERROR_INFO, "reason": name.upper(), "domain": "remit"}
@@ -154,7 +179,7 @@ def refusal_body(
 
 
 def error_event(endpoint: str, status: int, code: str, message: str) -> bytes:
-    """An error in the midst of a stream, as a server-sent event of the endpoint's dialect."""
+    """Return an error inside a stream, as a server-sent event of the endpoint's dialect."""
     body = dump(refusal_body(endpoint, status, code, message))
     if endpoint == "openai.chat":
         return b"data: %s\n\n" % body

@@ -1,8 +1,8 @@
 """A stream on its way from a provider to a client.
 
-A provider of the client's own dialect is passed on byte by byte; another's is translated. The last
-event is held back until the exchange is durable: a client that has seen the end of an answer can
-rely on its record.
+A provider of the client's own dialect is passed on byte by byte; another one's stream is
+translated. The last event is held back until the exchange is durable, so that a client that has
+seen the end of an answer can rely on its record.
 """
 
 from __future__ import annotations
@@ -29,10 +29,15 @@ _HEADERS = (
 
 
 class Relay:
-    """One streamed answer. A sink of the gateway's; the rest is the server's.
+    """The stream of an answer. The gateway calls ``take`` and ``pass_on``, the server the rest.
+
+    Args:
+        body: the client's request.
+        request: where the stream is written.
+        keeper: the stored response, for the Responses endpoint.
 
     Attributes:
-        started: whether the client has got anything.
+        started: True if the client has received anything.
     """
 
     def __init__(self, body: Body, request: Request, keeper: ResponseCall | None = None) -> None:
@@ -43,40 +48,49 @@ class Relay:
         self._request = request
         self._dispatch = ""
         self._held = b""
-        self._ready: list[bytes] = []  # what came at once goes out at once
+        self._ready: list[bytes] = []  # Events of one read, written together.
         self._reader: StreamReader | None = None
         self._writer: Any = None
         self._problem: RemitError | None = None
-        self._kind = b""  # of what is no stream of events
+        self._kind = b""  # Content type of an answer that is not an event stream.
         self._passed: tuple[tuple[str, str], ...] = ()
 
     @property
     def holds(self) -> bool:
-        """Whether the provider has said how its stream ends."""
+        """True if the provider's last event has arrived."""
         return bool(self._held)
 
     async def take(self, event: Any) -> bool:
-        """One event; returns when the client's connection takes more: whether it got anything."""
+        """Handle one event of the gateway, and wait until the client's connection accepts more.
+
+        Returns:
+            True if the client has received anything, or is about to.
+        """
         kind = type(event)
         if kind is WireChunk and event.endpoint == self._endpoint:
             self._pass_on(event)
         elif kind is Dispatched:
             self._dispatch = event.dispatch_entry_id
             self._held = b""
-            if not self.started:  # another attempt, maybe of another dialect
+            if not self.started:  # Another attempt may answer in another dialect.
                 self._reader = self._problem = None
                 self._ready.clear()
         elif self._problem is None:
             try:
                 self._translate(self._read(event) if kind is WireChunk else [event])
-            except RemitError as error:  # it cannot be translated
-                self._problem = error.with_traceback(None)  # which holds all that came
+            except RemitError as error:
+                # The traceback would keep all received data alive.
+                self._problem = error.with_traceback(None)
         if self._request.full:
             await self._request.drain()
-        return self.started or bool(self._ready)  # what is ready goes out with what came with it
+        return self.started or bool(self._ready)
 
     def pass_on(self, raw: bytes) -> bool:
-        """Whole events of the client's dialect, none the last; ``False``: not now."""
+        """Send complete events in the client's dialect, none of which is the last.
+
+        Returns:
+            False if they were not sent: then :meth:`take` must handle each event.
+        """
         return self.started and self._writer is None and self._request.offer(raw)
 
     def _pass_on(self, event: WireChunk) -> None:
@@ -96,7 +110,7 @@ class Relay:
         return self._reader.feed(event.value)
 
     def _translate(self, events: list[Any]) -> None:
-        if not events:  # an error comes before anything: another attempt may answer yet
+        if not events:  # Nothing is begun, so that another attempt can still answer.
             return
         wire = b"" if self._writer is not None else self._begin(self._dispatch)
         wire += b"".join([self._writer.event(event) for event in events])
@@ -105,7 +119,7 @@ class Relay:
 
     def _begin(self, answer_id: str, model: str = "") -> bytes:
         keeper = self._keeper
-        if keeper is not None:  # as what is kept under its id has it
+        if keeper is not None:  # The stream must equal the stored response.
             self._writer = stream_writer(
                 self._endpoint, keeper.asked, answer_id=keeper.response_id,
                 created=keeper.created, model=self._body.model,
@@ -143,17 +157,18 @@ class Relay:
             self._request.end(data)
 
     def finish(self, response: PromptResponse) -> None:
-        """The end, once the exchange is on record.
+        """Send the end of the stream, after the exchange was recorded.
 
         Raises:
-            RemitError: it cannot be translated.
+            RemitError: the stream cannot be translated.
+            HttpError: as :meth:`break_off`.
         """
         if self._problem is not None:
             raise self._problem
         comment = b"" if self._kind else end_comment(response)
         if response.outcome is not RouteOutcome.SUCCESS:
             code, message = response.error_code or "error", response.error_message or ""
-            if self._held and not self._kind:  # the provider said it itself
+            if self._held and not self._kind:  # The last event is the provider's own error.
                 self._write(comment + self._held, more=False)
             else:
                 self.break_off(status_of(response), code, message, comment)
@@ -163,7 +178,12 @@ class Relay:
             self._write(comment + self._held, more=False)
 
     def all_at_once(self, response: PromptResponse) -> None:
-        """A whole answer as a stream: from the record, or of a provider that does not stream."""
+        """Send a complete answer as a stream: a replayed one, or one of a provider that does not
+        stream.
+
+        Raises:
+            RemitError: the answer cannot be translated.
+        """
         self._dispatch = self._dispatch or response.dispatch_entry_id
         if self._keeper is not None and response.replayed and response.reply is not None:
             wire = end_comment(response) + stream_of(response.reply.body)
@@ -176,10 +196,16 @@ class Relay:
         self._write(b"".join(parts) + end, more=False)
 
     def break_off(self, status: int, code: str, message: str, comment: bytes = b"") -> None:
-        """An error in the midst of a stream, which ends it: its own end, if that came, has not.
+        """End the stream with an error event, instead of its own last event.
+
+        Args:
+            status: HTTP status of the error.
+            code: error code.
+            message: sentence for people.
+            comment: SSE comment to send before the error.
 
         Raises:
-            HttpError: what is no stream of events cannot say so: it is left without its end.
+            HttpError: the answer is not an event stream (audio); it stays without its end.
         """
         if self._kind:
             raise HttpError(status, code, message)

@@ -1,4 +1,4 @@
-"""Speaking ASGI: bodies in, answers out."""
+"""Reading bodies from ASGI, and sending answers to it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,18 @@ PROVE = "remit.prove"
 async def read_body(
     receive: Receive, length: bytes | None, most: int, timeout_s: float, share: Share | None
 ) -> bytes:
-    """The whole body.
+    """Return the whole body of an ASGI request.
 
     Args:
-        length: as its header says.
-        most: bytes.
-        timeout_s: for each message, seconds.
-        share: holds it.
+        receive: ASGI's function.
+        length: value of the ``content-length`` header; ``None`` without it.
+        most: longest body, in bytes.
+        timeout_s: longest time for the body to arrive, in seconds.
+        share: counts the bytes of the body; ``None`` to count none.
 
     Raises:
-        HttpError: it is too long, too slow, there is no room for it, or the client went away.
+        HttpError: 413, the body is too long; 408, too slow; 429 or 503, memory is short; 499, the
+            client disconnected.
     """
     known = check_length(length, most)
     if share is not None:
@@ -60,7 +62,11 @@ async def read_body(
 
 
 def check_length(length: bytes | None, most: int) -> int | None:
-    """How long a body says that it is; raises :class:`HttpError` where that is too long."""
+    """Return the announced length of a body; ``None`` if it is missing or not a number.
+
+    Raises:
+        HttpError: 413, the length exceeds ``most`` bytes.
+    """
     if length is None or not length.isdigit():
         return None
     if int(length) > most:
@@ -80,19 +86,19 @@ async def _next(receive: Receive, timeout_s: float) -> MutableMapping[str, Any]:
 
 
 def too_slow() -> HttpError:
-    """Return the refusal of a body that did not arrive in time."""
-    said = "The body did not come within server.body_timeout_s; send it without pauses."
+    """Return the 408 for a body that did not arrive in time."""
+    said = "The body did not arrive within server.body_timeout_s; send it without pauses."
     return HttpError(408, "request_timeout", said, close=True)
 
 
 def too_long(most: int) -> HttpError:
-    """Return the refusal of a body that is longer than allowed."""
+    """Return the 413 for a body of more than ``most`` bytes."""
     said = f"The body is longer than {most:,} bytes; send less, or raise server.max_body_bytes."
     return HttpError(413, "request_too_large", said, close=True)
 
 
 class Answer(NamedTuple):
-    """One whole answer."""
+    """A complete HTTP answer."""
 
     status: int
     body: bytes
@@ -101,19 +107,19 @@ class Answer(NamedTuple):
 
 
 def json_answer(value: Any, status: int = 200, headers: Headers = ()) -> Answer:
-    """An answer in JSON."""
+    """Return an answer of JSON; ``bytes`` are taken as encoded already."""
     body = value if isinstance(value, bytes) else dump(value)
     return Answer(status, body, headers=headers)
 
 
 def refusal(shape: Shape, error: HttpError) -> Answer:
-    """A refusal in the dialect's own shape."""
+    """Return an error as an answer in the client's dialect."""
     body = refusal_body(_ERRORS_AS[shape], error.status, error.code, error.message, error.param)
     return json_answer(body, error.status, limits_of(error))
 
 
 def limits_of(error: HttpError) -> Headers:
-    """The headers of a refusal: when to come again, whether the connection ends."""
+    """Return the headers of an error, with ``retry-after`` and ``connection`` if they apply."""
     headers = [*error.headers]
     if error.retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after_s))))
@@ -123,7 +129,7 @@ def limits_of(error: HttpError) -> Headers:
 
 
 def answer_messages(answer: Answer) -> list[MutableMapping[str, Any]]:
-    """An answer in ASGI."""
+    """Return the ASGI messages of an answer. Status 204 and 304 have no body."""
     status, body, kind, headers = answer
     about = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
     if status in WITHOUT_BODY:
@@ -135,23 +141,23 @@ def answer_messages(answer: Answer) -> list[MutableMapping[str, Any]]:
 
 
 async def reply(send: Send, answer: Answer) -> None:
-    """Give one whole answer."""
+    """Send a complete answer."""
     for message in answer_messages(answer):
         await send(message)
 
 
 async def reply_json(send: Send, value: Any, status: int = 200, headers: Headers = ()) -> None:
-    """Give one whole answer in JSON."""
+    """Send a complete answer of JSON."""
     await reply(send, json_answer(value, status, headers))
 
 
 def shape_of(scope: Scope) -> Shape:
-    """The dialect of a client, as far as its path and headers show it."""
+    """Return the dialect of a client, judged by the path and the headers of its request."""
     return dialect_of(scope["path"], scope["headers"])
 
 
 def dialect_of(path: str, headers: Headers) -> Shape:
-    """As :func:`shape_of`."""
+    """Return the dialect of a client by path, else by ``anthropic-version``, else ``openai``."""
     if path.startswith("/a2a/"):
         return "a2a"
     if path.startswith(("/anthropic/", "/v1/messages", "/messages")):

@@ -19,13 +19,14 @@ from remit.server.shares import Share
 
 
 class Request(Protocol):
-    """A request, and where its answer goes: whole, or as a stream.
+    """A request, and the place where its answer is written.
 
     Attributes:
-        path: as the client asked for it, without its query.
-        headers: names in lower case; no trailers.
-        started: whether anything of an answer is on its way.
-        detached: whether the call goes on when its client hangs up; else its task is cancelled.
+        path: the path of the URL, without its query.
+        headers: (name, value) pairs, names in lower case, without trailers.
+        started: True if part of an answer was sent.
+        detached: True if the call continues after its client disconnects; else its task is
+            cancelled then.
         deployment: the model that the path names, as Azure's do; empty if the body names it.
     """
 
@@ -36,57 +37,61 @@ class Request(Protocol):
     detached: bool
 
     def prove(self) -> None:
-        """Note that the request came with a good key."""
+        """Tell the connection that the caller has a good key.
+
+        A full server closes connections without a good key first.
+        """
         ...
 
     def stop(self, why: str) -> None:
-        """End it: its task is cancelled with ``why``."""
+        """Cancel the request's task with ``why`` as the reason."""
         ...
 
     async def read(self, length: bytes | None, most: int, timeout_s: float, share: Share) -> bytes:
-        """The whole body.
+        """Return the whole body.
 
         Args:
-            length: as its header says.
-            most: bytes.
-            timeout_s: for all of it to come, seconds.
-            share: holds it.
+            length: value of the ``content-length`` header; ``None`` without it.
+            most: longest body, in bytes.
+            timeout_s: longest time for the body to arrive, in seconds.
+            share: counts the bytes of the body.
 
         Raises:
-            HttpError: it is too long or too slow, or there is no room for it.
+            HttpError: 413, the body is too long; 408, too slow; 429 or 503, memory is short.
         """
         ...
 
     def answer(self, answer: Answer) -> None:
-        """Give a whole answer."""
+        """Send a complete answer and end the request."""
         ...
 
     def begin(self, status: int, headers: Headers) -> None:
-        """Begin an answer whose length is not known."""
+        """Begin an answer of unknown length."""
         ...
 
     def write(self, data: bytes) -> None:
-        """More of it."""
+        """Send data of the answer."""
         ...
 
     def offer(self, data: bytes) -> bool:
-        """Send more of the answer; return False, sending nothing, if earlier data is unsent."""
+        """Send data of the answer; return False, sending nothing, if earlier data is unsent."""
         ...
 
     def end(self, data: bytes = b"") -> None:
-        """Send the rest of the answer.
+        """Send the last data of the answer and end the request.
 
-        An answer that is never ended is cut off, so that the client sees the failure.
+        The connection of an answer that is never ended is closed, so that the client sees the
+        failure.
         """
         ...
 
     @property
     def full(self) -> bool:
-        """True if the client is slower than the writes: then call :meth:`drain`."""
+        """True if the client is slower than the writes; call :meth:`drain` then."""
         ...
 
     async def drain(self) -> None:
-        """Wait until the connection takes more."""
+        """Wait until the connection accepts more data."""
         ...
 
 
@@ -94,7 +99,7 @@ Handler = Callable[[Request], Awaitable[None]]
 
 
 class AsgiRequest:
-    """A :class:`Request` that any ASGI server carries."""
+    """A :class:`Request` on any ASGI server. Data is sent by :meth:`drain` only."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, deployment: str = "") -> None:
         self.deployment = deployment
@@ -109,7 +114,7 @@ class AsgiRequest:
         self._task = asyncio.current_task()
 
     async def serve(self, handler: Handler) -> None:
-        """Have it answered."""
+        """Run a handler, then send the data that it left."""
         try:
             await handler(self)
         finally:
@@ -118,15 +123,18 @@ class AsgiRequest:
         await self.drain()
 
     def prove(self) -> None:
-        """Any ASGI server has limits of its own."""
+        """Do nothing: any ASGI server has limits of its own."""
 
     def stop(self, why: str) -> None:
-        """Cancel the request's call; ``why`` is the reason."""
+        """Cancel the request's task with ``why`` as the reason."""
         if self._task is not None:
             self._task.cancel(why)
 
     async def read(self, length: bytes | None, most: int, timeout_s: float, share: Share) -> bytes:
-        """The whole body; from then on a client that hangs up ends its call."""
+        """Return the whole body, as :meth:`Request.read`.
+
+        From then on the call is cancelled if the client disconnects, unless it is detached.
+        """
         body = await read_body(self._receive, length, most, timeout_s, share)
         task = asyncio.current_task()
         assert task is not None
@@ -140,35 +148,35 @@ class AsgiRequest:
             task.cancel()
 
     def answer(self, answer: Answer) -> None:
-        """Give a whole answer."""
+        """Add a complete answer to the unsent data."""
         self.started = True
         self._unsent += answer_messages(answer)
 
     def begin(self, status: int, headers: Headers) -> None:
-        """Begin a stream."""
+        """Add the head of a stream to the unsent data."""
         self.started = True
         message = {"type": "http.response.start", "status": status, "headers": [*headers]}
         self._unsent.append(message)
 
     def write(self, data: bytes) -> None:
-        """More of it."""
+        """Add data of the stream to the unsent data."""
         self._unsent.append({"type": "http.response.body", "body": data, "more_body": True})
 
     def offer(self, data: bytes) -> bool:
-        """Never: nothing is sent but by :meth:`drain`."""
+        """Return False: only :meth:`drain` sends."""
         return False
 
     def end(self, data: bytes = b"") -> None:
-        """Send the rest of the answer."""
+        """Add the last data of the stream to the unsent data."""
         self._unsent.append({"type": "http.response.body", "body": data})
 
     @property
     def full(self) -> bool:
-        """Always: nothing is sent but by :meth:`drain`."""
+        """True: only :meth:`drain` sends."""
         return True
 
     async def drain(self) -> None:
-        """Send what there is."""
+        """Send all unsent data."""
         unsent, self._unsent = self._unsent, []
         for message in unsent:
             await self._send(message)

@@ -1,4 +1,4 @@
-"""Folders for the time of one process: a killed one's is removed by who comes next."""
+"""Temporary directories that are removed even if their process is killed."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ _LOCK = ".in-use"
 
 @contextlib.contextmanager
 def scratch_folder(prefix: str) -> Iterator[str]:
-    """A new folder, removed at the end, like those of this prefix whose processes have died."""
+    """Make a temporary directory for the block, and remove it afterwards.
+
+    Directories with the same prefix whose processes have died are removed first.
+    """
     for place in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         _remove_unused(place)
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     try:
         with open(folder / _LOCK, "wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # ends with this process, however it ends
+            fcntl.flock(lock, fcntl.LOCK_EX)  # The system releases the lock of a dead process.
             yield str(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove_unused(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # in use, another user's, or gone
+    with contextlib.suppress(OSError):  # The directory may be in use, deleted, or another user's.
         lock = os.open(folder / _LOCK, os.O_RDWR)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

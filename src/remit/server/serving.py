@@ -12,8 +12,8 @@ from typing import Any
 
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
-from remit.server.listening import Options, listen, require_loopback, url_of
 from remit.server.scratch import scratch_folder
+from remit.server.sockets import Options, listen, require_loopback, url_of
 from remit.server.workers import Workers
 
 _METRICS = "PROMETHEUS_MULTIPROC_DIR"
@@ -30,20 +30,21 @@ def serve(
 ) -> None:
     """Serve a root until SIGTERM or SIGINT; then let calls end, and return.
 
+    Sets ``PROMETHEUS_MULTIPROC_DIR`` if there are several workers and the variable is not set.
+
     Args:
-        root: an existing root.
-        dev: let everybody in; on loopback only.
-        flags: settings by dotted key.
+        root: directory of an existing root.
+        dev: authenticate nobody; only on a loopback address.
+        flags: settings, keyed by dotted name.
         ready: called with the server's URL once it answers.
-        by: who runs it, for the record.
+        by: the user who runs the server, for the record.
 
     Raises:
-        RemitError: the address cannot be listened on, or must not be; or workers die again and
-            again.
-        RemitError: the root cannot be opened.
-        SystemExit: a second signal ended what still ran.
+        RemitError: the root cannot be opened; the server cannot listen on the address, or may not
+            in dev mode; or workers die repeatedly as they start.
+        SystemExit: a second signal cancelled the calls in flight.
     """
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # No server is there yet to reload.
     settings = load_settings(Root(root).config, flags=flags).settings.server
     if dev:
         require_loopback(settings.host)
@@ -51,7 +52,9 @@ def serve(
         listening = stack.enter_context(
             listen(settings.host, settings.port, settings.max_connections)
         )
-        if settings.workers > 1 and _METRICS not in os.environ:  # read as the library is loaded
+        if (
+            settings.workers > 1 and _METRICS not in os.environ
+        ):  # The metrics library reads the variable on import.
             os.environ[_METRICS] = stack.enter_context(scratch_folder("remit-metrics-"))
             stack.callback(os.environ.pop, _METRICS)
         options = Options(str(root), dev, dict(flags), by)

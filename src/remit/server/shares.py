@@ -1,6 +1,6 @@
-"""Shares of a process that running requests hold: places and body bytes, by tenant and by key.
+"""Limits on the requests in flight and the body bytes of one key, and of one tenant.
 
-All bytes of the process are counted by :data:`remit.gateway.memory.memory`.
+:data:`remit.gateway.memory.memory` counts all bytes of the process.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ SHARE = "remit.share"
 """Key of a request's scope: its :class:`Share`."""
 
 _OF_ONE_KEY = 0.75
-_COPIES = 2  # a body is in memory as it came and as the values in it
-_BODIES = 6  # of the largest size; the account has room for so many copies
-_SMALL = 65_536  # bytes of a body that is not counted: connections are
+_COPIES = 2  # A body is in memory as bytes and as parsed values.
+_BODIES = 6  # The memory limit has room for this number of the longest body.
+_SMALL = 65_536  # Shorter bodies are not counted, because connections are limited.
 
 
 class Shares:
-    """Shares held by the requests of each key, or of each tenant.
+    """Counts of the requests in flight and of their bytes, by key or by tenant.
 
     Args:
-        most_calls: most calls in flight at one time.
-        most_body_bytes: most bytes of one body.
+        most_calls: largest number of calls in flight in this process.
+        most_body_bytes: longest body.
         within: the shares of all tenants of the process, and the name of the tenant under which
             these requests are counted there too.
-        of: the kind of owner, for messages: ``key`` or ``tenant``.
+        of: ``key`` or ``tenant``, for messages.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Shares:
 
 
 class Share:
-    """The place and bytes of one request, until its :meth:`end`."""
+    """The place and the body bytes of one request, until :meth:`end`."""
 
     __slots__ = ("_above", "_bytes", "_holding", "_key", "_shares")
 
@@ -63,7 +63,7 @@ class Share:
         """Count the request under a key; repeated calls have no effect.
 
         Raises:
-            HttpError: 429, the key has as many requests under way as one may.
+            HttpError: 429, the key or its tenant has too many requests in flight.
         """
         shares = self._shares
         if self._above is not None and shares.within is not None:
@@ -72,7 +72,7 @@ class Share:
             running = shares.calls_of.get(key_id, 0)
             if running >= shares.calls_of_one:
                 said = (
-                    f"This {shares.of} has {running} requests under way, as many as one may have; "
+                    f"This {shares.of} has {running} requests in flight, the most allowed; "
                     "wait for one to end."
                 )
                 raise HttpError(429, "rate_limited", said, retry_after_s=1, close=True)
@@ -80,10 +80,14 @@ class Share:
             self._key = key_id
 
     def take(self, size: int, *, small: int = _SMALL) -> None:
-        """Hold so many bytes of a body more; those of a ``small`` one are not counted.
+        """Count more bytes of the body.
+
+        Args:
+            size: number of bytes.
+            small: bodies up to this size are not counted.
 
         Raises:
-            HttpError: 429 or 503, there is no room for them just now.
+            HttpError: 429, the key or tenant holds too many bytes; 503, the process does.
         """
         key, shares = self._key, self._shares
         if key is None or size <= small:
@@ -99,8 +103,8 @@ class Share:
         else:
             if not memory.has_room_for_body(_COPIES * size):
                 said = (
-                    f"The requests under way leave no room for a body of {size:,} bytes; try again "
-                    "later, or raise server.memory_bytes."
+                    f"The requests in flight leave no memory for a body of {size:,} bytes; try "
+                    "again later, or raise server.memory_bytes."
                 )
                 raise HttpError(503, "overloaded", said, retry_after_s=1, close=True)
             if self._holding is None:
@@ -110,7 +114,7 @@ class Share:
         shares.bytes_of[key] += size
 
     def hold(self, size: int) -> None:
-        """Hold so many bytes of an answer instead of the body, which was let go."""
+        """Count the bytes of an answer instead of the body, which was released."""
         if self._above is not None:
             self._above.hold(size)
             return
@@ -119,7 +123,7 @@ class Share:
         self._holding.resize(size)
 
     def end(self) -> None:
-        """Release the place and the bytes of the request."""
+        """Release the place and the bytes of the request; repeated calls have no effect."""
         key, shares = self._key, self._shares
         if self._above is not None:
             self._above.end()

@@ -1,7 +1,8 @@
-"""The processes of ``remit serve --workers N``: started, replaced, signalled, ended."""
+"""The processes of ``remit serve --workers N``: starts, replaces, signals and ends them."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import logging
@@ -17,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
 from remit.kernel.errors import RemitError
-from remit.server.listening import Options
+from remit.server.sockets import Options
 
 if TYPE_CHECKING:
     from remit.server.http_server import HttpServer
@@ -27,20 +28,21 @@ _log = logging.getLogger("remit.server")
 _SPAWN = multiprocessing.get_context("spawn")
 _PR_SET_PDEATHSIG = 1
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
-_STEADY_S = 60.0  # who lived as long did not die of its start
-_MOST_FAILURES = 4  # one after the other, while no worker answers
+_STEADY_S = 60.0  # A worker that lived longer did not die of its start.
+_MAX_FAILURES = 4  # Starts that may fail in succession while no worker answers.
 _FAILED = 3
 _STEP_BACK, _RELOAD = "step back", "reload"
 
 
 class Workers:
-    """Runs worker processes that share one listening socket.
+    """Worker processes that share one listening socket.
 
-    None outlives this process, however it ends: not its socket, not its calls.
+    A worker that dies is replaced, with a growing pause. No worker outlives this process: each is
+    killed when the process ends in any way.
 
     Args:
-        count: how many.
-        options: what each serves.
+        count: number of workers.
+        options: options of each worker.
         listening: the socket.
     """
 
@@ -53,17 +55,20 @@ class Workers:
         self._failures = 0
         self._why: RemitError = RemitError("The worker processes died as they started.")
         self._to_reload: list[_Slot] = []
-        self._taken = False  # whether one of them has taken the new configuration
-        self._again = False  # a SIGHUP came meanwhile
+        self._taken = False  # True if one worker uses the new configuration.
+        self._again = False  # True if a SIGHUP came during a reload.
 
     def run(self, ready: Callable[[], None]) -> bool:
-        """Until a signal ends them; ``ready`` is called once the first of them answers.
+        """Run the workers until a signal ends them. Handles SIGTERM, SIGINT and SIGHUP.
+
+        Args:
+            ready: called once the first worker answers.
 
         Returns:
-            whether all ended by themselves: a second signal was not needed.
+            True if all workers ended after the first signal; False if a second one was needed.
 
         Raises:
-            RemitError: they die again and again as they start.
+            RemitError: workers die repeatedly as they start.
         """
         woken, waking = socket.socketpair()
         with woken, waking:
@@ -94,7 +99,7 @@ class Workers:
             running = [slot for slot in self._slots if slot.process is not None]
             if self._stops and not running:
                 return
-            if self._failures >= _MOST_FAILURES and not any(slot.ready for slot in running):
+            if self._failures >= _MAX_FAILURES and not any(slot.ready for slot in running):
                 raise self._why
             due = [slot.due for slot in self._slots if slot.process is None]
             left_s = max(0.0, min(due) - time.monotonic()) if due and not self._stops else None
@@ -111,21 +116,20 @@ class Workers:
             self._reload_next()
             return
         self._stops += 1
-        self._listening.close()  # theirs are open; once they are not, who comes is refused at once
+        self._listening.close()  # Clients are refused as soon as the workers close theirs too.
         for slot in self._slots:
             if slot.process is not None and slot.process.pid is not None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(slot.process.pid, signal.SIGTERM)
 
     def _reload_next(self) -> None:
-        """Tell the next one, unless one is at it.
+        """Have the next worker read the configuration again, unless one is reading.
 
-        A SIGHUP that comes meanwhile is for all of them, once these have read: an answer that is
-        under way is not one to it.
+        A SIGHUP that comes during a reload starts another round for all workers.
         """
         if not self._to_reload and self._again and not self._stops:
             self._again = self._taken = False
-            # Who is still starting may have read the old one: it is notified when it is ready.
+            # A worker that is starting may have read the old one; it reloads when it is ready.
             running = [slot for slot in self._slots if slot.process is not None]
             self._to_reload = sorted(running, key=lambda slot: not slot.ready)
         if self._to_reload and (slot := self._to_reload[0]).ready and not slot.reads:
@@ -140,7 +144,7 @@ class Workers:
             elif isinstance(message, RemitError):
                 self._why = message
                 if not any(other.ready for other in self._slots):
-                    self._failures = _MOST_FAILURES  # another would find the same
+                    self._failures = _MAX_FAILURES  # Another start would fail alike.
             elif slot in self._to_reload:
                 self._reloaded(slot, str(message))
         process = slot.process
@@ -162,9 +166,9 @@ class Workers:
         if not problem:
             self._taken = True
         elif not self._taken:
-            self._to_reload.clear()  # the others would say the same: all stays as it was
+            self._to_reload.clear()  # Other workers would fail alike.
         else:
-            slot.tell(_STEP_BACK)  # who comes after it reads the new one
+            slot.tell(_STEP_BACK)  # Its successor reads the new one.
         self._reload_next()
 
     def _died(self, slot: _Slot, status: int | None) -> None:
@@ -175,7 +179,7 @@ class Workers:
             if self._failures > 1 and not self._why.next_step:
                 self._why = RemitError(
                     f"The worker processes die as they start, the last ended {how}.",
-                    next_step="Look at the log above for why.",
+                    next_step="The log above shows the reason.",
                 )
         slot.wait_s = (
             0.0 if lived_s > _STEADY_S
@@ -186,13 +190,13 @@ class Workers:
 
 
 class _Slot:
-    """A worker's place."""
+    """The place of one worker: its process, its pipe and the time of its next start."""
 
     def __init__(self) -> None:
         self.process: Any = None
         self.pipe: Connection | None = None
         self.ready = False
-        self.reads = False  # the configuration, again
+        self.reads = False  # True while the worker reads the configuration again.
         self.began = self.due = self.wait_s = 0.0
 
     def start(self, options: Options, listening: socket.socket) -> None:
@@ -226,7 +230,7 @@ class _Slot:
 
 
 def _work(options: Options, listening: socket.socket, parent: Connection, parent_id: int) -> None:
-    """A worker process."""
+    """Serve a root in a worker process; exit with status 3 if the root cannot be opened."""
     _end_with(parent_id)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -235,7 +239,7 @@ def _work(options: Options, listening: socket.socket, parent: Connection, parent
 
     try:
         current = Current(options)
-    except (RemitError, OSError) as error:  # the machine may have no file descriptor left
+    except (RemitError, OSError) as error:  # OSError: the machine may lack file descriptors.
         parent.send(_plain(error))
         sys.exit(_FAILED)
     server = HttpServer(current, worker=True, started=lambda: parent.send("ready"))
@@ -244,12 +248,17 @@ def _work(options: Options, listening: socket.socket, parent: Connection, parent
 
 
 def _listen_to(parent: Connection, server: HttpServer) -> None:
-    """What the parent says: to read the configuration again, or to make room for another process.
-    Its end ends this process."""
+    """Carry out the parent's messages: reload, or stop accepting connections.
+
+    The end of the pipe means that the parent died; this process is killed then.
+    """
+
+    def report(done: asyncio.Task[str]) -> None:
+        if not done.cancelled():  # A server that is shut down cancels its reload.
+            parent.send(done.result())
 
     def reload() -> None:
-        task = server.reload()
-        task.add_done_callback(lambda done: parent.send(done.result()))
+        server.reload().add_done_callback(report)
 
     try:
         while True:
@@ -260,7 +269,7 @@ def _listen_to(parent: Connection, server: HttpServer) -> None:
 
 
 def _end_with(parent_id: int) -> None:
-    """Have this process killed when its parent ends, however that ends."""
+    """Have this process killed when its parent ends in any way."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_id:
@@ -268,7 +277,7 @@ def _end_with(parent_id: int) -> None:
 
 
 def _plain(error: RemitError | OSError) -> RemitError:
-    """An error that another process can read."""
+    """Return an error that can be sent to another process."""
     if isinstance(error, OSError):
         step = "Free what the machine has run out of, such as open files (`ulimit -n`)."
         return RemitError(f"A worker cannot start: {error}.", next_step=step)

@@ -14,9 +14,7 @@ from remit.gateway.auth import Identity
 from remit.kernel.errors import ConfigError
 from remit.kernel.settings import OidcSettings, load_settings
 from remit.server.app import App
-from remit.server.console.oidc.errors import SignInError
-from remit.server.console.oidc.person import person_of
-from remit.server.console.oidc.sign_in import SignIn
+from remit.server.console.oidc import SignIn, SignInError, person_of
 from tests.support.agents import anthropic_runtime
 from tests.support.oidc import ANN, OidcProvider, oidc_provider, signing_key
 
@@ -102,8 +100,8 @@ async def test_a_wrong_secret_is_the_operators_to_correct(provider: OidcProvider
         ({"authorization_endpoint": "https://example.org/\r\nset-cookie: a=b"}, "not https"),
         ({"jwks_uri": "file:///etc/passwd"}, "not https"),
         ({"jwks_uri": None}, "not https"),
-        ({"token_endpoint_auth_methods_supported": ["private_key_jwt"]}, "none of the ways"),
-        ({"token_endpoint_auth_methods_supported": 7}, "none of the ways"),
+        ({"token_endpoint_auth_methods_supported": ["private_key_jwt"]}, "neither by"),
+        ({"token_endpoint_auth_methods_supported": 7}, "neither by"),
     ],
 )
 async def test_metadata_that_cannot_be_used(
@@ -129,10 +127,10 @@ HUGE = b'{"a": "' + b"x" * MOST_BYTES + b'"}'
     ("status", "body", "said"),
     [
         (200, HUGE, "more than 262,144 bytes"),
-        (200, b"<html>", "no JSON object"),
-        (200, b"[" * 100_000, "no JSON object"),
-        (200, b"[]", "no JSON object"),
-        (200, b"\xff", "no JSON object"),
+        (200, b"<html>", "a JSON object"),
+        (200, b"[" * 100_000, "a JSON object"),
+        (200, b"[]", "a JSON object"),
+        (200, b"\xff", "a JSON object"),
         (500, b"{}", "status 500"),
         (302, b"{}", "status 302"),
     ],

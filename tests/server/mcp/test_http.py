@@ -472,7 +472,7 @@ def test_where_it_cannot_listen(served: Served) -> None:
         serve_http(served.root, dev=True, flags={"mcp_server.host": "0.0.0.0"}, ready=print)
     assert "Serve without dev mode" in refused.value.next_step
     port = urlsplit(served.url).port
-    with pytest.raises(RemitError, match="cannot be listened on"):
+    with pytest.raises(RemitError, match="is in use"):
         serve_http(served.root, dev=False, flags={"mcp_server.port": port}, ready=print)
 
 

@@ -254,7 +254,7 @@ for line in sys.stdin:
     for _ in range(order.get("calls", 0)):
         metrics(call_report(first_after_ms=30.0))
         for tenant in ("acme", "globex"):
-            metrics.by_tenant().of(tenant)(call_report())
+            metrics.of_tenant(tenant)(call_report())
     metrics.in_progress += order.get("began", 0)
     breaker = SimpleNamespace(state=CircuitState(order["breaker"]))
     metrics.watch(breakers=lambda: {("openai", "gpt-4o-mini"): breaker})
@@ -316,7 +316,7 @@ def test_several_processes_are_seen_as_one(tmp_path: Path) -> None:
 def test_tenants_have_a_bound_number_of_labels() -> None:
     metrics = CallMetrics(max_models=2)
     for name in ("a", "b", "c", "d", "a"):
-        metrics.by_tenant().of(name)(call_report())
+        metrics.of_tenant(name)(call_report())
     got = _samples(metrics)
     for name, calls in (("a", 2), ("b", 1), ("_other", 2), ("c", None)):
         assert _get(got, "remit_tenant_calls_total", tenant=name, outcome="success") == calls

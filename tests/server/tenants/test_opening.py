@@ -8,7 +8,6 @@ import json
 import shutil
 import socket
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -21,8 +20,6 @@ from remit.runtime.tenants import find_tenant
 from remit.server.extending import HttpError
 from remit.server.shares import Share, Shares
 from remit.server.telemetry import CallMetrics
-from remit.server.tenants.heads import Heads
-from remit.server.tenants.naming import Named
 from remit.server.tenants.open_tenants import OpenTenants
 from tests.server.conftest import QUICK
 from tests.server.running import serving
@@ -153,10 +150,10 @@ def test_a_tenant_whose_database_does_not_answer_keeps_nobody_from_theirs(tmp_pa
     async def ask() -> None:
         shares = Shares(4, 1024, of="tenant")
         tenants = OpenTenants(Root(root), 4, {}, "t", shares, lambda _: None, CallMetrics())
-        wrong = Named("acme", f"sk-remit-acme_{'x' * 43}")
-        asking = [asyncio.create_task(tenants.of(wrong)) for _ in range(120)]
+        wrong = f"sk-remit-acme_{'x' * 43}"
+        asking = [asyncio.create_task(tenants.of("acme", wrong)) for _ in range(120)]
         await asyncio.sleep(0)
-        found = asyncio.create_task(tenants.of(Named("globex", key)))
+        found = asyncio.create_task(tenants.of("globex", key))
         await asyncio.wait([found, *asking[:100]], return_when=asyncio.FIRST_COMPLETED)
         assert found.done()
         assert sum(task.done() for task in asking) == 20  # for whom there was no place
@@ -179,10 +176,11 @@ def test_a_damaged_tenant_and_a_stray_folder_keep_no_other_heads_from_the_host(
     shutil.copytree(folder / "acme", folder / "acme.bak")
     file = (folder / "acme/tenant.json").read_bytes()
     with opened(root) as ledger:
-        heads = Heads(Root(root), ledger, cast(OpenTenants, None))
+        shares = Shares(4, 1024, of="tenant")
+        tenants = OpenTenants(Root(root), 4, {}, "t", shares, lambda _: None, CallMetrics())
         for damaged in (b"{", file.replace(b"acme", b"globex")):
             (folder / "acme/tenant.json").write_bytes(damaged)
-            heads.take_now()
+            tenants.take_heads(ledger)
         taken = [one.metadata["tenant"] for one in ledger.query(event_type="TENANT_CHECKPOINT")]
     assert taken == ["globex"]
     with pytest.raises(RemitError, match="is of the tenant globex"):

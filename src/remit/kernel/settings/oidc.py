@@ -1,4 +1,4 @@
-"""The settings of signing in with an OpenID Connect provider."""
+"""The settings of sign-in by an OpenID Connect provider."""
 
 from __future__ import annotations
 
@@ -13,37 +13,45 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class OidcSettings(Section):
-    """``[server.oidc]``: people sign in to the console with their account at a provider."""
+    """``[server.oidc]``: sign-in to the console with an account at a provider.
 
-    issuer: str = Field("", description="the provider's issuer URL; empty: keys only")
-    client_id: str = Field("", description="what the provider knows this server as")
+    Raises:
+        ValueError: a URL is not https, the public URL has a path, or client id, scope ``openid`` or
+            roles are missing.
+    """
+
+    issuer: str = Field("", description="issuer URL of the provider; empty: sign-in by key only")
+    client_id: str = Field("", description="client id of this server at the provider")
     client_secret: SecretStr = Field(
-        SecretStr(""), description="its secret; empty: a public client, which PKCE protects"
+        SecretStr(""),
+        description="secret of this client; empty: a public client, protected by PKCE",
     )
     public_url: str = Field(
         "",
-        description="address under which browsers reach this server; the provider sends them back "
-        "to /console/oidc/callback there",
+        description="URL under which browsers reach this server; the provider redirects to "
+        "/console/oidc/callback there",
     )
     label: str = Field(
-        "", max_length=60, description="the provider's name on the login page; empty: its host"
+        "", max_length=60, description="name of the provider on the login page; empty: its host"
     )
     scopes: list[str] = Field(
-        default_factory=lambda: ["openid", "email"], description="what the provider is asked for"
+        default_factory=lambda: ["openid", "email"], description="scopes to request"
     )
     name_claim: str = Field(
-        "email", min_length=1, description="claim that names the person on record"
+        "email", min_length=1, description="claim with the person's name for the record"
     )
     role_claim: str = Field(
-        "groups", min_length=1, description="claim that roles are read from; dots lead inside"
+        "groups",
+        min_length=1,
+        description="claim with the person's roles; a dotted name leads into objects",
     )
     roles: dict[str, Literal["auditor", "operator", "admin"]] = Field(
         default_factory=dict,
-        description="value of that claim → role; the first entry that the person has counts",
+        description="role for each value of that claim; the first entry that matches applies",
     )
-    lasts_s: int = Field(28_800, ge=60, le=28_800, description="a login ends after this time")
+    lasts_s: int = Field(28_800, ge=60, le=28_800, description="lifetime of a login, in seconds")
     timeout_s: float = Field(
-        10.0, gt=0, le=60, description="how long the provider may take for one answer"
+        10.0, gt=0, le=60, description="longest wait for an answer of the provider, in seconds"
     )
 
     @model_validator(mode="after")

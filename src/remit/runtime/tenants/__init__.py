@@ -1,50 +1,43 @@
-"""Tenants: ledgers, keys and budgets of their own in one installation."""
+"""Tenants: roots of their own below a host's root, and the host's record of them.
 
-from __future__ import annotations
+The package owns the making, moving, removal and export of tenants, and the entries of the host's
+ledger about them. Tables and records of a tenant are in its own ledger; its server is in
+:mod:`remit.server.tenants`.
 
-from typing import TYPE_CHECKING
+Invariants: a tenant's key is the one that the host recorded; at any time one ledger of a tenant is
+in use; the name of a removed tenant is not used again.
 
-from remit.kernel import lazy_names
+Start reading in :mod:`remit.runtime.tenants.tenant`; :mod:`remit.runtime.tenants.changes` lists the
+steps of a move and of a removal.
+"""
 
-if TYPE_CHECKING:
-    from remit.runtime.tenants.export import export_tenant
-    from remit.runtime.tenants.listing import ListedTenant, list_names, listed_tenant
-    from remit.runtime.tenants.moving import hold_open, move_tenant, remove_old_places
-    from remit.runtime.tenants.plan import old_plans
-    from remit.runtime.tenants.removal import (
-        recover_tenant,
-        recover_tenants,
-        remove_tenant,
-        removed_before,
-    )
-    from remit.runtime.tenants.tenant import (
-        Tenant,
-        TenantHost,
-        create_tenant,
-        find_tenant,
-        interrupted_tenants,
-        list_tenants,
-        open_log,
-        place_of,
-        recorded_key,
-        require_recorded,
-        root_of,
-        take_checkpoint,
-        tenant_names,
-    )
-else:
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "export": "export_tenant",
-            "listing": "ListedTenant list_names listed_tenant",
-            "moving": "hold_open move_tenant remove_old_places",
-            "plan": "old_plans",
-            "removal": "recover_tenant recover_tenants remove_tenant removed_before",
-            "tenant": "Tenant TenantHost create_tenant find_tenant interrupted_tenants list_tenants"
-            " open_log place_of recorded_key require_recorded root_of take_checkpoint tenant_names",
-        },
-    )
+from remit.runtime.tenants.changes import (
+    hold_open,
+    interrupted_tenants,
+    move_tenant,
+    old_plans,
+    recover_tenant,
+    recover_tenants,
+    remove_old_places,
+    remove_tenant,
+    removed_before,
+)
+from remit.runtime.tenants.overview import ListedTenant, list_names, listed_tenant
+from remit.runtime.tenants.tenant import (
+    Tenant,
+    TenantHost,
+    create_tenant,
+    export_tenant,
+    find_tenant,
+    list_tenants,
+    open_log,
+    place_of,
+    recorded_key,
+    require_recorded,
+    root_of,
+    take_checkpoint,
+    tenant_names,
+)
 
 __all__ = [
     "ListedTenant",

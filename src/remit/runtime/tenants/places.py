@@ -1,4 +1,4 @@
-"""Where a tenant's ledger is, was, or is to be; and locks of its root."""
+"""The place of a tenant's ledger, and locks of a tenant's root."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from remit import ledger as ledgers  # functions of PostgreSQL are loaded when they are called
+from remit import ledger as ledgers  # A direct import of its names would load PostgreSQL.
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import LedgerSettings, default_settings
@@ -20,19 +20,19 @@ from remit.ledger.tlog import VerifierKey
 
 __all__ = ["Place", "drained", "locked"]
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file, or a schema of a PostgreSQL database, that holds a tenant's ledger or is to hold it.
+    """A file, or a schema of a PostgreSQL database, that holds a tenant's ledger or will hold it.
 
     Each method raises :class:`LedgerError` if the place cannot be used.
 
     Attributes:
-        file: says where it is.
-        root: the tenant's.
-        host_path: the host's ``[ledger] path``.
+        file: the tenant's file, which names the place.
+        root: root of the tenant.
+        host_path: ``[ledger] path`` of the host.
     """
 
     file: TenantFile
@@ -41,27 +41,27 @@ class Place:
 
     @property
     def database(self) -> str:
-        """The URL of the database without the schema; empty for a file."""
+        """URL of the database, without the schema; empty for a file."""
         return self.host_path if self.file.database == HOST else self.file.database
 
     @property
     def location(self) -> str:
-        """The path or URL by which a client opens the ledger.
+        """The path or URL of the ledger, as a client opens it.
 
         Raises:
-            RemitError: it is in the host's database, and the host names none.
+            RemitError: the ledger is in the host's database, and the host's settings name none.
         """
         place = self.file.ledger_path(self.host_path)
         return place if self.file.database else str(self.root.path / place)
 
     def exists(self) -> bool:
-        """Return whether the place holds anything."""
+        """Return True if the file or schema exists."""
         if self.database:
             return ledgers.has_schema(self.database, self.file.ledger)
         return Path(self.location).exists()
 
     def make(self, mark: str) -> None:
-        """Make the schema with this comment, or the file's directory."""
+        """Make the schema with the comment ``mark``, or the directory of the file."""
         if self.database:
             ledgers.make_schema(self.database, self.file.ledger, mark)
         else:
@@ -70,15 +70,16 @@ class Place:
     def open(
         self, settings: LedgerSettings, *, signing: bool = False, owner: VerifierKey | None = None
     ) -> LedgerClient:
-        """Open the ledger, though the tenant is being moved or removed.
+        """Open the ledger, also while the tenant is being moved or removed.
 
         Args:
             settings: ``[ledger]`` of the tenant.
-            signing: with its private key.
-            owner: whose it has to be; the key in the tenant's root when left out.
+            signing: True to open it with its private key.
+            owner: key of the log that the ledger must belong to; the key in the tenant's root if
+                left out.
 
         Raises:
-            LedgerKeyError: it belongs to another than this tenant.
+            LedgerKeyError: the ledger belongs to another log.
         """
         key = ledger_key(self.root, settings)
         return LedgerClient(
@@ -91,20 +92,25 @@ class Place:
         )
 
     def rename(self, to: Place, timeout_s: float) -> None:
-        """Give the ledger another name in its directory or database."""
+        """Rename the ledger within its directory or database.
+
+        Args:
+            to: the place with the new name.
+            timeout_s: longest wait for writers of a file, in seconds.
+        """
         if self.database:
             ledgers.rename_schema(self.database, self.file.ledger, to.file.ledger)
         else:
             ledgers.rename_ledger_file(Path(self.location), Path(to.location), timeout_s)
 
     def is_own(self, owner: VerifierKey) -> bool:
-        """Return whether the place holds anything, once that is known to be the tenant's.
+        """Return False if nothing is there, and True if the ledger belongs to a key.
 
         Args:
-            owner: the tenant's key, as the host has it on record.
+            owner: the tenant's key, as the host recorded it.
 
         Raises:
-            LedgerKeyError: it belongs to another, or to nobody.
+            LedgerKeyError: the ledger belongs to another key, or to none.
         """
         if not self.exists():
             return False
@@ -112,17 +118,17 @@ class Place:
         with self.open(settings, owner=owner) as log:
             if not log.checkpoints.owner():
                 raise LedgerKeyError(
-                    f"The ledger {log.location} does not say whose it is.",
-                    next_step="Find out what wrote it, and move it elsewhere. Remit does not touch "
-                    "it.",
+                    f"The ledger {log.location} names no owner.",
+                    next_step="Find out what wrote it, and move it elsewhere; Remit changes only "
+                    "ledgers of the tenant.",
                 )
         return True
 
     def remove(self, owner: VerifierKey) -> None:
-        """Remove the ledger with all that is in it, where there is one.
+        """Delete the ledger with its content, if there is one.
 
         Raises:
-            LedgerKeyError: it belongs to another than this tenant; nothing was removed.
+            LedgerKeyError: the ledger belongs to another key; nothing was deleted.
         """
         if not self.is_own(owner):
             return
@@ -132,8 +138,7 @@ class Place:
             ledgers.remove_ledger_file(Path(self.location), None)
 
     def remove_unfinished(self, mark: str, owner: VerifierKey) -> None:
-        """Remove a copy that was not finished: a schema with this comment, or a file that belongs
-        to the tenant or is empty."""
+        """Delete an unfinished copy: a schema with comment ``mark``, or an empty or own file."""
         if self.database:
             ledgers.drop_schema(self.database, self.file.ledger, mark)
         else:
@@ -142,12 +147,14 @@ class Place:
 
 @contextlib.contextmanager
 def locked(path: Path, how: int, wait_s: float = 0.0) -> Iterator[bool]:
-    """Hold a lock that ends with this process; yield whether it was got in time.
+    """Hold a file lock for the block; yield False if it was not acquired in time.
+
+    The block runs in either case. The system releases the lock if the process dies.
 
     Args:
-        path: of its file, which is made.
-        how: ``fcntl.LOCK_EX`` or ``LOCK_SH``.
-        wait_s: how long to wait for others, seconds.
+        path: path of the lock's file, which is made.
+        how: ``fcntl.LOCK_EX`` or ``fcntl.LOCK_SH``.
+        wait_s: longest wait for other processes, in seconds.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -159,7 +166,7 @@ def locked(path: Path, how: int, wait_s: float = 0.0) -> Iterator[bool]:
                 if time.monotonic() >= end:
                     yield False
                     return
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
             else:
                 yield True
                 return
@@ -169,15 +176,15 @@ def locked(path: Path, how: int, wait_s: float = 0.0) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def drained(root: Root, name: str, wait_s: float) -> Iterator[None]:
-    """Keep a tenant from the servers of this machine while the block runs.
+    """Keep the servers of this machine from opening a tenant during the block.
 
     Args:
-        root: the tenant's, where a plan already keeps others from opening it.
-        name: of the tenant.
-        wait_s: how long to wait for the calls of servers, seconds.
+        root: root of the tenant, with a plan that keeps others from opening it.
+        name: name of the tenant.
+        wait_s: longest wait for servers to close the tenant, in seconds.
 
     Raises:
-        RemitError: a server still serves it.
+        RemitError: a server still serves the tenant.
     """
     with locked(root.path / ".open.lock", fcntl.LOCK_EX, wait_s) as is_free:
         if not is_free:

@@ -1,14 +1,16 @@
-"""Tenants of a root: each a root of its own, with its own ledger, keys, budgets and packages."""
+"""Tenants of a host: each has a root of its own, with ledger, keys, budgets and packages."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from remit.kernel.errors import RemitError
+from remit.kernel.files import fsync_tree, write_over
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
 from remit.kernel.tenant import HOST, TENANTS, TenantFile, check_name, is_name
@@ -17,37 +19,38 @@ from remit.ledger import (
     LedgerEntry,
     LedgerKey,
     LedgerKeyError,
+    Progress,
+    entry_id,
     known_as,
     ledger_key,
     open_root_ledger,
 )
-from remit.ledger.log_of_logs import take_head
+from remit.ledger.log_of_logs import latest_head, prove_through, take_head
 from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 from remit.runtime.installation import Step, make_root
 from remit.runtime.state import check_state
 from remit.runtime.tenants.places import Place
-from remit.runtime.tenants.plan import save
 
-__all__ = ["REMOVED", "Tenant", "TenantHost", "create_tenant", "find_tenant",
-           "interrupted_tenants", "list_tenants", "open_log", "place_of", "recorded_key",
-           "removals", "require_recorded", "root_of", "schema_of", "take_checkpoint",
-           "tenant_names"]  # fmt: skip
+__all__ = ["REMOVED", "Tenant", "TenantHost", "create_tenant", "export_tenant", "find_tenant",
+           "list_tenants", "open_log", "place_of", "recorded_key", "removals", "require_recorded",
+           "root_of", "save", "schema_of", "take_checkpoint", "tenant_names",
+           "tenants_with"]  # fmt: skip
 
 REMOVED = "TENANT_REMOVED"
-"""The event by which the host puts the removal of a tenant on record."""
+"""Event type of the host's entry about a removed tenant."""
 
 _LEDGER = "ledger.db"
 
 
 @dataclass(frozen=True, slots=True)
 class TenantHost:
-    """A host, as a process that changes its tenants has it open.
+    """A host, opened by a process that changes its tenants.
 
     Attributes:
-        root: its root.
-        ledger: its ledger, opened with its key.
-        path: its ``[ledger] path``.
-        by: who acts, for the record.
+        root: root of the host.
+        ledger: ledger of the host, opened with its key.
+        path: ``[ledger] path`` of the host.
+        by: the person who acts, for the record.
         step: called with the name of each step before the step.
     """
 
@@ -58,13 +61,14 @@ class TenantHost:
     step: Step = lambda _: None
 
     def record(self, event: str, tenant: str, reason: str, *, once: str = "", **data: Any) -> str:
-        """Put what became of a tenant on record; return the entry's id.
+        """Write an entry about a tenant to the host's ledger; return its id.
 
         Args:
-            event: its type, whose last word is the decision.
-            tenant: the name.
-            reason: of the entry.
-            once: write nothing if there is an entry with the same value of this field.
+            event: event type, whose last word is the decision.
+            tenant: name of the tenant.
+            reason: reason of the entry.
+            once: a field of ``data``; if an entry with the same value of it exists, return that
+                entry's id and write nothing.
             data: fields of the metadata.
         """
         if once:
@@ -81,8 +85,8 @@ class Tenant:
     """A tenant of a host.
 
     Attributes:
-        root: its root, below the host's.
-        file: what its root says of it.
+        root: root of the tenant, below the host's.
+        file: content of the root's ``tenant.json``.
     """
 
     root: Root
@@ -90,52 +94,53 @@ class Tenant:
 
     @property
     def name(self) -> str:
-        """Of lower-case letters, digits and hyphens."""
+        """Name of lower-case letters, digits and hyphens."""
         return self.file.name
 
     @property
     def place(self) -> str:
-        """Where its ledger is, without passwords, for people and the record."""
+        """Place of its ledger, without passwords."""
         return place_of(self.file)
 
 
 def place_of(file: TenantFile) -> str:
-    """Where a tenant's ledger is, without passwords."""
+    """Return the place of a tenant's ledger as text for people, without passwords."""
     if not file.database:
         return file.ledger
     if file.database == HOST:
         return f"schema {file.ledger} of the host's database"
-    from remit.ledger import masked
+    from remit.ledger import masked  # Loads PostgreSQL's driver.
 
     return f"schema {file.ledger} of {masked(file.database)}"
 
 
 def root_of(host: Root, name: str) -> Root:
-    """Where a tenant's root is, or would be."""
+    """Return the root of a present or future tenant; raise RemitError if the name is invalid."""
     return Root(host.path / TENANTS / check_name(name))
 
 
 def tenant_names(host: Root) -> list[str]:
-    """Names of the tenants that are there, made to the end or not; no other folders."""
-    return _names_with(host, TenantFile.path)
+    """Return the names of present tenants, complete or not, in order; other folders are ignored."""
+    return tenants_with(host, TenantFile.path)
 
 
-def interrupted_tenants(host: Root) -> list[str]:
-    """Names of the tenants that are being moved or removed, by a process that lives or died."""
-    found = (_names_with(host, of) for of in (TenantFile.moving_path, TenantFile.removing_path))
-    return sorted({name for names in found for name in names})
+def tenants_with(host: Root, file: Callable[[Path], Path]) -> list[str]:
+    """Return the names of tenants whose root contains a file, in order.
 
-
-def _names_with(host: Root, file: Callable[[Path], Path]) -> list[str]:
+    Args:
+        host: root of the host.
+        file: returns the path of the file in a root.
+    """
     found = (path.parent.name for path in (host.path / TENANTS).glob(f"*/{file(host.path).name}"))
     return sorted(name for name in found if is_name(name))
 
 
 def find_tenant(host: Root, name: str) -> Tenant:
-    """A tenant.
+    """Return a tenant. Its ledger is not opened.
 
     Raises:
-        RemitError: there is none of that name, or it was not made to the end.
+        RemitError: there is no tenant of that name, its root is incomplete, or it belongs to
+            another.
     """
     root = root_of(host, name)
     file = TenantFile.read(root.path)
@@ -145,8 +150,8 @@ def find_tenant(host: Root, name: str) -> Tenant:
         )
     if not file.ready:
         raise RemitError(
-            f"The tenant {name} was not made to the end.",
-            next_step=f"`remit tenant create {name}` goes on with it.",
+            f"The tenant {name} is incomplete.",
+            next_step=f"`remit tenant create {name}` completes it.",
         )
     if file.name != name:
         raise RemitError(
@@ -157,28 +162,32 @@ def find_tenant(host: Root, name: str) -> Tenant:
 
 
 def list_tenants(host: Root) -> list[Tenant]:
-    """All tenants that were made to the end, by name."""
+    """Return all complete tenants, by name; raise RemitError if a tenant's file is damaged."""
     files = ((name, TenantFile.read(root_of(host, name).path)) for name in tenant_names(host))
     return [Tenant(root_of(host, name), file) for name, file in files if file and file.ready]
 
 
 def schema_of(name: str) -> str:
-    """The schema of a tenant's ledger in a PostgreSQL database."""
+    """Return the schema of a tenant's ledger in a PostgreSQL database."""
     return f"remit_tenant_{name.replace('-', '_')}"
 
 
 def create_tenant(host: TenantHost, name: str, *, database: str = "") -> Tenant:
-    """Make a tenant; one that was not made to the end is made now.
+    """Make a tenant and record it in the host's ledger; complete one that was interrupted.
 
     Args:
-        host: of the tenant.
-        name: of the tenant.
-        database: URL of a PostgreSQL database for the tenant's ledger; where it is left out, the
-            host's database, or a file where the host's ledger is in one.
+        host: the host.
+        name: name of the tenant.
+        database: URL of a PostgreSQL database for the tenant's ledger. If left out, the host's
+            database; a file if the host's ledger is a file.
+
+    Returns:
+        The tenant, whose root has keys, ledger and packages.
 
     Raises:
-        RemitError: there is one of that name, the host is itself a tenant, or the root or ledger
-            cannot be made; calling this again finishes it.
+        RemitError: the name is taken, invalid or belonged to a removed tenant; the host is itself a
+            tenant; or the root or ledger cannot be made, in which case a repetition completes it.
+        LedgerKeyError: the host has no ledger key.
     """
     root, ledger = root_of(host.root, name), host.ledger
     if TenantFile.read(host.root.path) is not None:
@@ -204,7 +213,7 @@ def create_tenant(host: TenantHost, name: str, *, database: str = "") -> Tenant:
         origin = f"{ledger.verifier_key.name}/{TENANTS}/{name}"
         file = TenantFile(name, origin, *where, ready=False)
         root.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        save(file, TenantFile.path(root.path))
+        save(asdict(file), TenantFile.path(root.path))
     Place(file, root, host.path).make(f"remit tenant {file.origin}")
     make_root(root, by=host.by, step=host.step)
     if recorded_key(ledger, name) is None:
@@ -213,36 +222,35 @@ def create_tenant(host: TenantHost, name: str, *, database: str = "") -> Tenant:
             "TENANT_CREATED", name, f"Tenant {name} made", origin=file.origin,
             verifier_key=str(key), place=place_of(file),
         )  # fmt: skip
-    file = dataclasses.replace(file, ready=True)
-    save(file, TenantFile.path(root.path))
+    file = replace(file, ready=True)
+    save(asdict(file), TenantFile.path(root.path))
     return Tenant(root, file)
 
 
 def recorded_key(ledger: LedgerClient, name: str) -> VerifierKey | None:
-    """The verifier key of a tenant's log as the host put it on record; ``None`` where there is no
-    such tenant."""
+    """Return the recorded verifier key of a tenant's log; ``None`` if the host recorded none."""
     for entry in ledger.query(event_type="TENANT_CREATED", submission_id=name, tier=None, limit=1):
         return VerifierKey.parse(entry.metadata["verifier_key"])
     return None
 
 
 def require_recorded(ledger: LedgerClient, tenant: Tenant) -> VerifierKey:
-    """Make sure that a tenant's key is the one that the host made it with; returns that.
+    """Return a tenant's verifier key, after a comparison with the key that the host recorded.
 
     Args:
-        ledger: of the host.
-        tenant: whose root it is.
+        ledger: ledger of the host.
+        tenant: the tenant.
 
     Raises:
-        RemitError: the host has no record of it, or of another key, or one of its removal.
-        LedgerKeyError: the key's file is damaged, or of another log.
+        RemitError: the host recorded no such tenant, another key, or the tenant's removal.
+        LedgerKeyError: the file of the key is damaged, or belongs to another log.
     """
     _require_not_removed(ledger, tenant.name)
     recorded = recorded_key(ledger, tenant.name)
     if recorded is None:
         raise RemitError(
-            f"The host's ledger does not say that there is a tenant {tenant.name}.",
-            next_step="A root that was put there by hand is no tenant.",
+            f"The host's ledger records no tenant {tenant.name}.",
+            next_step="A root that was copied there is not a tenant; use `remit tenant create`.",
         )
     key = LedgerKey(tenant.root.keys, tenant.file.origin).verifier_key()
     if key is None or known_as(key, recorded.name) != recorded:
@@ -255,7 +263,7 @@ def require_recorded(ledger: LedgerClient, tenant: Tenant) -> VerifierKey:
 
 
 def removals(ledger: LedgerClient) -> dict[str, LedgerEntry]:
-    """The host's entries of tenants that were removed, by name."""
+    """Return the host's ``TENANT_REMOVED`` entries, keyed by name."""
     return {str(entry.submission_id): entry for entry in ledger.query(event_type=REMOVED)}
 
 
@@ -263,23 +271,23 @@ def _require_not_removed(ledger: LedgerClient, name: str) -> None:
     for entry in ledger.query(event_type=REMOVED, submission_id=name, limit=1):
         raise RemitError(
             f"The tenant {name} was removed, by {entry.id} of the host.",
-            next_step="Its log has ended, and no other can have its name: choose another one.",
+            next_step="The name of a removed tenant cannot be used again: choose another one.",
         )
 
 
 def open_log(
     tenant: Tenant, *, signing: bool = False, lock_timeout_s: float | None = None
 ) -> LedgerClient:
-    """The ledger of a tenant.
+    """Open the ledger of a tenant.
 
     Args:
-        tenant: whose.
-        signing: with its private key.
-        lock_timeout_s: wait this long for a database that does not answer, seconds; as its settings
-            say when left out.
+        tenant: the tenant.
+        signing: True to open it with its private key.
+        lock_timeout_s: longest wait for a database that does not answer, in seconds; the configured
+            one if left out.
 
     Raises:
-        LedgerError: it cannot be opened.
+        LedgerError: the ledger cannot be opened.
     """
     settings = load_settings(tenant.root.config).settings.ledger
     if lock_timeout_s is not None:
@@ -288,14 +296,22 @@ def open_log(
 
 
 def take_checkpoint(ledger: LedgerClient, tenant: Tenant, log: LedgerClient) -> str:
-    """Have the host take the tenant's latest head; signed now, where ``log`` can sign.
+    """Record a tenant's latest head in the host's ledger, unless it is recorded already.
+
+    If ``log`` has its private key, a new head is signed first.
+
+    Args:
+        ledger: ledger of the host, opened with its key.
+        tenant: the tenant.
+        log: the tenant's ledger.
 
     Returns:
-        The id of the entry that took it, now or before; empty where the log has no head yet.
+        The id of the entry that holds the head; empty if the log has no head yet.
 
     Raises:
-        LedgerError: it does not extend what was taken before.
-        LedgerError: the host cannot be written, or the tenant's ledger not be read.
+        LedgerError: the head does not extend the one recorded before, or a ledger cannot be read or
+            written.
+        RemitError: as :func:`require_recorded`.
     """
     if log.checkpoints.signer is not None:
         signed: SignedCheckpoint | None = SignedCheckpoint.parse(log.checkpoint())
@@ -305,3 +321,70 @@ def take_checkpoint(ledger: LedgerClient, tenant: Tenant, log: LedgerClient) -> 
         return ""
     key = require_recorded(ledger, tenant)
     return take_head(ledger, tenant.name, log, signed, key=key)
+
+
+def export_tenant(
+    ledger: LedgerClient,
+    tenant: Tenant,
+    log: LedgerClient,
+    directory: Path,
+    progress: Progress | None = None,
+) -> dict[str, int]:
+    """Write a tenant's data to a directory, after the host has recorded the latest head.
+
+    The files are ``ledger.jsonl``, the export of its ledger; ``key.vkey``, the key that verifies
+    it; ``proof.json``, a proof of its last entry from a head of the host; and ``packages/``, the
+    archives of installed packages with their signatures.
+
+    Args:
+        ledger: ledger of the host, opened with its key.
+        tenant: the tenant.
+        log: the tenant's ledger, opened with its key.
+        directory: a new or empty directory.
+        progress: called with the number of entries written and their total.
+
+    Returns:
+        The numbers of ``entries`` and ``packages``.
+
+    Raises:
+        RemitError: the directory is not empty or cannot be written, or a package's file leads out
+            of the tenant's root.
+        LedgerError: an error of :func:`take_checkpoint` or of the export.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise RemitError(f"{directory} is not empty.", next_step="Name a new directory.")
+        take_checkpoint(ledger, tenant, log)
+        entries = log.export(directory / "ledger.jsonl", progress=progress)
+        (directory / "key.vkey").write_text(f"{log.verifier_key}\n", "utf-8")
+        head = latest_head(ledger, tenant.name)
+        last = entry_id(min(entries, head.checkpoint.size if head else entries) - 1)
+        proof = prove_through(ledger, tenant.name, log, last)
+        (directory / "proof.json").write_text(str(proof), "utf-8")
+        packages = directory / "packages"
+        packages.mkdir()
+        found = sorted(tenant.root.tier("hot").glob("installed/*/archives/*"))
+        for path in found:
+            if not path.resolve().is_relative_to(tenant.root.path.resolve()):
+                raise RemitError(f"{path} leads out of the tenant's root.")
+            shutil.copyfile(path, packages / f"{path.parents[1].name}-{path.name}")
+        fsync_tree(directory)  # After a removal this may be the only copy.
+    except OSError as error:
+        raise RemitError(
+            f"The tenant cannot be written to {directory}: {error.strerror or error}.",
+            next_step="Check the free space and the permissions.",
+        ) from error
+    return {"entries": entries, "packages": sum(p.name.endswith(".tar.gz") for p in found)}
+
+
+def save(value: Mapping[str, Any], path: Path) -> None:
+    """Write JSON to a file of a tenant's root, durably and atomically, readable by its owner only.
+
+    Raises:
+        RemitError: the file cannot be written.
+    """
+    try:  # The address of a database may contain a password.
+        write_over(path, json.dumps(value, indent=1).encode() + b"\n", 0o600)
+    except OSError as error:
+        raise RemitError(f"{path} cannot be written: {error.strerror or error}.") from error

@@ -187,7 +187,9 @@ def _methods(request: Request) -> list[str]:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    return _error(500, "internal_error", "Remit failed; see its log.")
+    return _error(
+        500, "internal_error", "Remit failed unexpectedly; the server's log has the reason."
+    )
 
 
 def _answer_of(scope: Scope, error: HttpError | RemitError) -> Response:

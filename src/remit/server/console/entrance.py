@@ -18,13 +18,12 @@ from remit.server.console.forms import (
     see,
 )
 from remit.server.console.login import Login, Logins
-from remit.server.console.oidc.errors import SignInError
 from remit.server.console.pages import Page
 from remit.server.refusals import HttpError
 from remit.server.replies import Answer, Headers, Receive, Scope
 
 if TYPE_CHECKING:
-    from remit.server.console.oidc.sign_in import SignIn
+    from remit.server.console.oidc import SignIn
 
 LOGIN = f"{PREFIX}/login"
 
@@ -50,7 +49,7 @@ class Entrance:
         self._logins = Logins(secret, keys, oidc)
         self._sign_in: SignIn | None = None
         if oidc.issuer and not self.is_open:
-            from remit.server.console.oidc.sign_in import SignIn  # an extra
+            from remit.server.console.oidc import SignIn  # an extra
 
             self._sign_in = SignIn(oidc, secret, callback=_CALLBACK)
 
@@ -117,6 +116,8 @@ class Entrance:
         return see(following, self._logins.begin(identity, secure=is_secure(scope), key=key))
 
     async def _with_provider(self, sign_in: SignIn, scope: Scope) -> Page | Answer:
+        from remit.server.console.oidc import SignInError
+
         query = read_query(scope)
         try:
             if scope["path"] == _OIDC:

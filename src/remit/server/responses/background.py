@@ -1,4 +1,4 @@
-"""Responses that run in the background: begun, polled, cancelled, from any process of a root."""
+"""Responses that run in the background, and can be polled and cancelled from any process."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from remit.server.responses.call import ResponseCall
 
 _log = logging.getLogger("remit.server")
 
-_MOST_RUNNING = 1_000  # in one process
-_POLLS, _POLL_S = 200, 0.05  # how long a cancelled call is waited for
+_MAX_RUNNING = 1_000  # Calls of one process.
+_POLLS, _POLL_S = 200, 0.05  # Number of checks whether a cancelled call has ended, and their pause.
 
 
 class Background:
-    """Runs calls apart from the requests that began them.
+    """Calls that run independently of the requests that began them.
 
-    Each holds a lease while it runs: other processes see by it that it does, and ask it to stop.
+    Each call holds a lease while it runs. Other processes see by the lease that it runs, and ask
+    for its end through the lease.
 
     Args:
         gateway: makes the calls.
-        leases: of the root.
+        leases: the root's leases.
     """
 
     def __init__(self, gateway: LLMGateway, leases: LeaseManager) -> None:
@@ -36,13 +37,14 @@ class Background:
         self._tasks: set[asyncio.Task[PromptResponse]] = set()
 
     async def begin(self, request: PromptRequest, identity: Identity) -> bytes:
-        """Begin a call; return the ``response`` object as soon as the sent call is recorded.
+        """Begin a call; return the ``response`` object as soon as the dispatch is recorded.
 
         Raises:
-            HttpError: the call was refused, or too many run.
+            HttpError: the call was refused or failed at once; 429, too many calls run in this
+                process.
         """
-        if len(self._tasks) >= _MOST_RUNNING:
-            raise too_many(_MOST_RUNNING)
+        if len(self._tasks) >= _MAX_RUNNING:
+            raise too_many(_MAX_RUNNING)
         begun = asyncio.Event()
 
         task = asyncio.create_task(self.run(request, identity, _Begun(begun)))
@@ -61,10 +63,15 @@ class Background:
     async def run(
         self, request: PromptRequest, identity: Identity, sink: EventSink
     ) -> PromptResponse:
-        """Run a call that other requests may stop.
+        """Run a call under its lease, and return its response.
+
+        Args:
+            request: the request, whose keeper is a :class:`ResponseCall`.
+            identity: the caller.
+            sink: receives the events of the call.
 
         Raises:
-            CancelledError: the call was stopped; the stop is recorded.
+            CancelledError: another request stopped the call; the stop is recorded.
         """
         call: ResponseCall = request.keeper
         task = asyncio.current_task()
@@ -88,11 +95,14 @@ class Background:
             _log.error("a background response failed unexpectedly", exc_info=error)
 
     def runs(self, response_id: str) -> bool:
-        """Whether any process runs it. Blocks."""
+        """Return True if a process runs the call of a response. Blocks."""
         return self._leases.is_held(_lease(response_id))
 
     async def cancel(self, response_id: str) -> bool:
-        """Ask the process that runs a call to stop it, and wait; return False if there is none."""
+        """Ask the process that runs a call to stop it; return False if none runs it.
+
+        Waits for the end of the call for at most ten seconds.
+        """
         name = _lease(response_id)
         if not await asyncio.to_thread(self._leases.request_stop, name):
             return False
@@ -103,18 +113,18 @@ class Background:
         return True
 
     async def ended(self) -> None:
-        """Wait for the end of all of them."""
+        """Wait until all running calls have ended."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def aclose(self) -> None:
-        """Cancel all running calls; each is recorded."""
+        """Cancel all running calls of this process; each is recorded."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 class _Begun:
-    """Waits for a call to be sent, and not for its answer."""
+    """A sink that sets an event once the call was dispatched, and drops everything else."""
 
     def __init__(self, begun: asyncio.Event) -> None:
         self._begun = begun
@@ -132,6 +142,6 @@ def _lease(response_id: str) -> str:
 
 
 def too_many(most: int) -> HttpError:
-    """Return the refusal of a response for which no place is left."""
-    said = f"{most} responses run in the background, the most allowed; try again."
+    """Return the 429 for a response when ``most`` others run in the background."""
+    said = f"{most} responses run in the background, the most allowed; try again later."
     return HttpError(429, "too_many_in_background", said, retry_after_s=1)

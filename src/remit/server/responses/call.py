@@ -1,4 +1,4 @@
-"""A call of the Responses API: its earlier turns, and the record of its id."""
+"""A call of the Responses API: the earlier turns to send, and the ids to record."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from remit.server.responses.turns import NATIVE, Turn, Turns, text_of
 
 _log = logging.getLogger("remit.server")
 
-_OUTPUT_TOKENS = 4_096  # left for an answer whose client names no limit
+_OUTPUT_TOKENS = 4_096  # Room for an answer if the client sets no limit.
 
 _UNFOLDED = "the chain is unfolded from the record: this provider does not keep it"
 _CONVERSATION = "Remit keeps the conversation"
@@ -48,23 +48,23 @@ _FROM_RECORD = "items that the provider does not keep, from the record"
 
 
 class ResponseCall:
-    """The keeper of one call (see :class:`remit.gateway.keeping.Keeper`).
+    """The state of one call; implements :class:`remit.gateway.keeping.Keeper`.
 
     Args:
-        turns: the record.
-        body: the client's.
-        owner: whose the answer will be.
-        session_id: of the call.
-        previous: the turn that it goes on from.
-        referred: by id, the items that the input refers to, and the turns that they are of.
-        conversation: the id of the conversation that it is part of; empty for none.
+        turns: reads recorded turns.
+        body: the client's body.
+        owner: owner of the answer.
+        session_id: session of the call.
+        previous: the turn that the call continues; ``None`` if it continues none.
+        referred: the items that the input refers to, and their turns, keyed by item id.
+        conversation: id of the conversation that the call belongs to; empty if none.
 
     Attributes:
-        response_id: the id of an answer that Remit makes; one of the provider's own form keeps
-            the id that the provider gave it.
-        created: when the call began, seconds since 1970.
-        cancelled: whether somebody asked for the call to stop.
-        replied: the object that the client gets, where it is not the provider's own.
+        response_id: id of an answer that Remit makes. An answer of a provider of this dialect keeps
+            the provider's id.
+        created: beginning of the call, in seconds since 1970.
+        cancelled: True if another request stopped the call.
+        replied: the ``response`` object for the client; empty if the provider's own is sent.
     """
 
     def __init__(
@@ -88,17 +88,17 @@ class ResponseCall:
         self._previous = previous
         self._referred = referred or {}
         self._conversation = conversation
-        self._forgotten = ""  # the provider that does not keep the previous response any more
+        self._forgotten = ""  # Id of the provider that no longer stores the previous response.
         self._call: ModelCall | None = None
 
     @property
     def stored(self) -> bool:
-        """Whether the client may name the answer later."""
+        """True if the client may use the id of the answer later."""
         return self._body.value.get("store") is not False
 
     @property
     def background(self) -> bool:
-        """Whether the client wants to poll for the answer."""
+        """True if the call continues after its client disconnects."""
         return self._body.value.get("background") is True
 
     @property
@@ -108,24 +108,36 @@ class ResponseCall:
 
     @property
     def polled(self) -> bool:
-        """Whether the client gets nothing but an id at first."""
+        """True if the client first gets only an id, and polls for the answer."""
         return self.background and not self._body.stream
 
     @property
     def asked(self) -> ModelCall:
-        """What the client asked for; without its input.
+        """The client's request in neutral form, without its input.
 
         Raises:
-            DialectError: its body is no valid one.
+            DialectError: the body is not a valid request.
         """
         if self._call is None:
             self._call = read_request(NATIVE, {**self._body.value, "input": "-"})
         return self._call
 
-    # -- what goes out ------------------------------------------------------------------
+    # -- the body to send ---------------------------------------------------------------
 
     async def body_for(self, provider_id: str, *, speaks: bool, window: int | None) -> Body:
-        """See :class:`remit.gateway.keeping.Keeper`."""
+        """Return the body to send to a provider.
+
+        The earlier turns are added unless the provider stores them itself. With ``truncation:
+        auto`` the oldest items that do not fit the model are left out.
+
+        Args:
+            provider_id: id of the provider.
+            speaks: True if the provider has this endpoint.
+            window: context length of the model in tokens; ``None`` if it is unknown.
+
+        Raises:
+            CannotContinueError: earlier turns were erased, or are too long.
+        """
         body = await self._unfolded(provider_id, speaks)
         if speaks or window is None or body.value.get("truncation") != "auto":
             return body
@@ -143,7 +155,7 @@ class ResponseCall:
         body, previous = self._body, self._previous
         if self.background:
             body = body.without_member(("background",), _IN_BACKGROUND)
-            if not body.stream:  # a long answer is known to be alive by its pieces
+            if not body.stream:  # Chunks show that a long answer is still being made.
                 body = body.with_member(("stream",), b"true", _IN_BACKGROUND)
         if self._referred:
             body = self._with_items(body, provider_id, speaks)
@@ -167,7 +179,7 @@ class ResponseCall:
         return body.with_member(("previous_response_id",), orjson.dumps(kept), _KNOWN_AS)
 
     def _with_items(self, body: Body, provider_id: str, speaks: bool) -> Body:
-        """References to items that this provider does not keep are replaced by the items."""
+        """Return the body with references replaced by items that the provider does not store."""
         own = input_of(body)
         items: list[bytes] = []
         for item in own:
@@ -182,10 +194,10 @@ class ResponseCall:
             return body
         return body.with_member(("input",), array(items), _FROM_RECORD)
 
-    # -- what stands on record ----------------------------------------------------------
+    # -- the record ---------------------------------------------------------------------
 
     def ids_ahead(self, to: Candidate) -> Sequence[KeptId]:
-        """See :class:`remit.gateway.keeping.Keeper`."""
+        """Return the ids to record before the call is sent: the response's, or none."""
         early = self.polled or (self._named_early and not self._is_native(to))
         if not (self.stored and early):
             return ()
@@ -194,7 +206,15 @@ class ResponseCall:
     def on_record(
         self, metadata: dict[str, Any], attempt: Attempt, result: ProviderResponse | Failure
     ) -> Sequence[KeptId]:
-        """See :class:`remit.gateway.keeping.Keeper`."""
+        """Add to the metadata of the ``EXCHANGE``, and return the ids that lead to it.
+
+        Sets :attr:`replied` if the client gets an object that Remit makes.
+
+        Args:
+            metadata: metadata of the entry, changed in place.
+            attempt: the last attempt.
+            result: the answer or the failure.
+        """
         if isinstance(result, Failure) and b"previous_response_not_found" in _answer_text(result):
             self._forgotten = attempt.to.provider_id
         if self._previous is not None:
@@ -228,7 +248,7 @@ class ResponseCall:
         return kept
 
     def _asked(self) -> Content:
-        """The client's own input in its exact text, with the items that it refers to."""
+        """Return the client's own input as exact text, with references replaced by items."""
         raw = self._body.raw
         place = spans(raw, ("input",)).get("input")
         text = b"[]" if place is None else raw[slice(*place)]
@@ -251,7 +271,11 @@ class ResponseCall:
     def _reply(
         self, metadata: dict[str, Any], result: ProviderResponse | Failure, native: bool
     ) -> bytes:
-        """The object that the client gets, where it is not the provider's; empty: it gets none."""
+        """Return the ``response`` object for the client, if it is not the provider's own.
+
+        Empty if the client gets none: after a failure that it sees as an error, and for an answer
+        that cannot be translated.
+        """
         try:
             if isinstance(result, Failure):
                 return self._failed(result) if self._named_early else b""
@@ -275,7 +299,7 @@ class ResponseCall:
                     model=model,
                 )
             )
-        except RemitError as error:  # the answer's writer reports it to the client
+        except RemitError as error:  # The relay reports the error to the client.
             _log.debug("an answer cannot be translated: %s", error.message)
             return b""
 
@@ -286,10 +310,10 @@ class ResponseCall:
         return self.unfinished("failed", error)
 
     def unfinished(self, status: str, error: dict[str, Any] | None = None) -> bytes:
-        """The ``response`` object without an answer."""
+        """Return a ``response`` object without an answer, with a status and an error."""
         try:
             asked = self.asked
-        except DialectError:  # the provider may take what Remit cannot read
+        except DialectError:  # The provider may accept a body that Remit cannot read.
             asked = ModelCall(self._body.model, [], other={"background": self.background})
         head = response_object(
             asked,
@@ -300,13 +324,13 @@ class ResponseCall:
         return dump({**head, "status": status, "error": error})
 
     def _renamed(self, answer: bytes) -> bytes:
-        """A provider's own object under the id that the client was given before it was made."""
+        """Return a provider's object under the id that the client was given earlier."""
         answer = set_member(answer, ("id",), orjson.dumps(self.response_id))
         return set_member(answer, ("background",), b"true")
 
 
 def input_of(body: Body) -> list[bytes]:
-    """The items of a body's input."""
+    """Return the items of a body's input, as exact text; empty without one."""
     place = spans(body.raw, ("input",)).get("input")
     return [] if place is None else items_in(body.raw[slice(*place)])
 
@@ -328,13 +352,17 @@ def _value(text: bytes) -> dict[str, Any]:
 
 
 def _id_in(value: Mapping[str, Any]) -> str:
-    """The id of a response or an item; empty where a client could not name it by that."""
+    """Return the id in an object; empty if it is missing, too long or not plain text."""
     found = text_of(value.get("id"))
     return found if len(found) <= MAX_ID_CHARS and is_plain_text(found) else ""
 
 
 def ids_in(response_id: str, answer: Mapping[str, Any]) -> list[str]:
-    """Return the ids by which clients refer to an answer: the response's, and its items'."""
+    """Return the ids by which clients refer to an answer: that of the response, then those of its
+    items.
+
+    Ids that are too long or not plain text are left out.
+    """
     output = answer.get("output")
     items = output if type(output) is list else []
     ids = [_id_in(item) for item in items if type(item) is dict]

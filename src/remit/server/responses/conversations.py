@@ -1,14 +1,14 @@
-"""``/v1/conversations``: conversations that Remit keeps itself, with every provider.
+"""``/v1/conversations``: conversations that Remit stores itself, for every provider.
 
-A conversation is a chain of entries: the exchanges of its calls, and an entry for each time that
-items were put in or taken out. The row of its id leads to the last of them.
+A conversation is a chain of entries: an ``EXCHANGE`` for each call, and a ``CONVERSATION_CHANGED``
+for each change of items or labels. The row of its id in ``response_ids`` leads to the last entry.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
+import functools
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -28,15 +28,13 @@ from remit.ledger import (
 from remit.providers.wire import BodyError, object_in
 from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.content_coding import read_decoded
-from remit.server.refusals import HttpError
-from remit.server.replies import Receive, Scope, Send, reply_json
+from remit.server.endpoints import ObjectHandler, paths_of
+from remit.server.refusals import HttpError, invalid
+from remit.server.replies import Receive, Scope, reply_json
 from remit.server.responses.items import ErasedItemsError, id_of, page
 from remit.server.responses.turns import Turn, Turns
 
-_PATH = re.compile(
-    r"/conversations(?:/(?P<id>[^/]{1,256})(?:/(?P<part>items)(?:/(?P<item>[^/]{1,256}))?)?)?$"
-)
-_MOST_ITEMS = 20  # put in at once, as the API has it
+_MAX_ITEMS = 20  # The API's limit of items in one request.
 _PUT = (
     "INSERT INTO response_ids (response_id, owner, session_id, entry_id) VALUES (?, ?, ?, ?) "
     "ON CONFLICT (response_id) DO UPDATE SET session_id = excluded.session_id, "
@@ -45,12 +43,12 @@ _PUT = (
 
 
 class Conversations:
-    """Answers for conversations.
+    """The endpoints of conversations.
 
     Args:
-        ledger: where they are on record.
-        turns: reads them.
-        authenticator: names the sessions of calls that name none.
+        ledger: holds their entries.
+        turns: reads the entries.
+        authenticator: gives the session of requests that name none.
         settings: limits of bodies.
     """
 
@@ -66,37 +64,42 @@ class Conversations:
         self._authenticator = authenticator
         self._settings = settings
 
-    async def serve(
-        self, caller: AuthenticatedRequest, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        """Answer a request of an authenticated caller.
+    def templates(self) -> dict[tuple[str, str], ObjectHandler]:
+        """Return the handlers of conversations, keyed by (method, path template)."""
+        found: dict[tuple[str, str], ObjectHandler] = {}
+        for path in paths_of("/conversations", "openai"):
+            one, items = f"{path}/{{id}}", f"{path}/{{id}}/items"
+            for method, template, work in (
+                ("POST", path, self._create),
+                ("GET", one, self._show),
+                ("POST", one, self._update),
+                ("DELETE", one, self._delete),
+                ("GET", items, self._list_items),
+                ("POST", items, self._add),
+                ("GET", f"{items}/{{id}}", self._show_item),
+                ("DELETE", f"{items}/{{id}}", self._remove),
+            ):
+                found[method, template] = functools.partial(self._serve, work)
+        return found
+
+    async def _serve(self, work: Callable[..., Any], *given: Any) -> None:
+        """Answer a request with the result of ``work``, which runs in a thread.
+
+        Args:
+            work: called with the caller, the body, the URL's query and the ids of the path.
+            given: the ids of the path, then scope, ``receive`` and ``send`` of ASGI.
 
         Raises:
-            HttpError: the request is refused.
+            HttpError: 401 or 403, the caller may not call models, or the session belongs to
+                another caller; 400, the request is invalid; 404, the conversation or item does
+                not exist or was erased; 409, content is archived.
         """
-        found = _PATH.search(scope["path"])
-        if found is None:
-            raise HttpError(404, "not_found", "There is nothing here.")
-        method = scope["method"]
-        name, part, item = found["id"], found["part"], found["item"]
-        handled = {
-            (False, False, False): ("POST",),
-            (True, False, False): ("GET", "POST", "DELETE"),
-            (True, True, False): ("GET", "POST"),
-            (True, True, True): ("GET", "DELETE"),
-        }[bool(name), bool(part), bool(item)]
-        if method not in handled:
-            raise HttpError(
-                405, "method_not_allowed", f"This path does not take {method[:16]}; see "
-                    f"the header allow.",
-                headers=[(b"allow", ", ".join(handled).encode())],
-            )  # fmt: skip
-        raw = await self._body(caller, receive) if method == "POST" else b"{}"
+        *ids, scope, receive, send = given
+        caller = await caller_of(self._authenticator, scope)
+        raw = await self._body(caller, receive) if scope["method"] == "POST" else b"{}"
         query = scope.get("query_string", b"").decode("latin-1")
         try:
-            answer = await asyncio.to_thread(
-                self._answer, method, caller, raw, query, name, part, item
-            )
+            answer = await asyncio.to_thread(work, caller, raw, query, *ids)
         except NotYoursError as error:
             raise HttpError(403, "session_not_yours", error.message) from error
         except ErasureError as error:
@@ -108,31 +111,6 @@ class Conversations:
             raise too_long(error) from error
         await reply_json(send, answer)
 
-    def _answer(
-        self, method: str, caller: AuthenticatedRequest, raw: bytes, query: str,
-        name: str | None, part: str | None, item: str | None,
-    ) -> Any:  # fmt: skip
-        if name is None:
-            return self._create(caller, raw)
-        head = self.head(name, caller.identity)
-        if item is not None:
-            if method == "DELETE":
-                self._remove(caller, head, name, item)
-                return self._told(self.head(name, caller.identity), name)
-            return self._item(head, item)
-        if part is not None:
-            if method == "GET":
-                return page(self._turns.in_conversation(head), query)
-            return self._add(caller, name, raw)
-        if method == "DELETE":
-            self._delete(caller, name)
-            return {"id": name, "object": "conversation.deleted", "deleted": True}
-        if method == "POST":
-            metadata = _metadata_of(_read(raw)) or {}
-            self._change(caller, name, "UPDATED", {"labels": Content(metadata)})
-            head = self.head(name, caller.identity)
-        return self._told(head, name)
-
     async def _body(self, caller: AuthenticatedRequest, receive: Receive) -> bytes:
         settings = self._settings
         return await read_decoded(
@@ -140,10 +118,10 @@ class Conversations:
         )
 
     def head(self, name: str, identity: Identity) -> Turn:
-        """The last entry of a conversation. Blocks.
+        """Return the last entry of a caller's conversation. Blocks.
 
         Raises:
-            HttpError: there is none of this id and owner.
+            HttpError: 404, there is no such conversation, or another caller owns it.
         """
         turn = None
         if name.startswith("conv_"):
@@ -152,7 +130,7 @@ class Conversations:
             raise _not_found()
         return turn
 
-    def _create(self, caller: AuthenticatedRequest, raw: bytes) -> dict[str, Any]:
+    def _create(self, caller: AuthenticatedRequest, raw: bytes, query: str) -> dict[str, Any]:
         value = _read(raw)
         name = f"conv_{secrets.token_hex(24)}"
         more: dict[str, Any] = {}
@@ -161,15 +139,37 @@ class Conversations:
         if metadata := _metadata_of(value):
             more["labels"] = Content(metadata)
         self._change(caller, name, "CREATED", more)
+        return self._show(caller, raw, query, name)
+
+    def _show(
+        self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str
+    ) -> dict[str, Any]:
         return self._told(self.head(name, caller.identity), name)
 
-    def _add(self, caller: AuthenticatedRequest, name: str, raw: bytes) -> bytes:
+    def _update(
+        self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str
+    ) -> dict[str, Any]:
+        self.head(name, caller.identity)  # Only the owner may change the labels.
+        metadata = _metadata_of(_read(raw)) or {}
+        self._change(caller, name, "UPDATED", {"labels": Content(metadata)})
+        return self._show(caller, raw, query, name)
+
+    def _list_items(self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str) -> bytes:
+        return page(self._turns.in_conversation(self.head(name, caller.identity)), query)
+
+    def _add(self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str) -> bytes:
+        self.head(name, caller.identity)  # Only the owner may add items.
         items = _items_of(raw, _read(raw))
         if not items:
-            raise HttpError(400, "invalid_request", "items is not a list of items.", param="items")
+            raise invalid("items", "items is not a list of items.")
         self._change(caller, name, "ADDED", {"items": Content.exact_list(items)})
         head = self.head(name, caller.identity)
         return page(self._turns.listed([head], with_last_output=False), "order=asc&limit=100")
+
+    def _show_item(
+        self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str, item: str
+    ) -> bytes:
+        return self._item(self.head(name, caller.identity), item)
 
     def _item(self, head: Turn, item: str) -> bytes:
         for text in self._turns.in_conversation(head):
@@ -197,36 +197,41 @@ class Conversations:
             "metadata": labels if isinstance(labels, dict) else {},
         }
 
-    def _remove(self, caller: AuthenticatedRequest, head: Turn, name: str, item_id: str) -> None:
-        """Take an item out of a conversation, and erase its text unless something shows it.
+    def _remove(
+        self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str, item_id: str
+    ) -> dict[str, Any]:
+        """Remove an item from a conversation, and erase its text unless something else shows it.
 
-        An item that a call put in or answered belongs to that call: its text is erased when the
-        response is deleted.
+        An item of a call belongs to that call: its text is erased when the response is deleted.
         """
+        head = self.head(name, caller.identity)
         self._item(head, item_id)
         places = self._turns.places_of(head, item_id)
-        if not places:
-            self._change(caller, name, "REMOVED", {"removed": [item_id]})
-            return
-        removed = {"removed": [item_id], "removed_at": places}
-        entries, texts = self._turns.unshown(head, places)
-        if not texts:  # another item has the same text
+        removed: dict[str, Any] = {"removed": [item_id]}
+        entries, texts = list[str](), list[bytes]()
+        if places:
+            removed["removed_at"] = places
+            entries, texts = self._turns.unshown(head, places)
+        if texts:
+            self._ledger.withdraw(
+                entries,
+                texts=texts,
+                reason=f"DELETE /v1/conversations/{name}/items/{item_id}",
+                requested_by=caller.identity.name,
+                also=self._changing(caller, name, "REMOVED", removed),
+            )
+        else:  # The item belongs to a call, or another item has the same text.
             self._change(caller, name, "REMOVED", removed)
-            return
-        self._ledger.withdraw(
-            entries,
-            texts=texts,
-            reason=f"DELETE /v1/conversations/{name}/items/{item_id}",
-            requested_by=caller.identity.name,
-            also=self._changing(caller, name, "REMOVED", removed),
-        )
+        return self._show(caller, raw, query, name)
 
     def erase_unshown(self, call: LedgerEntry, caller: AuthenticatedRequest) -> None:
         """Erase deleted items of a conversation that a deleted call was the last to show. Blocks.
 
+        Items that are archived or already erased are skipped.
+
         Args:
             call: the ``EXCHANGE`` of the deleted call.
-            caller: who deleted it.
+            caller: the caller who deleted it.
         """
         name = call.metadata.get("conversation_id", "")
         head = self._turns.find(name, owner_of(caller.identity)) if name else None
@@ -240,8 +245,13 @@ class Conversations:
                     reason=f"DELETE of items in /v1/conversations/{name}",
                 )  # fmt: skip
 
-    def _delete(self, caller: AuthenticatedRequest, name: str) -> None:
-        """Delete a conversation, and erase its items unless a call shows them."""
+    def _delete(
+        self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str
+    ) -> dict[str, Any]:
+        """Delete a conversation, and erase its items unless a call shows them.
+
+        Repeats if another request changes the conversation meanwhile.
+        """
         while True:
             head = self.head(name, caller.identity)
             changes = self._ledger.query(
@@ -254,9 +264,9 @@ class Conversations:
                     requested_by=caller.identity.name,
                     also=self._changing(caller, name, "DELETED", {}, head.entry.id),
                 )
-            except _ChangedError:  # by another request, whose entry has to be withdrawn too
+            except InterruptedError:  # Withdraw the new entry of the other request too.
                 continue
-            return
+            return {"id": name, "object": "conversation.deleted", "deleted": True}
 
     def _change(
         self, caller: AuthenticatedRequest, name: str, decision: str, more: Mapping[str, Any]
@@ -264,7 +274,8 @@ class Conversations:
         """Record a change of a conversation, and have the conversation's id lead to the entry.
 
         Raises:
-            NotYoursError: the session that the request names is another caller's.
+            NotYoursError: the session of the request belongs to another caller.
+            HttpError: 404, another request has deleted the conversation.
         """
         self._ledger.transact(self._changing(caller, name, decision, more))
 
@@ -272,19 +283,19 @@ class Conversations:
         self, caller: AuthenticatedRequest, name: str, decision: str, more: Mapping[str, Any],
         last: str = "",
     ) -> Callable[[Transaction], None]:  # fmt: skip
-        """Return the work of :meth:`_change`, for a transaction.
+        """Return the transaction of :meth:`_change`, as a function.
 
-        With ``last`` it raises :class:`_ChangedError` unless that is the conversation's last entry.
+        The function raises InterruptedError if ``last`` is given and is not the last entry.
         """
         context, owner = self._authenticator.context(caller), owner_of(caller.identity)
 
         def write(tx: Transaction) -> None:
             check_session(tx, caller.identity, context.session_id)
             rows = tx.execute("SELECT entry_id FROM response_ids WHERE response_id = ?", (name,))
-            if not rows and decision != "CREATED":  # another request has deleted it
+            if not rows and decision != "CREATED":  # Another request has deleted the conversation.
                 raise _not_found()
             if last and rows[0][0] != last:
-                raise _ChangedError
+                raise InterruptedError
             before = {"continues": rows[0][0]} if rows else {}
             entry = LedgerEntry(
                 event_type="CONVERSATION_CHANGED",
@@ -311,8 +322,14 @@ _REASONS = {
 }
 
 
-class _ChangedError(Exception):
-    """A conversation was changed after it was read."""
+async def caller_of(authenticator: Authenticator, scope: Scope) -> AuthenticatedRequest:
+    """Authenticate a request; raise HttpError 403 if the caller's role may not call models."""
+    caller = await authenticator.caller(scope)
+    if not caller.identity.may("call"):
+        role = caller.identity.role
+        message = f"The role {role} makes no calls; use a key of the role agent."
+        raise HttpError(403, "forbidden", message)
+    return caller
 
 
 def _not_found() -> HttpError:
@@ -337,8 +354,7 @@ def _metadata_of(value: Mapping[str, Any]) -> dict[str, str] | None:
     if metadata is None:
         return None
     if type(metadata) is not dict or any(type(each) is not str for each in metadata.values()):
-        message = "metadata is not an object of texts."
-        raise HttpError(400, "invalid_request", message, param="metadata")
+        raise invalid("metadata", "metadata is not an object of texts.")
     return metadata
 
 
@@ -347,10 +363,8 @@ def _items_of(raw: bytes, value: Mapping[str, Any]) -> Sequence[bytes]:
     if items is None:
         return []
     if type(items) is not list or any(type(item) is not dict for item in items):
-        message = "items is not a list of objects."
-        raise HttpError(400, "invalid_request", message, param="items")
-    if len(items) > _MOST_ITEMS:
-        message = f"items has more than {_MOST_ITEMS} items."
-        raise HttpError(400, "invalid_request", message, param="items")
+        raise invalid("items", "items is not a list of objects.")
+    if len(items) > _MAX_ITEMS:
+        raise invalid("items", f"items has more than {_MAX_ITEMS} items.")
     place = spans(raw, ("items",))["items"]
     return elements(raw[slice(*place)])

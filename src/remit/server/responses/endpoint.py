@@ -1,8 +1,9 @@
-"""``/v1/responses/{id}``: reading, cancelling and deleting an answer by its id."""
+"""``/v1/responses/{id}``: reads, cancels and deletes a response by its id."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 from dataclasses import replace
 from typing import Any
@@ -16,38 +17,33 @@ from remit.ledger import ErasureError, LedgerClient
 from remit.providers import Body
 from remit.providers.wire import STORED_RESPONSES, ObjectBody, is_reference
 from remit.server.authentication import AuthenticatedRequest, Authenticator
+from remit.server.endpoints import ObjectHandler, paths_of
 from remit.server.provider_door import ProviderDoor
-from remit.server.refusals import HttpError
+from remit.server.refusals import HttpError, invalid
 from remit.server.replies import Answer, Receive, Scope, Send, reply, reply_json
 from remit.server.responses.background import Background
 from remit.server.responses.call import ResponseCall, ids_in
-from remit.server.responses.conversations import Conversations, too_long
+from remit.server.responses.conversations import Conversations, caller_of, too_long
 from remit.server.responses.items import ErasedItemsError, page
 from remit.server.responses.replay import stream_of
 from remit.server.responses.turns import Turn, Turns, check_size, text_of, unanswered
 
-_BASES = ("/v1", "", "/openai/v1", "/openai")
-RESPONSE_PATHS = tuple(base + path for base in _BASES for path in ("/responses/", "/conversations"))
-"""What the paths begin with."""
-
-_PATH = re.compile(r"/responses/(?P<id>[^/]{1,256})(?:/(?P<part>input_items|cancel))?$")
 _NUMBER = re.compile(r"-1|[0-9]{1,9}")
 _EVENTS = b"text/event-stream; charset=utf-8"
 _POLL_S = 0.25
 _OPEN = ("queued", "in_progress")
 _FORGOTTEN = (200, 204, 404)
 _DELETE_IDS = "DELETE FROM response_ids WHERE response_id = ? AND entry_id = ?"
-_METHODS = {None: ("GET", "DELETE"), "input_items": ("GET",), "cancel": ("POST",)}
 
 
 class Responses:
-    """Answers by the id that the client was given, and the turns that new calls continue.
+    """The stored responses of a root, and the turns that new calls continue.
 
     Args:
-        ledger: the ledger with the recorded turns.
-        authenticator: identifies the caller.
+        ledger: holds the recorded turns.
+        authenticator: authenticates the caller.
         background: runs calls whose clients do not wait for the answer.
-        door: passes on deletions to a provider.
+        door: passes deletions to providers.
         settings: limits of bodies.
     """
 
@@ -67,10 +63,11 @@ class Responses:
         self._conversations = Conversations(ledger, self._turns, authenticator, settings)
 
     async def kept(self, request: PromptRequest, identity: Identity) -> PromptRequest:
-        """Return ``request`` with the turns that it continues, and with the id of its answer.
+        """Return ``request`` with a :class:`ResponseCall` that holds the turns it continues.
 
         Raises:
-            HttpError: the turns do not exist, or cannot be continued.
+            HttpError: 400, the request is invalid, or a turn or item that it names does not exist,
+                has failed, still runs or was erased; 404, the conversation does not exist.
         """
         body: Body = request.body
         owner, previous, referred = owner_of(identity), None, {}
@@ -78,8 +75,9 @@ class Responses:
         if body.value.get("conversation") is not None:
             conversation = _conversation_id(body.value["conversation"])
             if named is not None:
-                message = "previous_response_id and conversation do not go together."
-                raise HttpError(400, "invalid_request", message, param="previous_response_id")
+                raise invalid(
+                    "previous_response_id", "Send previous_response_id or conversation, not both."
+                )
             previous = await asyncio.to_thread(self._conversations.head, conversation, identity)
         elif named is not None:
             previous = await self._previous(named, owner, identity.session_id)
@@ -87,8 +85,10 @@ class Responses:
         if type(asked) is list and any(map(is_reference, asked)):
             referred = await asyncio.to_thread(self._referred, body, owner, identity.session_id)
         if body.value.get("background") is True and body.value.get("store") is False:
-            message = "A response in the background is asked for later, so it has to be stored."
-            raise HttpError(400, "invalid_request", message, param="store")
+            raise invalid(
+                "store",
+                "A background response must be stored, so that its client can read it later.",
+            )
         call = ResponseCall(
             self._turns, body, owner, request.session_id, previous, referred, conversation
         )
@@ -116,12 +116,12 @@ class Responses:
     async def _previous(self, named: Any, owner: str, session_id: str) -> Turn:
         param = "previous_response_id"
         if type(named) is not str:
-            raise HttpError(400, "invalid_request", f"{param} is not a text.", param=param)
+            raise invalid(param, f"{param} is not a text.")
         turn = await asyncio.to_thread(self._turns.response, named, owner, session_id)
         if turn is None:
-            raise _no_previous(f"{named[:100]} is not there; send its items in input instead")
+            raise _no_previous(f"{named[:100]} does not exist; send its items in input instead")
         if turn.state == "out":
-            message = "The previous response is still under way; wait until GET shows its end."
+            message = "The previous response is still running; wait until GET shows its end."
             raise HttpError(400, "previous_response_in_progress", message, param=param)
         if turn.state == "lost" or turn.failed:
             raise _no_previous("has failed; continue from an earlier one")
@@ -140,7 +140,9 @@ class Responses:
             name = text_of(item.get("id"))
             named = found.get(name) or self._turns.item(name, owner, session_id)
             if named is None:
-                message = f"input[{at}] refers to an item that is not there; send the item itself."
+                message = (
+                    f"input[{at}] refers to an item that does not exist; send the item itself."
+                )
                 raise HttpError(400, "item_not_found", message, param=f"input[{at}].id")
             found[name] = named
             size += len(named[1])
@@ -150,66 +152,75 @@ class Responses:
                 raise too_long(error) from error
         return found
 
-    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request with an id in its path.
+    def templates(self) -> dict[tuple[str, str], ObjectHandler]:
+        """Return the handlers of responses and conversations, keyed by (method, path template)."""
+        found = self._conversations.templates()
+        for path in paths_of("/responses/{id}", "openai"):
+            for method, template, action in (
+                ("GET", path, "read"),
+                ("DELETE", path, "delete"),
+                ("GET", f"{path}/input_items", "list"),
+                ("POST", f"{path}/cancel", "cancel"),
+            ):
+                found[method, template] = functools.partial(self._serve, action)
+        return found
+
+    async def _serve(
+        self, action: str, response_id: str, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Answer a request for a response.
+
+        Args:
+            action: ``read``, ``delete``, ``list`` (input items) or ``cancel``.
+            response_id: id of the response.
+            scope: ASGI's scope.
+            receive: ASGI's function.
+            send: ASGI's function.
 
         Raises:
-            HttpError: the request is refused.
+            HttpError: 401 or 403, the caller may not call models; 404, the caller owns no such
+                response, or it was erased; 400 or 409, the response is in the wrong state.
         """
-        caller = await self._authenticator.caller(scope)
-        identity, method = caller.identity, scope["method"]
-        if not identity.may("call"):
-            raise HttpError(
-                403,
-                "forbidden",
-                f"The role {identity.role} makes no calls; use a key of the role agent.",
-            )
-        if "/conversations" in scope["path"]:
-            await self._conversations.serve(caller, scope, receive, send)
-            return
-        found = _PATH.search(scope["path"])
-        if found is None:
-            raise HttpError(404, "not_found", "There is nothing here.")
-        part = found["part"]
-        if method not in _METHODS[part]:
-            raise HttpError(
-                405, "method_not_allowed", f"This path does not take {method[:16]}; see "
-                    f"the header allow.",
-                headers=[(b"allow", ", ".join(_METHODS[part]).encode())],
-            )  # fmt: skip
+        caller = await caller_of(self._authenticator, scope)
+        identity = caller.identity
         turn = await asyncio.to_thread(
-            self._turns.response, found["id"], owner_of(identity), identity.session_id
+            self._turns.response, response_id, owner_of(identity), identity.session_id
         )
         if turn is None:
             raise _not_found()
         query = scope.get("query_string", b"").decode("latin-1")
         try:
-            if part == "input_items":
+            if action == "list":
                 body = await asyncio.to_thread(self._input_items, turn, query)
-            elif part == "cancel":
-                body = await self._cancel(turn, found["id"], identity)
-            elif method == "DELETE":
-                body = await self._delete(turn, found["id"], caller)
+            elif action == "cancel":
+                body = await self._cancel(turn, response_id, identity)
+            elif action == "delete":
+                body = await self._delete(turn, response_id, caller)
             elif parse_qs(query).get("stream") == ["true"]:
-                await self._stream(found["id"], identity, query, receive, send)
+                await self._stream(response_id, identity, query, receive, send)
                 return
             else:
-                body, _ = await asyncio.to_thread(self._read, turn, found["id"])
+                body, _ = await asyncio.to_thread(self._read, turn, response_id)
         except ErasedItemsError as error:
             raise _not_found() from error
         await reply_json(send, body)
 
     def _read(self, turn: Turn, identity: str) -> tuple[bytes, str]:
-        """Return the object of a response, and its status; an empty status if it has ended."""
+        """Return the object of a response and its status; the status is empty if it has ended.
+
+        Raises:
+            HttpError: 404, the response has no object.
+            ErasedItemsError: the object was erased.
+        """
         if turn.state == "ended" and not turn.failed:
             text = self._turns.object_of(turn)
             if text is None:
                 raise _not_found()
             return text, ""
-        if turn.state == "out" or self.background.runs(identity):  # it may be tried again
+        if turn.state == "out" or self.background.runs(identity):  # Another attempt may follow.
             return unanswered(turn, identity, "in_progress"), "in_progress"
         text = self._turns.object_of(turn) if turn.state == "ended" else None
-        # A stream that broke off says itself that it goes on.
+        # The object of an interrupted stream still says that it is open.
         if text is None or load(text).get("status") in _OPEN:
             text = unanswered(turn, identity, "failed")
         return text, ""
@@ -217,11 +228,15 @@ class Responses:
     async def _stream(
         self, response_id: str, identity: Identity, query: str, receive: Receive, send: Send
     ) -> None:
-        """A response as a stream, from its end on: what came before then comes at once."""
+        """Send a response as a stream after its end; nothing is sent before.
+
+        Raises:
+            HttpError: 400, ``starting_after`` is not a number; 404, the response was deleted
+                meanwhile.
+        """
         after = parse_qs(query).get("starting_after", ["-1"])[-1]
         if not _NUMBER.fullmatch(after):
-            message = "starting_after is not the number of an event."
-            raise HttpError(400, "invalid_request", message, param="starting_after")
+            raise invalid("starting_after", "starting_after is not the number of an event.")
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
             while True:
@@ -242,7 +257,11 @@ class Responses:
         return self._read(turn, response_id)
 
     async def _cancel(self, turn: Turn, response_id: str, identity: Identity) -> bytes:
-        """Stop a response in the background; return an ended one unchanged."""
+        """Stop a background response and return it; an ended one is returned unchanged.
+
+        Raises:
+            HttpError: 400, the response does not run in the background.
+        """
         text, status = await asyncio.to_thread(self._read, turn, response_id)
         if status:
             stopped = await self.background.cancel(response_id)
@@ -254,10 +273,10 @@ class Responses:
         return text
 
     async def _forget(self, provider_id: str, kept: str, caller: AuthenticatedRequest) -> None:
-        """Have a provider delete a response; a missing one is no error.
+        """Have a provider delete its copy of a response; a missing copy or provider is no error.
 
         Raises:
-            HttpError: the provider did not delete it.
+            HttpError: 502, the provider did not delete it.
         """
         if not self._door.has(provider_id):
             return
@@ -274,16 +293,20 @@ class Responses:
         return page(self._turns.listed([turn], with_last_output=False), query)
 
     async def _delete(self, turn: Turn, response_id: str, caller: AuthenticatedRequest) -> Any:
-        """Delete a response at its provider, then erase what only its call shows.
+        """Delete a response at its provider, then erase the content that only its call shows.
 
-        The ids of the response and of its items lead nowhere from then on.
+        The rows of its id and of its items' ids are deleted.
+
+        Raises:
+            HttpError: 409, the response still runs, or its content is archived; 502, the provider
+                did not delete its copy.
         """
         text, status = await asyncio.to_thread(self._read, turn, response_id)
         if status:
             raise HttpError(
                 409,
                 "response_in_progress",
-                "This response is still under way; cancel it, or wait for its end.",
+                "This response is still running; cancel it, or wait for its end.",
             )
         if kept := self._turns.kept_by_provider(turn):
             await self._forget(turn.provider_id, kept, caller)
@@ -306,11 +329,10 @@ class Responses:
 
 
 def _conversation_id(given: Any) -> str:
-    """Return the id in ``"conv_…"`` or ``{"id": "conv_…"}``; raise a 400 for other values."""
+    """Return the id in ``"conv_…"`` or ``{"id": "conv_…"}``; raise HttpError 400 otherwise."""
     found = given.get("id") if type(given) is dict else given
     if type(found) is not str:
-        message = "conversation is neither an id nor an object with one."
-        raise HttpError(400, "invalid_request", message, param="conversation")
+        raise invalid("conversation", "conversation is neither an id nor an object with one.")
     return found
 
 

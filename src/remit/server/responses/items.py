@@ -1,4 +1,4 @@
-"""Items of the Responses API as their exact recorded JSON text."""
+"""Items of the Responses API, as their exact recorded JSON text."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from urllib.parse import parse_qs
 
 from remit.kernel.json_text import dump, elements, load, remove_member, set_member, spans
 from remit.ledger import Erased
-from remit.server.refusals import HttpError
+from remit.server.refusals import invalid
 
 BYTES_PER_TOKEN = 3
-"""So few that ordinary text has fewer tokens than this says."""
+"""Bytes of a token, estimated low so that ordinary text never has more tokens."""
 
-_DEFAULT_LIMIT, _MOST = 20, 100
-_MEDIA_BYTES = 12_000  # what an image or a document is taken for: its bytes say nothing
+_DEFAULT_LIMIT, _MAX_LIMIT = 20, 100
+_MEDIA_BYTES = 12_000  # Size assumed for an image or document; its bytes do not show its tokens.
 
 
 class ErasedItemsError(Exception):
-    """Some of the items have been erased."""
+    """Some of the items were erased."""
 
 
 def items_of(text: Any) -> list[bytes]:
-    """Return the items of a recorded input: a list, one exact text, or nothing.
+    """Return the items of a recorded input, which is a list, one text, or ``None``.
 
     Raises:
-        ErasedItemsError: an item has been erased.
+        ErasedItemsError: an item was erased.
     """
     if text is None:
         return []
@@ -39,7 +39,7 @@ def items_of(text: Any) -> list[bytes]:
 
 
 def items_in(text: bytes) -> list[bytes]:
-    """The items of an input as it is on the wire: a text is the message of a user."""
+    """Return the items of an input as sent; a JSON string becomes a user's message."""
     text = text.strip()
     if text[:1] == b"[":
         return [item.strip() for item in elements(text)]
@@ -49,10 +49,10 @@ def items_in(text: bytes) -> list[bytes]:
 
 
 def output_of(answer: Any) -> list[bytes]:
-    """The output items of a ``response`` object.
+    """Return the output items of a recorded ``response`` object; empty if it has none.
 
     Raises:
-        ErasedItemsError: it has been erased.
+        ErasedItemsError: the object was erased.
     """
     if isinstance(answer, Erased):
         raise ErasedItemsError
@@ -64,12 +64,12 @@ def output_of(answer: Any) -> list[bytes]:
 
 
 def array(items: Iterable[bytes]) -> bytes:
-    """The items as one JSON list."""
+    """Return the items as one JSON list."""
     return b"[" + b",".join(items) + b"]"
 
 
 def type_of(item: bytes) -> str:
-    """Return an item's type; empty if the type is not a text."""
+    """Return an item's type, which may be implied; empty if the item is not an object."""
     value = load(item)
     if type(value) is not dict:
         return ""
@@ -89,7 +89,11 @@ def id_of(item: bytes) -> str:
 def portable(items: Sequence[bytes], *, same_provider: bool) -> list[bytes]:
     """Return the items of a turn that may be sent to a provider.
 
-    Another provider than the turn's gets no reasoning, which may be sealed, and no ids to look up.
+    Another provider than the turn's gets no reasoning items, which may be encrypted, and no ids.
+
+    Args:
+        items: the items of the turn.
+        same_provider: True if the provider answered that turn.
     """
     if same_provider:
         return list(items)
@@ -101,10 +105,10 @@ def portable(items: Sequence[bytes], *, same_provider: bool) -> list[bytes]:
 
 
 def fitting(items: Sequence[bytes], room: int) -> list[bytes]:
-    """The latest items that fit into ``room`` bytes, from a message of the user's on.
+    """Return the latest items that fit into ``room`` bytes, beginning with a user's message.
 
-    So no call is left without its result. Messages of the system and the developer stay; the last
-    message of the user's is always there.
+    A tool call therefore stays together with its result. Messages of system and developer are never
+    left out, and neither is the last message of the user, even if they do not fit.
     """
     sizes = [min(len(item), _MEDIA_BYTES) if b";base64," in item else len(item) for item in items]
     roles = [_role_of(item) for item in items]
@@ -131,7 +135,12 @@ def _role_of(item: bytes) -> str:
 
 
 def listed(item: bytes, identity: str) -> bytes:
-    """An item as lists show it: with an id, a type, and content in parts."""
+    """Return an item as lists show it: with an id, a type, and content in parts.
+
+    Args:
+        item: exact text of the item.
+        identity: the id if the item has none.
+    """
     value = load(item)
     if type(value) is not dict:
         return item
@@ -152,26 +161,24 @@ def page(items: Sequence[bytes], query: str) -> bytes:
     """Return a page of a list by ``limit``, ``order`` (``desc`` by default) and ``after``.
 
     Args:
-        items: all, oldest first, each with an id.
-        query: the query of the URL.
+        items: all items, oldest first, each with an id.
+        query: query of the URL.
 
     Raises:
-        HttpError: the query cannot be understood.
+        HttpError: 400, a value of the query is invalid.
     """
     asked = {name: values[-1] for name, values in parse_qs(query).items()}
     order, after = asked.get("order", "desc"), asked.get("after")
     limit = asked.get("limit", str(_DEFAULT_LIMIT))
     if order not in ("asc", "desc"):
-        raise HttpError(400, "invalid_request", "order is neither asc nor desc.", param="order")
-    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= _MOST):
-        message = f"limit is not a number from 1 to {_MOST}."
-        raise HttpError(400, "invalid_request", message, param="limit")
+        raise invalid("order", "order is neither asc nor desc.")
+    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= _MAX_LIMIT):
+        raise invalid("limit", f"limit is not a number from 1 to {_MAX_LIMIT}.")
     inorder = list(items) if order == "asc" else list(reversed(items))
     if after is not None:
         ids = [id_of(item) for item in inorder]
         if after not in ids:
-            message = "after names no item of this list."
-            raise HttpError(400, "invalid_request", message, param="after")
+            raise invalid("after", "after names no item of this list.")
         inorder = inorder[ids.index(after) + 1 :]
     shown, more = inorder[: int(limit)], len(inorder) > int(limit)
     first, last = (id_of(shown[0]), id_of(shown[-1])) if shown else (None, None)

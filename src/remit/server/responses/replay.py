@@ -1,4 +1,4 @@
-"""A recorded ``response`` as the stream that its client would have got."""
+"""A recorded ``response`` object as a stream of server-sent events."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _PARTS = {
 
 
 def stream_of(text: bytes, after: int = -1) -> bytes:
-    """Server-sent events that add up to ``text``, numbered; its last one holds it as it is.
+    """Return the events of a response as wire bytes; the last one holds ``text`` unchanged.
 
     Args:
-        text: the exact text of a ``response`` object.
-        after: the last sequence number that the client has.
+        text: exact text of a ``response`` object.
+        after: last sequence number that the client has; -1 for none.
     """
     value = load(text)
     wire: list[bytes] = []
@@ -46,7 +46,7 @@ def _sse(name: str, data: bytes) -> bytes:
 
 
 def _events(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield all events but the last."""
+    """Yield all events except the last."""
     begun = {**value, "status": "in_progress", "output": [], "usage": None}
     begun |= {"incomplete_details": None, "error": None}
     begun.pop("completed_at", None)

@@ -1,4 +1,4 @@
-"""Recorded turns of a chain, found by the id that the client was given."""
+"""Recorded turns of a chain, found by the ids that clients were given."""
 
 from __future__ import annotations
 
@@ -36,25 +36,26 @@ _FIND = (
 )
 NATIVE = "openai.responses"
 
-_LOST = "The process that ran this response ended before its answer was on record."
+_LOST = "The process that ran this response died before its answer was recorded."
 
 _BROKEN = "The answer broke off."
 
-MOST_BYTES = 32 * 1024 * 1024
-"""Of the items that one call goes on from: a short call may name much that is on record."""
+MAX_BYTES = 32 * 1024 * 1024
+"""Longest content that one call may continue; a short request can name a long chain."""
 
 State = Literal["out", "lost", "ended"]
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A turn: its input and its answer.
+    """A recorded turn: its input and its answer.
 
     Attributes:
-        entry: the ``EXCHANGE``, or the entry that put items into a conversation; the ``DISPATCH``
-            of a call without an answer yet.
-        state: ``out`` while the call runs, ``lost`` if its process ended before the answer.
-        session_id: the session that the turn belongs to.
+        entry: the ``EXCHANGE``, or the entry that added items to a conversation; for a call without
+            an answer, the ``DISPATCH``.
+        state: ``out`` while the call runs, ``lost`` if its process died before the answer, else
+            ``ended``.
+        session_id: session of the turn.
     """
 
     entry: LedgerEntry
@@ -63,12 +64,12 @@ class Turn:
 
     @property
     def provider_id(self) -> str:
-        """Id of the provider that answered."""
+        """Id of the provider that answered; empty if there is none."""
         return str(self.entry.metadata.get("provider_id", ""))
 
     @property
     def native(self) -> bool:
-        """Whether the provider was spoken to in this dialect."""
+        """True if the provider was called in this dialect."""
         return self.entry.metadata.get("wire") == NATIVE
 
     @property
@@ -78,25 +79,30 @@ class Turn:
 
     @property
     def before(self) -> str:
-        """The entry that this turn continues; empty for the first turn."""
+        """Id of the entry that this turn continues; empty for the first turn."""
         return str(self.entry.metadata.get("continues", ""))
 
 
 class Turns:
-    """Reader of turns. The methods block: do not call them on the event loop.
+    """Reader of recorded turns. Its methods block: do not call them on the event loop.
 
     Args:
-        ledger: the ledger with the recorded turns.
+        ledger: holds the turns.
     """
 
     def __init__(self, ledger: LedgerClient) -> None:
         self._ledger = ledger
 
     def find(self, identity: str, owner: str, session_id: str = "") -> Turn | None:
-        """The turn that an id stands for, of an owner; of one session, where one is named.
+        """Return the turn to which an id leads; ``None`` if the owner has no such id.
+
+        Args:
+            identity: id of a response, item or conversation.
+            owner: owner of the id.
+            session_id: return only turns of this session; empty for any.
 
         Raises:
-            HttpError: it was archived.
+            HttpError: 404, the turn is archived.
         """
         if not is_plain_text(identity):
             return None
@@ -107,7 +113,7 @@ class Turns:
         try:
             entry = self._ledger.read(entry_id, with_content=False)
         except EntryArchivedError as error:
-            message = "What this id stands for was archived: nothing can go on from it."
+            message = "The response of this id was archived and cannot be continued."
             raise HttpError(404, "archived", message) from error
         state: State = "ended"
         if entry.event_type == "DISPATCH":
@@ -115,7 +121,7 @@ class Turns:
         return Turn(entry, state, session)
 
     def response(self, identity: str, owner: str, session_id: str = "") -> Turn | None:
-        """:meth:`find`, for the id of a response: items have ids too."""
+        """Return the turn of a response's id, as :meth:`find`; ``None`` for other ids."""
         turn = self.find(identity, owner, session_id)
         if turn is not None and turn.state == "ended":
             known = turn.entry.metadata.get("response_id")
@@ -123,10 +129,10 @@ class Turns:
         return turn
 
     def object_of(self, turn: Turn) -> bytes | None:
-        """The ``response`` object as the client got it; ``None`` where there is none.
+        """Return the ``response`` object that the client got; ``None`` if there is none.
 
         Raises:
-            ErasedItemsError: it has been erased.
+            ErasedItemsError: the object was erased.
         """
         exact = self._ledger.exact(turn.entry.id, ("replied", "answer"))
         text = exact.get("replied", exact.get("answer") if turn.native else None)
@@ -135,7 +141,7 @@ class Turns:
         return text if isinstance(text, bytes) else None
 
     def kept_by_provider(self, turn: Turn) -> str:
-        """The id under which its provider keeps the response; empty where it does not."""
+        """Return the id under which the provider stores the response; empty if it does not."""
         meta = turn.entry.metadata
         if turn.failed or not turn.native or meta.get("stored") is False:
             return ""
@@ -147,15 +153,15 @@ class Turns:
         return text_of(value.get("id"))
 
     def items(self, turn: Turn, removed: Collection[str] = ()) -> tuple[list[bytes], list[bytes]]:
-        """Return the input and the output of a turn, each item as its exact text.
+        """Return the input items and the output items of a turn, each as its exact text.
 
         Args:
-            turn: the turn to read.
+            turn: the turn.
             removed: places (:func:`place_of`) of items that were deleted from a conversation; an
-                erased one leaves an empty text in its place.
+                erased one becomes an empty text.
 
         Raises:
-            ErasedItemsError: another item has been erased.
+            ErasedItemsError: another item was erased.
         """
         meta = turn.entry.metadata
         inputs = next((name for name in ("items", "asked") if name in meta), "prompt")
@@ -173,7 +179,7 @@ class Turns:
         return given, output_of(exact.get(output))
 
     def chain(self, last: Turn) -> list[Turn]:
-        """Return a turn and all that it continues, oldest first.
+        """Return a turn and all turns before it, oldest first.
 
         Raises:
             LedgerFormatError: a turn continues one that is not older.
@@ -191,10 +197,16 @@ class Turns:
         return turns
 
     def unfolded(self, last: Turn, provider_id: str, *, speaks: bool) -> list[bytes]:
-        """The items of a whole chain, as one provider may see them.
+        """Return the items of a whole chain that may be sent to a provider.
+
+        Args:
+            last: last turn of the chain.
+            provider_id: id of the provider.
+            speaks: True if the provider has this endpoint.
 
         Raises:
-            CannotContinueError: some of it has been erased, or it is too long.
+            CannotContinueError: an item was erased.
+            TooLongError: the items are longer than ``MAX_BYTES``.
         """
         found: list[bytes] = []
         size = 0
@@ -205,7 +217,7 @@ class Turns:
                 items = self._identified(turn, places)
             except ErasedItemsError as error:
                 raise CannotContinueError(
-                    "A response that this one goes on from has been erased.",
+                    "A response that this one continues has been erased.",
                     "previous_response_id",
                 ) from error
             same = turn.provider_id == provider_id and turn.native == speaks
@@ -220,7 +232,7 @@ class Turns:
     ) -> list[tuple[str, bytes]]:
         """Return the items of a turn that are not erased, each with the id that lists show.
 
-        A response that its caller deleted has left its conversation: it has no items.
+        A response that its caller deleted has no items in its conversation.
         """
         try:
             given, said = self.items(turn, removed)
@@ -232,7 +244,7 @@ class Turns:
         return items + [(id_of(item), item) for item in said if with_output]
 
     def _is_withdrawn(self, turn: Turn) -> bool:
-        """Return True if a turn was deleted by its caller."""
+        """Return True if its caller deleted a turn."""
         session_id = turn.entry.metadata.get("session_id")
         erasures = self._ledger.query(
             event_type="ERASURE", submission_id=session_id, after=turn.entry.id, with_content=False
@@ -240,10 +252,11 @@ class Turns:
         return any(turn.entry.id in one.metadata.get("withdrawn", ()) for one in erasures)
 
     def in_conversation(self, last: Turn) -> list[bytes]:
-        """The items of a conversation as lists show them, oldest first.
+        """Return the items of a conversation as lists show them, oldest first.
 
         Raises:
-            ErasedItemsError: some of them have been erased.
+            ErasedItemsError: an item was erased that was not deleted.
+            TooLongError: the items are longer than ``MAX_BYTES``.
         """
         chain = self.chain(last)
         removed, places = _removed(chain)
@@ -251,9 +264,9 @@ class Turns:
         return [item for item in listed if id_of(item) not in removed]
 
     def places_of(self, last: Turn, item_id: str) -> list[str]:
-        """Return the places (:func:`place_of`) where an item was put into a conversation.
+        """Return the places (:func:`place_of`) at which an item was added to a conversation.
 
-        An item of a call has none: it belongs to that call, and is deleted with it.
+        Empty for an item of a call: it belongs to that call, and is deleted with it.
         """
         chain = self.chain(last)
         _, removed = _removed(chain)
@@ -265,11 +278,14 @@ class Turns:
         ]
 
     def unshown(self, last: Turn, places: Collection[str] = ()) -> tuple[list[str], list[bytes]]:
-        """Return the texts that a conversation shows no more, and the entries that put them in.
+        """Return the entries and texts of removed items that a conversation shows nowhere else.
 
         Args:
-            last: the last turn of the conversation.
-            places: places of items to count as removed, besides those that are.
+            last: last turn of the conversation.
+            places: further places to count as removed.
+
+        Returns:
+            The ids of the entries that hold the texts, and the texts.
         """
         chain = self.chain(last)
         _, removed = _removed(chain)
@@ -285,7 +301,7 @@ class Turns:
         return list({name: None for text in texts for name in entries[text]}), texts
 
     def _put_in(self, turn: Turn, removed: Collection[str]) -> list[tuple[str, bytes]]:
-        """Return the exact text of each item that a change of a conversation put in, by place."""
+        """Return (place, exact text) of each item that a change of a conversation added."""
         if "items" not in turn.entry.metadata:
             return []
         items = self._ledger.exact(turn.entry.id, ("items",))["items"]
@@ -300,11 +316,16 @@ class Turns:
     def listed(
         self, turns: Sequence[Turn], removed: Collection[str] = (), *, with_last_output: bool
     ) -> list[bytes]:
-        """The items of turns as lists show them, each with an id.
+        """Return the items of turns as lists show them, each with an id.
+
+        Args:
+            turns: the turns, oldest first.
+            removed: places of deleted items.
+            with_last_output: False to leave out the output of the last turn.
 
         Raises:
-            ErasedItemsError: some of them have been erased.
-            TooLongError: they are too long.
+            ErasedItemsError: an item was erased that was not deleted.
+            TooLongError: the items are longer than ``MAX_BYTES``.
         """
         found: list[bytes] = []
         size = 0
@@ -318,7 +339,7 @@ class Turns:
         return found
 
     def item(self, identity: str, owner: str, session_id: str = "") -> tuple[Turn, bytes] | None:
-        """The output item of an id, and the turn that it is of."""
+        """Return the turn and exact text of an output item; ``None`` if the owner has none."""
         turn = self.find(identity, owner, session_id)
         if turn is None or turn.state != "ended":
             return None
@@ -333,14 +354,15 @@ class Turns:
 
 
 def check_size(size: int, param: str) -> None:
-    """Whether so many bytes from the record may be put together for one request.
+    """Raise TooLongError if ``size`` exceeds ``MAX_BYTES``.
 
-    Raises:
-        TooLongError: they may not.
+    Args:
+        size: bytes from the record for one request.
+        param: the field to name in the error.
     """
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         raise TooLongError(
-            f"{param} stands for more than {MOST_BYTES:,} bytes; leave older items out.", param
+            f"{param} continues more than {MAX_BYTES:,} bytes; leave out older items.", param
         )
 
 
@@ -365,12 +387,20 @@ def _removed(chain: Sequence[Turn]) -> tuple[set[str], set[str]]:
     places = set[str]()
     for one in said:
         at = one.get("removed_at", [])
-        places.update([at] if isinstance(at, str) else at)  # an earlier version wrote one place
+        places.update(
+            [at] if isinstance(at, str) else at
+        )  # An earlier version wrote a single place.
     return ids, places
 
 
 def unanswered(turn: Turn, identity: str, status: str) -> bytes:
-    """The ``response`` object of a call without an answer on record, as far as it is known."""
+    """Return the ``response`` object of a call that has no recorded answer.
+
+    Args:
+        turn: the turn.
+        identity: id of the response.
+        status: status of the object; ``failed`` adds an error.
+    """
     entry = turn.entry
     model = str(entry.metadata.get("model_id", "")) or entry.reason.rpartition("/")[2]
     head = response_object(
@@ -387,5 +417,5 @@ def unanswered(turn: Turn, identity: str, status: str) -> bytes:
 
 
 def text_of(value: Any) -> str:
-    """A text, or an empty one for anything else."""
+    """Return ``value`` if it is a string, else an empty string."""
     return value if type(value) is str else ""

@@ -1,7 +1,7 @@
-"""Metrics, traces and logs of the calls, for operators.
+"""Metrics, traces and logs of calls, for operators.
 
-Each is an observer of the gateway, called when a call has ended. None changes a call, and none
-replaces the record, which is the ledger.
+Each is an observer of the gateway, called after a call has ended. None of them changes a call, and
+none replaces the ledger.
 """
 
 from remit.server.telemetry.logs import CallLog, SecretFilter, set_up_logging

@@ -29,25 +29,25 @@ _STANDARD = frozenset(
 
 
 def name_of(value: Any) -> str:
-    """An id or name as text that any encoder takes, no longer than the gateway's longest id.
+    """Return an id or name as valid UTF-8 text, cut to ``MAX_ID_CHARS`` characters.
 
-    A rejected request was never checked: its ids may be of any type, length and content.
+    The ids of a refused call were never checked, so they can have any type, length and content.
     """
     text = value if isinstance(value, str) else "" if value is None else str(value)
     return text[:MAX_ID_CHARS].encode("utf-8", "replace").decode("utf-8")
 
 
 class SecretFilter(logging.Filter):
-    """Redacts secrets in a record's message, exception and extra fields, for any handler.
+    """A filter that redacts secrets in a record's message, exception and extra fields.
 
-    The record itself is changed: no later handler sees the secret.
+    The record is changed in place, so no later handler sees the secret.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Always lets the record pass."""
+        """Redact the record; always return True."""
         try:
             message = record.getMessage()
-        except (TypeError, ValueError):  # arguments that do not fit the message
+        except (TypeError, ValueError):  # The arguments do not fit the message.
             message = f"{record.msg} {record.args}"
         record.msg, record.args = redact_secrets(message), None
         if record.exc_info:
@@ -64,7 +64,7 @@ class SecretFilter(logging.Filter):
 
 
 def _cleaned(value: Any) -> Any:
-    """An extra field as JSON can hold it, without secrets."""
+    """Return an extra field as JSON data, without secrets."""
     if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, float):
@@ -79,19 +79,19 @@ def _cleaned(value: Any) -> Any:
 def set_up_logging(
     level: str, form: Literal["text", "json"] = "text", *, stream: IO[str] | None = None
 ) -> logging.Handler:
-    """Log the records of the logger ``remit`` and those below it, a line each.
+    """Write the records of the logger ``remit`` and its children as lines; return the handler.
 
     A second call replaces the handler of the first.
 
     Args:
-        level: the lowest level that is logged: ``debug``, ``info``, ``warning``, ``error``, in
-            any case.
-        form: ``text`` for people; ``json`` writes objects with ``time`` (ISO 8601, UTC),
-            ``level``, ``logger``, ``message``, the record's extra fields, and ``exception``.
-        stream: standard error when left out.
+        level: lowest level that is logged: ``debug``, ``info``, ``warning`` or ``error``, in any
+            case.
+        form: ``text`` for people; ``json`` writes objects with ``time`` (ISO 8601, UTC), ``level``,
+            ``logger``, ``message``, the record's extra fields, and ``exception``.
+        stream: the stream to write to; standard error if left out.
 
     Raises:
-        InvalidInputError: no such level or form.
+        InvalidInputError: the level or form is unknown.
     """
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None or form not in ("text", "json"):
@@ -99,11 +99,12 @@ def set_up_logging(
             "No such level or form of logs.",
             next_step="Levels are debug, info, warning and error; forms are text and json.",
         )
-    handler = _Handler(stream if stream is not None else sys.stderr)
+    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
+    handler.set_name(_NAME)
     handler.addFilter(SecretFilter())
     handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
     logger = logging.getLogger(_NAME)
-    for old in [old for old in logger.handlers if isinstance(old, _Handler)]:
+    for old in [old for old in logger.handlers if old.name == _NAME]:
         logger.removeHandler(old)
     logger.addHandler(handler)
     logger.setLevel(number)
@@ -112,13 +113,13 @@ def set_up_logging(
 
 
 class CallLog:
-    """An observer of the gateway that logs one line at INFO for each call that has ended.
+    """An observer of the gateway that logs one line at INFO for each ended call.
 
-    The fields are ids, numbers and codes. The text of an error is in the ledger only, because it
+    The fields are ids, numbers and codes. The text of an error is only in the ledger, because it
     may quote the request.
 
     Args:
-        logger: the logger; ``remit.calls`` by default.
+        logger: the logger; ``remit.calls`` if left out.
     """
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
@@ -158,10 +159,6 @@ class CallLog:
         logger.info("call %s", word, extra=fields)
 
 
-class _Handler(logging.StreamHandler[IO[str]]):
-    """The handler that a second call of :func:`set_up_logging` replaces."""
-
-
 def _time(record: logging.LogRecord) -> str:
     seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
     return f"{seconds}.{int(record.msecs):03d}Z"
@@ -172,7 +169,7 @@ def _extra(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class _JsonFormatter(logging.Formatter):
-    """A JSON object in ASCII: no text in it can end the line."""
+    """A formatter of JSON objects in ASCII, so that no text can end the line."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -182,7 +179,7 @@ class _JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
         }
         for name, value in _extra(record).items():
-            line.setdefault(name, value)  # a field cannot replace one of the record's own
+            line.setdefault(name, value)  # A field cannot replace one of the four above.
         if record.exc_text:
             line["exception"] = record.exc_text
         if record.stack_info:

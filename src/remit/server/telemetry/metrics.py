@@ -1,4 +1,4 @@
-"""Prometheus metrics of the calls (names after prometheus.io/docs/practices/naming)."""
+"""Prometheus metrics of calls (names after prometheus.io/docs/practices/naming)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
-from prometheus_client.registry import Collector
 from prometheus_client.values import ValueClass
 
 from remit.gateway import CallReport, CircuitBreaker, CircuitState
 from remit.kernel.errors import ConfigError
 from remit.kernel.exchange import RouteOutcome
-from remit.server.telemetry.by_tenant import CountsByTenant, OfTenant
 from remit.server.telemetry.logs import name_of
 
 _log = logging.getLogger("remit.telemetry")
@@ -34,40 +32,44 @@ _OTHER = "other"
 _MODEL = ("provider", "model")
 _TOKEN_TYPES = ("input", "output", "cached_input", "reasoning")
 _STATES = {CircuitState.CLOSED: 0, CircuitState.HALF_OPEN: 1, CircuitState.OPEN: 2}
-# Part of the public interface, as the names are: dashboards rely on them.
+# Dashboards rely on these buckets, as on the names.
 _DURATIONS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600)
 _FIRST_TOKENS_S = (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 20, 40, 60)
 
 _WORDS = ("", "success")
-_MOST_KEPT = 10_000  # times of calls between two flushes
+_MAX_DURATIONS = 10_000  # Durations of calls that are stored between two flushes.
 
 _Pair = tuple[str, str]
 
 
 class CallMetrics:
-    """Counts what ends at the gateway; an observer of :attr:`LLMGateway.observers`.
+    """Counters of ended calls; an observer of :attr:`LLMGateway.observers`.
 
-    Clients name models, so labels are bounded: a model gets a label of its own when it has
-    answered, or when ``known`` vouches for it, until there are ``max_models``; everything else is
-    ``other``. A rejected call, which no model answered, is ``other`` at ``other``.
+    Clients choose model names, so the number of labels is limited. A model gets a label of its own
+    after it has answered, or if ``known`` confirms it, until there are ``max_models``. All others,
+    and refused calls, have the label ``other``.
 
-    Several processes of one host count together if ``PROMETHEUS_MULTIPROC_DIR`` named a
-    directory before this module was imported. Each process then has its own bound.
+    Several processes of one host count together if ``PROMETHEUS_MULTIPROC_DIR`` named a directory
+    before this module was imported. Each process then has a limit of its own.
 
     Args:
-        max_models: most pairs of provider and model that get labels, most error codes, and most
+        max_models: largest number of labelled pairs of provider and model, of error codes, and of
             tenants.
-        known: whether a provider has such a model, for calls that failed; for example, whether
-            it has a price.
+        known: returns True if a provider has a model, for calls that failed; for example, if it has
+            a price.
 
     Raises:
         ConfigError: ``PROMETHEUS_MULTIPROC_DIR`` was set too late, or names no directory.
+
+    Attributes:
+        shared: True if several processes count together.
+        in_progress: HTTP requests that are being answered; the server sets it.
     """
 
     def __init__(
         self, *, max_models: int = 200, known: Callable[[str, str], bool] | None = None
     ) -> None:
-        self.shared = _is_multiprocess()  # whether several processes count together
+        self.shared = _is_multiprocess()
         self._max = max_models
         self._known = known
         self._lock = threading.Lock()
@@ -77,10 +79,8 @@ class CallMetrics:
         self._breakers: Callable[[], Mapping[_Pair, CircuitBreaker]] = dict
         self._shown_breakers: set[_Pair] = set()
         self._registry = registry = _Registry()
-        self._at_scrape = _AtScrape()
-        registry.register(self._at_scrape)
 
-        # Looking a label up costs more than counting: found ones are kept.
+        # Label lookups cost more than counting, so they are cached.
         def labelled(kind: Any, name: str, meaning: str, *labels: str, **more: Any) -> Any:
             metric = kind(name, meaning, (*_MODEL, *labels), registry=registry, **more)
             return functools.cache(metric.labels)
@@ -132,12 +132,13 @@ class CallMetrics:
             "Circuit breaker: 0 closed, 1 half open, 2 open; of all processes.",
             _MODEL, registry=registry, multiprocess_mode="livemax",
         )  # fmt: skip
-        self.by_tenant = functools.cache(functools.partial(CountsByTenant, registry, max_models))
-        self.in_progress = 0  # HTTP requests that are answered now; set by the server
+        self._tenants: set[str] = set()
+        self._of_tenants: tuple[Counter, Counter, Counter] | None = None
+        self.in_progress = 0
         self.refused_key = self._refused_keys.inc
 
     def __call__(self, report: CallReport) -> None:
-        """Count one call that has ended."""
+        """Count one ended call."""
         response = report.response
         outcome = response.outcome
         code = response.error_code or ""
@@ -171,14 +172,42 @@ class CallMetrics:
                 sums.first_seconds.append(report.first_after_ms / 1000)
             if response.fallback_from:
                 sums.passed_over += [why for _, why in response.fallback_from]
-            full = len(sums.seconds) >= _MOST_KEPT
+            full = len(sums.seconds) >= _MAX_DURATIONS
         if full:
             self.flush()
+
+    def of_tenant(self, name: str) -> Callable[[CallReport], None]:
+        """Return an observer for a tenant's gateway that counts the tenant's calls and their cost.
+
+        The first ``max_models`` tenants get a label of their own; all further ones share
+        ``_other``.
+        """
+        with self._lock:
+            if self._of_tenants is None:  # A host without tenants shows none of these series.
+                self._of_tenants = _tenant_counters(self._registry)
+            if name not in self._tenants and len(self._tenants) >= self._max:
+                name = "_other"  # No tenant can have this name.
+            self._tenants.add(name)
+        calls, tokens, total = self._of_tenants
+        sums = {kind: tokens.labels(name, kind) for kind in ("input", "output")}
+        cost = total.labels(name)
+
+        def count(report: CallReport) -> None:
+            response = report.response
+            outcome = "replayed" if response.replayed else response.outcome.value
+            calls.labels(name, outcome.lower()).inc()
+            if response.replayed or response.outcome is RouteOutcome.REJECTED:
+                return  # Nothing was sent to a provider.
+            sums["input"].inc(response.input_tokens)
+            sums["output"].inc(response.output_tokens)
+            cost.inc(response.cost_incurred)
+
+        return count
 
     def flush(self) -> None:
         """Add the sums since the last flush to the metrics library, whose own counting is slow.
 
-        If several processes count together, each must flush from time to time.
+        If several processes count together, each must flush periodically.
         """
         with self._lock:
             counted, self._sums = self._sums, {}
@@ -209,23 +238,23 @@ class CallMetrics:
         in_flight_calls: Callable[[], int] | None = None,
         ledger_entries: Callable[[], int] | None = None,
     ) -> None:
-        """Read these whenever the metrics are read.
+        """Set the functions that are called whenever the metrics are read.
 
         Args:
-            breakers: the root's circuit breakers, by provider and model. Where several
-                processes count together, each has to call :meth:`refresh` now and then.
-            in_flight_calls: calls that are in flight, of all processes.
-            ledger_entries: entries of the ledger.
+            breakers: returns the root's circuit breakers, keyed by (provider, model). If several
+                processes count together, each must call :meth:`refresh` periodically.
+            in_flight_calls: returns the number of calls in flight, of all processes.
+            ledger_entries: returns the number of entries of the ledger.
         """
         if breakers is not None:
             self._breakers = breakers
         if in_flight_calls is not None:
-            self._at_scrape.readers["remit_in_flight_calls"] = (
+            self._registry.readers["remit_in_flight_calls"] = (
                 "Calls on record that have not ended.", in_flight_calls,
             )  # fmt: skip
         if ledger_entries is not None:
             entries = ("Entries of the ledger.", ledger_entries)
-            self._at_scrape.readers["remit_ledger_entries"] = entries
+            self._registry.readers["remit_ledger_entries"] = entries
 
     def refresh(self) -> None:
         """Flush, and set the gauges to the current states of the watched circuit breakers.
@@ -256,31 +285,28 @@ class CallMetrics:
         if not self.shared:
             return generate_latest(self._registry), _CONTENT_TYPE
         _forget_dead_processes(Path(os.environ[_MULTIPROCESS]))
-        registry = CollectorRegistry()
-        all_processes = MultiProcessCollector(None)  # type: ignore[no-untyped-call]
-        if tenant:
-            registry.register(OfTenant(all_processes, tenant))
-        else:
-            registry.register(self._at_scrape)
-            registry.register(all_processes)
+        registry = _Registry(tenant)
+        if not tenant:
+            registry.readers = self._registry.readers
+        registry.register(MultiProcessCollector(None))  # type: ignore[no-untyped-call]
         return generate_latest(registry), _CONTENT_TYPE
 
     def _labels_of(self, provider_id: str, model_id: str, answered: bool) -> _Pair:
-        """The labels of a model that has none of its own yet."""
+        """Return the labels of a model without any of its own; give it some if allowed."""
         pair = (provider_id, model_id)
         if not answered and self._known is not None:
             answered = self._known(provider_id, model_id)
         with self._lock:
             if pair not in self._models and answered and len(self._models) < self._max:
                 self._models[pair] = (name_of(provider_id), name_of(model_id))
-            # Something was sent, so the provider is one of those that an operator registered.
+            # A request was sent, so an operator has configured the provider.
             labels = self._models.get(pair, (name_of(provider_id), _OTHER))
         for kind in _TOKEN_TYPES:
-            self._tokens(*labels, kind)  # shown as 0 before the first token
+            self._tokens(*labels, kind)  # Shows 0 before the first token.
         return labels
 
     def _bounded_code(self, code: str) -> str:
-        """``code``, or ``other`` when a provider makes up too many."""
+        """Return ``code``, or ``other`` if there are too many codes already."""
         if not code or code in self._codes:
             return code
         with self._lock:
@@ -307,6 +333,24 @@ class _Sums:
         self.passed_over: list[str] = []
 
 
+def _tenant_counters(registry: CollectorRegistry) -> tuple[Counter, Counter, Counter]:
+    """Return the counters of calls, tokens and cost with the label ``tenant``."""
+    calls = Counter(
+        "remit_tenant_calls_total", "Calls of a tenant that ended.", ("tenant", "outcome"),
+        registry=registry,
+    )  # fmt: skip
+    tokens = Counter(
+        "remit_tenant_tokens_total", "Tokens of the last attempts of a tenant's calls.",
+        ("tenant", "type"), registry=registry,
+    )  # fmt: skip
+    cost = Counter(
+        "remit_tenant_cost_usd_total",
+        "Cost of the last attempts of a tenant's calls in US dollars.", ("tenant",),
+        registry=registry,
+    )  # fmt: skip
+    return calls, tokens, cost
+
+
 def _observe(histogram: Any, values: list[float]) -> None:
     """Add all values to a histogram in one step, as ``observe`` would one by one."""
     bounds = histogram._upper_bounds
@@ -316,34 +360,45 @@ def _observe(histogram: Any, values: list[float]) -> None:
 
 
 class _Registry(CollectorRegistry):
-    """A registry without the library's ``_created`` series, which double each scrape."""
+    """A registry that shows a part of its series.
 
-    def collect(self) -> Iterator[Metric]:
-        for metric in super().collect():
-            metric.samples = [s for s in metric.samples if not s.name.endswith("_created")]
-            yield metric
+    The library's ``_created`` series, which double each scrape, are never shown.
 
+    Args:
+        tenant: show only the series of this tenant; empty for all series.
 
-class _AtScrape(Collector):
-    """A collector of numbers that are read at each scrape; unreadable ones are left out."""
+    Attributes:
+        readers: meaning and reader of each number that is read at a scrape, keyed by name. A
+            number that cannot be read is logged and left out.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, tenant: str = "") -> None:
+        super().__init__()
+        self._tenant = tenant
         self.readers: dict[str, tuple[str, Callable[[], int]]] = {}
 
     def collect(self) -> Iterator[Metric]:
         for name, (meaning, read) in self.readers.items():
             try:
                 yield GaugeMetricFamily(name, meaning, read())
-            except Exception as error:  # noqa: BLE001 - the other metrics are needed all the more
+            except Exception as error:  # noqa: BLE001 - the other metrics are still shown
                 _log.warning("%s cannot be read: %s", name, type(error).__name__)
-
-    def describe(self) -> Iterator[Metric]:
-        """Nothing: registering must not read anything."""
-        return iter(())
+        for metric in super().collect():
+            metric.samples = [s for s in metric.samples if not s.name.endswith("_created")]
+            if self._tenant:
+                of = self._tenant
+                metric.samples = [s for s in metric.samples if s.labels.get("tenant") == of]
+                if not (metric.samples and metric.name.startswith("remit_tenant_")):
+                    continue
+            yield metric
 
 
 def _is_multiprocess() -> bool:
-    """Whether the library writes to files that several processes share."""
+    """Return True if the library writes to files that several processes share.
+
+    Raises:
+        ConfigError: ``PROMETHEUS_MULTIPROC_DIR`` was set too late, or names no directory.
+    """
     shared = bool(ValueClass._multiprocess)
     directory = os.environ.get(_MULTIPROCESS, "")
     if directory and not shared:
@@ -360,18 +415,14 @@ def _is_multiprocess() -> bool:
 
 
 def _forget_dead_processes(directory: Path) -> None:
-    """Drop the gauges of processes that have ended; their counters stay."""
+    """Delete the gauges of processes that have ended; their counters stay."""
     for path in directory.glob("gauge_live*_*.db"):
         pid = path.stem.rpartition("_")[2]
         try:
             os.kill(int(pid), 0)
         except ProcessLookupError:
-            with contextlib.suppress(
-                FileNotFoundError
-            ):  # The file may be gone: other processes clean up too.
+            # Another process may have deleted the file.
+            with contextlib.suppress(FileNotFoundError):
                 mark_process_dead(int(pid))  # type: ignore[no-untyped-call]
-        except (
-            PermissionError,
-            ValueError,
-        ):  # The process is another user's, or the file is no process's.
+        except (PermissionError, ValueError):  # Another user's process, or no process id.
             continue

@@ -1,6 +1,6 @@
-"""OpenTelemetry spans of the calls, by the ``gen_ai.*`` names of its GenAI conventions.
+"""OpenTelemetry spans of calls, named by the GenAI conventions (``gen_ai.*``).
 
-OpenTelemetry is the extra ``otel``; without it nothing here is traced, and nothing fails.
+OpenTelemetry is the extra ``otel``. Without it nothing is traced, and no function fails.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("remit.telemetry")
 
 _INSTALL = "Install it with: pip install 'remit[otel]'."
-_TRACES_PATH = "/v1/traces"  # OTLP/HTTP's own path, where an endpoint names none
+_TRACES_PATH = "/v1/traces"  # The path of OTLP/HTTP if an endpoint has none.
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _PROTOCOL = "http/protobuf"
@@ -41,9 +41,9 @@ _parent: ContextVar[Any] = ContextVar("remit_trace_parent", default=None)
 
 
 def context_from_headers(traceparent: str | None, tracestate: str | None = None) -> object | None:
-    """The caller's trace, from its W3C headers, for :func:`with_parent`.
+    """Return the caller's trace context from its W3C headers, for :func:`with_parent`.
 
-    ``None`` without headers, with invalid headers, and without OpenTelemetry.
+    ``None`` without headers, for invalid headers, and without OpenTelemetry.
     """
     if not traceparent or not _installed:
         return None
@@ -60,10 +60,11 @@ def context_from_headers(traceparent: str | None, tracestate: str | None = None)
 
 @contextmanager
 def with_parent(context: object | None) -> Iterator[None]:
-    """Make calls routed in the block part of that trace; ``None`` changes nothing.
+    """Make calls routed in the block children of a trace.
 
     Args:
-        context: what :func:`context_from_headers` gave, or any OpenTelemetry context.
+        context: a result of :func:`context_from_headers`, or any OpenTelemetry context; ``None``
+            changes nothing.
     """
     if context is None:
         yield
@@ -76,23 +77,24 @@ def with_parent(context: object | None) -> Iterator[None]:
 
 
 def set_up_tracing(endpoint: str = "", service_name: str = "") -> SdkTracerProvider | None:
-    """A tracer provider that sends spans by OTLP/HTTP, in batches, from a thread.
+    """Return a tracer provider that sends spans by OTLP/HTTP in batches, from a thread of its own.
 
-    It is Remit's own, not the process's global one. Each process needs one, made after a fork;
-    its ``shutdown()`` sends what is still queued. What is not given comes from OpenTelemetry's
-    standard ``OTEL_…`` variables: endpoint, headers, TLS, compression, timeouts, service name,
-    attributes of the resource, sampling, batches and limits.
+    The provider is not the global one of the process. Each process needs its own, made after a
+    fork; ``shutdown()`` sends the queued spans. OpenTelemetry's ``OTEL_…`` variables set what the
+    arguments leave out: endpoint, headers, TLS, compression, timeouts, service name, resource,
+    sampling, batches and limits.
 
     Args:
-        endpoint: URL; ``/v1/traces`` is added when it has no path. Empty: the variables decide.
-        service_name: ``service.name`` of the spans. Empty: that of the variables, else ``remit``.
+        endpoint: URL of the collector; ``/v1/traces`` is added if it has no path. Empty: the
+            variables decide.
+        service_name: ``service.name`` of the spans. Empty: from the variables, else ``remit``.
 
     Returns:
-        ``None`` where no spans are asked for, ``OTEL_SDK_DISABLED`` is true, or the variables
-        ask for what Remit has not (then a warning says so).
+        ``None`` if nothing asks for spans, ``OTEL_SDK_DISABLED`` is true, or the variables ask for
+        something that Remit does not support (logged as a warning).
 
     Raises:
-        ConfigError: the endpoint is no HTTP URL, or the extra ``otel`` is not installed.
+        ConfigError: the endpoint is not an HTTP URL, or the extra ``otel`` is not installed.
     """
     if _variable("OTEL_SDK_DISABLED") == "true" or not (endpoint or _asked_by_variables()):
         return None
@@ -102,7 +104,7 @@ def set_up_tracing(endpoint: str = "", service_name: str = "") -> SdkTracerProvi
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
-        if not endpoint:  # variables are often set for a whole machine
+        if not endpoint:  # Variables are often set for a whole machine.
             _log.warning("calls are not traced: OpenTelemetry is not installed. %s", _INSTALL)
             return None
         raise ConfigError(
@@ -120,7 +122,10 @@ def set_up_tracing(endpoint: str = "", service_name: str = "") -> SdkTracerProvi
 
 
 def _asked_by_variables() -> bool:
-    """Whether the ``OTEL_…`` variables alone ask for spans that can be sent from here."""
+    """Return True if the ``OTEL_…`` variables alone ask for spans that can be sent.
+
+    Logs a warning if they ask for an unsupported exporter or protocol.
+    """
     exporters = {name.strip() for name in _variable("OTEL_TRACES_EXPORTER").split(",")} - {""}
     if not exporters and not any(_variable(name) for name in _ENDPOINTS):
         return False
@@ -155,15 +160,15 @@ def _url(endpoint: str) -> str:
 def tracing_observer(
     tracer_provider: TracerProvider | None = None, *, capture_content: bool = False
 ) -> Callable[[CallReport], None] | None:
-    """An observer that makes one span of each call, when it has ended.
+    """Return an observer that makes one span for each ended call.
 
     Args:
-        tracer_provider: where spans go; the process's global provider when left out.
-        capture_content: put prompts, answers and the texts of errors on the spans. No erasure
-            reaches what has left Remit.
+        tracer_provider: receives the spans; the process's global provider if left out.
+        capture_content: True to put prompts, answers and error texts on the spans. Content that has
+            left Remit cannot be erased.
 
     Returns:
-        ``None``, and a warning in the log, without OpenTelemetry.
+        ``None`` without OpenTelemetry, with a warning in the log.
     """
     if not _installed:
         _log.warning("calls are not traced: OpenTelemetry is not installed. %s", _INSTALL)
@@ -225,7 +230,7 @@ def _attributes(report: CallReport, model: str) -> dict[str, Any]:
         found["gen_ai.response.finish_reasons"] = (name_of(response.finish_reason),)
     else:
         found["error.type"] = _error_type(response)
-    if response.replayed:  # its usage must not be added up again
+    if response.replayed:  # The usage was counted at the first answer.
         found["remit.replayed"] = True
     elif response.outcome is not RouteOutcome.REJECTED:
         found["gen_ai.usage.input_tokens"] = response.input_tokens
@@ -239,7 +244,7 @@ def _error_type(response: PromptResponse) -> str:
     return name_of(response.error_code) or "_OTHER"
 
 
-_FINISHED = {"tool_use": "tool_call"}  # the conventions' word for it
+_FINISHED = {"tool_use": "tool_call"}  # The name in the conventions.
 
 
 def _input(request: PromptRequest) -> list[dict[str, Any]]:
@@ -259,7 +264,7 @@ def _output(response: PromptResponse) -> list[dict[str, Any]]:
 
 
 def _parts(content: Any) -> list[dict[str, Any]]:
-    """Neutral content as the conventions' parts of a message."""
+    """Return neutral content as the message parts of the conventions."""
     if isinstance(content, (list, tuple)):
         return [_part(block) for block in content if isinstance(block, Mapping)]
     return [{"type": "text", "content": content}]
@@ -290,5 +295,5 @@ def _json(value: Any) -> str:
 
 
 def _plain(text: str) -> str:
-    """Without lone surrogates: one would make the exporter drop the whole batch."""
+    """Return the text without lone surrogates, which would make the exporter drop a batch."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

@@ -1,8 +1,13 @@
-"""Tenants of a host in one server: each request goes to the application of the one it names.
+"""Tenants of a host in one server.
 
-A key names its tenant, and so does a login to the console. Each tenant's application has a runtime,
-a ledger, keys, budgets, packages and a console of its own: nothing is looked up in a place that two
-tenants share.
+The package owns the choice of the application that answers a request, and the number of tenants
+that are open at a time. The host's :class:`~remit.server.app.App` answers requests without a
+tenant; each tenant has an application of its own.
+
+Invariants: no table, cache or file is shared by two tenants; a caller without a key of a tenant
+cannot have it opened; a tenant that fails does not affect the others.
+
+Start reading in :mod:`remit.server.tenants.dispatcher`.
 """
 
 from remit.server.tenants.dispatcher import Dispatcher, has_tenants

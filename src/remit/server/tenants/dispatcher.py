@@ -1,4 +1,4 @@
-"""Passes each request on to the application of the tenant that it names, or to the host's."""
+"""Passes each request to the application of the tenant that it names, or of the host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from remit.gateway.auth import agent_secret, tenant_of_key
+from remit.gateway.auth import CREDENTIAL_HEADERS, agent_secret, tenant_of_key, token_from_headers
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.tenant import TENANTS
@@ -25,9 +25,9 @@ from remit.runtime.tenants import (
 from remit.server import request
 from remit.server.app import App
 from remit.server.guard import replayed
-from remit.server.listening import Options
 from remit.server.refusals import HttpError
 from remit.server.replies import (
+    Headers,
     Receive,
     Scope,
     Send,
@@ -38,26 +38,35 @@ from remit.server.replies import (
     shape_of,
 )
 from remit.server.shares import Shares
-from remit.server.tenants.heads import Heads
-from remit.server.tenants.naming import Named, choice, chosen, named
+from remit.server.sockets import Options
 from remit.server.tenants.open_tenants import OpenTenant, OpenTenants
 from remit.server.websocket import WebSocket
 
 __all__ = ["Dispatcher", "has_tenants"]
 
-_LOOK_S = 1.0  # for tenants that are idle, are to be moved, or whose policy changed
-_OWN = ("/healthz", "/readyz")  # of the process
+_POLL_S = 1.0  # Pause between checks for idle, moved and changed tenants.
+_HEADS_S = 10.0  # Pause between readings of the heads of tenants' logs.
+_PROCESS_PATHS = ("/healthz", "/readyz")
 _LOGIN = "/console/login"
-_MOST_LOGIN_BYTES, _LOGIN_S = 16 * 1024, 10.0
+_MAX_LOGIN_BYTES, _LOGIN_S = 16 * 1024, 10.0
+_COOKIE = b"remit_tenant"
 
 
 def has_tenants(root: Path) -> bool:
-    """Whether a root has tenants, so that a :class:`Dispatcher` is needed."""
+    """Return True if a root has tenants, so that a :class:`Dispatcher` is needed."""
     return (root / TENANTS).is_dir() and bool(tenant_names(Root(root)))
 
 
 class Dispatcher:
-    """Stands in the place of the host's :class:`App`.
+    """An ASGI application in front of the host's :class:`App` and those of its tenants.
+
+    A request names its tenant by its key, by an agent's token with a header, or by the console's
+    cookie. ``/healthz`` and ``/readyz`` belong to the process.
+
+    Args:
+        app: the host's application.
+        options: options of the server.
+        shares: shares of all tenants of this process.
 
     Attributes:
         direct: as :attr:`App.direct`.
@@ -79,13 +88,16 @@ class Dispatcher:
             root, settings.server.open_tenants, options.flags, options.by, shares, self._admit,
             app.metrics,
         )  # fmt: skip
-        self._heads = Heads(root, app.runtime.ledger, self._tenants)
         self._running: list[asyncio.Task[None]] = []
 
     def _admit(self, name: str) -> None:
         """Recover a tenant before it is opened; refuse a root that the host did not make.
 
-        Recovery ends a move or removal that a process began before it died.
+        Recovery undoes or finishes a move or removal whose process died.
+
+        Raises:
+            RemitError: the tenant does not exist, is damaged or removed, or has another key than
+                recorded.
         """
         root, ledger = self.runtime.root, self.runtime.ledger
         recover_tenant(TenantHost(root, ledger, self._host_path), name)
@@ -93,7 +105,7 @@ class Dispatcher:
 
     @property
     def ready(self) -> bool:
-        """Whether calls are taken."""
+        """True if calls are taken."""
         return self._host.ready
 
     @ready.setter
@@ -102,9 +114,9 @@ class Dispatcher:
 
     async def _call(self, path: bytes, call: request.Request) -> None:
         """Answer a model call that comes straight from the parser."""
-        asked = named(call.headers)
+        name, token = tenant_and_token(call.headers)
         try:
-            found = await self._tenants.of(asked) if asked.tenant else None
+            found = await self._tenants.of(name, token) if name else None
         except HttpError as error:
             call.answer(refusal(dialect_of(call.path, call.headers), error))
             return
@@ -114,20 +126,20 @@ class Dispatcher:
         with found:
             if (handler := found.app.direct.get(path)) is not None:
                 await handler(call)
-            else:  # an agent of the host's
+            else:  # The path of an agent of the host.
                 nothing = HttpError(
                     404,
                     "not_found",
-                    "There is nothing here. Model calls go to /v1/chat/completions and "
+                    "This path does not exist. Model calls go to /v1/chat/completions and "
                     "/v1/messages.",
                 )
                 call.answer(refusal(dialect_of(call.path, call.headers), nothing))
 
     async def answer_socket(self, socket: WebSocket) -> None:
         """Serve a WebSocket with the application of the tenant that its key names."""
-        asked = named(socket.headers)
+        name, token = tenant_and_token(socket.headers)
         try:
-            found = await self._tenants.of(asked) if asked.tenant else None
+            found = await self._tenants.of(name, token) if name else None
         except HttpError as error:
             socket.refuse(error)
             return
@@ -138,19 +150,19 @@ class Dispatcher:
             await found.app.answer_socket(socket)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve an ASGI 3 request; the lifespan is not handled here."""
-        if scope["type"] != "http" or scope["path"] in _OWN:
+        """Answer an ASGI 3 request; the lifespan is not handled here."""
+        if scope["type"] != "http" or scope["path"] in _PROCESS_PATHS:
             await self._host(scope, receive, send)
             return
         path = scope["path"]
         is_console = path == "/" or path == "/console" or path.startswith("/console/")
         try:
             if not is_console:
-                asked = named(scope["headers"])
-                found = await self._tenants.of(asked) if asked.tenant else None
+                name, token = tenant_and_token(scope["headers"])
+                found = await self._tenants.of(name, token) if name else None
             elif path == _LOGIN and scope["method"] == "POST":
                 found, receive = await self._signing_in(scope, receive)
-                send = _choosing(send, scope, found)
+                send = _selecting(send, scope, found)
             else:
                 found, send = await self._visited(scope, send)
         except HttpError as error:
@@ -165,14 +177,17 @@ class Dispatcher:
     async def _signing_in(
         self, scope: Scope, receive: Receive
     ) -> tuple[OpenTenant | None, Receive]:
-        """The tenant whose console is signed in to, by the key in the form."""
+        """Return the tenant of the key in a login form, and a ``receive`` for the same form.
+
+        The tenant is ``None`` if the key is the host's, or not the tenant's.
+        """
         length = dict(scope["headers"]).get(b"content-length")
-        body = await read_body(receive, length, _MOST_LOGIN_BYTES, _LOGIN_S, None)
-        with contextlib.suppress(ValueError):  # what is no form is refused by who reads it
+        body = await read_body(receive, length, _MAX_LOGIN_BYTES, _LOGIN_S, None)
+        with contextlib.suppress(ValueError):  # The console refuses a body that is not a form.
             form = dict(parse_qsl(body.decode(), max_num_fields=50))
             key = form.get("key", "").strip()
             if key.isascii() and (tenant := tenant_of_key(key)):
-                return await self._tenants.of(Named(tenant, key)), replayed(body, receive)
+                return await self._tenants.of(tenant, key), replayed(body, receive)
         return None, replayed(body, receive)
 
     async def _visited(self, scope: Scope, send: Send) -> tuple[OpenTenant | None, Send]:
@@ -181,12 +196,12 @@ class Dispatcher:
         ``/console/login?tenant=NAME`` selects a tenant; other requests carry the selection in a
         cookie.
         """
-        name = chosen(scope["headers"])
+        name = selected_tenant(scope["headers"])
         if scope["path"] == _LOGIN:
             query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
             if "tenant" in query:
                 found = await self._tenants.of_visitor(query["tenant"], is_known=False)
-                return found, _choosing(send, scope, found, always=query["tenant"])
+                return found, _selecting(send, scope, found, always=query["tenant"])
         if not name:
             return None, send
         is_known = name in self._tenants.all or await self._tenants.run(
@@ -195,8 +210,10 @@ class Dispatcher:
         return await self._tenants.of_visitor(name, is_known=is_known), send
 
     def _is_signed_in(self, name: str, scope: Scope) -> bool:
-        """Whether a browser shows a login that this tenant made."""
-        from remit.server.console.login import login_cookie  # calls do without the console
+        """Return True if a browser shows a login that this tenant signed."""
+        from remit.server.console.login import (
+            login_cookie,  # The import is slow, and no call needs it.
+        )
 
         try:
             secret = agent_secret(find_tenant(self.runtime.root, name).root)
@@ -205,46 +222,113 @@ class Dispatcher:
         return login_cookie(secret).read(scope["headers"]) is not None
 
     async def start(self) -> None:
-        """Start the host, and the tasks that run on a schedule."""
+        """Start the host, and the periodic tasks."""
         await self._host.start()
         self._running = [
-            asyncio.create_task(self._heads.go_on()), asyncio.create_task(self._look())
+            asyncio.create_task(self._take_heads()), asyncio.create_task(self._close_idle())
         ]  # fmt: skip
 
-    async def _look(self) -> None:
+    async def _take_heads(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await self._tenants.run(self._tenants.take_heads, self.runtime.ledger)
+            await asyncio.sleep(_HEADS_S)
+
+    async def _close_idle(self) -> None:
+        while True:
+            await asyncio.sleep(_POLL_S)
             await self._tenants.close_idle()
 
     async def stop(self, *, at_once: bool = True) -> None:
-        """Stop the host and all tenants, as :meth:`App.stop` does."""
+        """Stop the tenants, record the last heads of their logs, and stop the host.
+
+        Args:
+            at_once: cancel background responses, which are recorded as ended; else wait for them.
+        """
         for task in self._running:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await self._tenants.stop(at_once=at_once)
-        await asyncio.to_thread(self._heads.take_now)
+        await asyncio.to_thread(self._tenants.take_heads, self.runtime.ledger)
         await self._host.stop(at_once=at_once)
 
     def is_behind(self) -> bool:
-        """Return :meth:`App.is_behind` of the host; the server watches its tenants itself."""
+        """Return :meth:`App.is_behind` of the host; changed tenants are reopened here."""
         return self._host.is_behind()
 
     def end_streams(self) -> None:
-        """End the streams of the host and of all tenants, as :meth:`App.end_streams` does."""
+        """End the live pages of the host and of all tenants, as :meth:`App.end_streams`."""
         self._host.end_streams()
         self._tenants.end_streams()
 
 
-def _choosing(send: Send, scope: Scope, found: OpenTenant | None, always: str = "") -> Send:
-    """Sends on; a login that succeeds, or ``always``, has the browser keep to that console."""
+def _selecting(send: Send, scope: Scope, found: OpenTenant | None, always: str = "") -> Send:
+    """Return a ``send`` that adds the cookie of a selection to a redirect, or to any answer.
+
+    Args:
+        send: ASGI's function.
+        scope: the request.
+        found: the selected tenant; ``None`` for the host.
+        always: any text to add the cookie to every answer; empty for successful logins only.
+    """
     name = found.name if found is not None else ""
     forwarded = dict(scope["headers"]).get(b"x-forwarded-proto", b"")
     secure = scope.get("scheme") == "https" or forwarded == b"https"
 
-    async def choosing(message: MutableMapping[str, Any]) -> None:
+    async def selecting(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start" and (always or message["status"] == 303):
-            message = {**message, "headers": [*message["headers"], choice(name, secure=secure)]}
+            message = {
+                **message,
+                "headers": [*message["headers"], selection_cookie(name, secure=secure)],
+            }
         await send(message)
 
-    return choosing
+    return selecting
+
+
+def tenant_and_token(headers: Headers) -> tuple[str, str]:
+    """Return the tenant that a request names, and its key or token; neither is checked.
+
+    A virtual key contains the name of its tenant; an agent's token comes with the header
+    ``x-remit-tenant``. If there are two credentials, the one counts that the authenticator uses.
+
+    Returns:
+        Two empty texts if the request names the host.
+    """
+    read = (*CREDENTIAL_HEADERS, b"x-remit-tenant")
+    shown = {name: value.decode("latin-1") for name, value in headers if name in read}
+    token = token_from_headers(*(shown.get(name) for name in CREDENTIAL_HEADERS))
+    tenant = shown.get(b"x-remit-tenant", "")
+    if token is not None and (name := tenant_of_key(token)):
+        return name, token
+    if token is not None and tenant and token.startswith("rat1."):
+        return tenant.strip(), token
+    return "", ""
+
+
+def selected_tenant(headers: Headers) -> str:
+    """Return the tenant whose console a browser has selected; empty for the host's."""
+    for header, value in headers:
+        if header == b"cookie":
+            for one in value.split(b";"):
+                name, _, selected = one.strip().partition(b"=")
+                if name == _COOKIE:
+                    return selected.decode("latin-1")
+    return ""
+
+
+def selection_cookie(tenant: str, *, secure: bool) -> tuple[bytes, bytes]:
+    """Return the header that sets or deletes a browser's selection of a tenant's console.
+
+    The selection grants no access: the login is another cookie, which only that tenant can sign.
+
+    Args:
+        tenant: name of the tenant; empty to delete the selection.
+        secure: True if the browser uses HTTPS.
+    """
+    parts = [f"{_COOKIE.decode()}={tenant}", "Path=/", "HttpOnly", "SameSite=Lax"]
+    if not tenant:
+        parts.append("Max-Age=0")
+    if secure:
+        parts.append("Secure")
+    return b"set-cookie", "; ".join(parts).encode("latin-1")

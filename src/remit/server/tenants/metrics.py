@@ -1,4 +1,4 @@
-"""Metrics of a tenant where several processes count together, in files that all of them share."""
+"""Metrics of one tenant if several processes count together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["TenantMetrics"]
 
 
 class TenantMetrics(CallMetrics):
-    """A view of the tenant's own series among those of all tenants; counts nothing itself.
+    """A view of one tenant's series in the host's metrics; counts nothing itself.
 
     Args:
         host: the host's metrics.
@@ -29,7 +29,7 @@ class TenantMetrics(CallMetrics):
 
     @override
     def __call__(self, report: CallReport) -> None:
-        """Ignore the report: this view counts nothing."""
+        """Do nothing: the host's metrics count the call."""
 
     @override
     def flush(self) -> None:
@@ -43,7 +43,7 @@ class TenantMetrics(CallMetrics):
         in_flight_calls: Callable[[], int] | None = None,
         ledger_entries: Callable[[], int] | None = None,
     ) -> None:
-        """Do nothing: a tenant's numbers are not watched."""
+        """Do nothing: no numbers of a tenant are watched."""
 
     @override
     def refresh(self) -> None:
@@ -55,4 +55,4 @@ class TenantMetrics(CallMetrics):
 
 
 def _nothing(amount: float = 1, exemplar: dict[str, str] | None = None) -> None:
-    """In the place of a counter's ``inc``."""
+    """Do nothing; replaces the ``inc`` of a counter."""

@@ -1,4 +1,4 @@
-"""The tenants that are open: opened when first asked for, a bounded number, closed when idle."""
+"""The open tenants of a server: opened on demand, limited in number, closed when idle."""
 
 from __future__ import annotations
 
@@ -17,14 +17,22 @@ from remit.gateway.auth import AgentTokens, AuthenticationError, agent_secret
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.tenant import TenantFile, is_name
+from remit.ledger import LedgerClient
+from remit.ledger.log_of_logs import latest_head
 from remit.runtime import Runtime
-from remit.runtime.tenants import find_tenant, hold_open, open_log, root_of
+from remit.runtime.tenants import (
+    find_tenant,
+    hold_open,
+    open_log,
+    root_of,
+    take_checkpoint,
+    tenant_names,
+)
 from remit.server.app import App
 from remit.server.refusals import HttpError
 from remit.server.shares import Shares
 from remit.server.telemetry import CallMetrics
 from remit.server.tenants.metrics import TenantMetrics
-from remit.server.tenants.naming import Named
 
 __all__ = ["OpenTenant", "OpenTenants"]
 
@@ -32,20 +40,22 @@ _log = logging.getLogger("remit.server.tenants")
 
 _IDLE_S = 900.0
 _AGAIN_S = 1.0  # Pause before a failed opening is repeated.
-_THREADS = 8  # a tenant whose database does not answer holds one for some seconds
-_MOST_WAITING = 200  # requests for tenants that are not open
-_MOST_WAITING_FOR_ONE = 100
+_THREADS = 8  # A database that does not answer occupies one of them for some seconds.
+_MAX_WAITING = 200  # Requests for tenants that are not open.
+_MAX_WAITING_OF_TENANT = 100
 _T = TypeVar("_T")
 _OF_KEY = "SELECT 1 FROM virtual_keys WHERE hash = ? OR old_hash = ?"
 
 
 class OpenTenant:
-    """An open tenant; a block with it keeps it open.
+    """An open tenant. A ``with`` block keeps it open.
 
     Attributes:
-        name: of the tenant.
-        app: answers for it.
-        held: keeps it from being moved.
+        name: name of the tenant.
+        app: its application.
+        held: locks that keep it from being moved or removed.
+        users: number of requests that use it.
+        used: end of the last use, by the monotonic clock.
     """
 
     def __init__(self, name: str, app: App, held: contextlib.ExitStack) -> None:
@@ -67,7 +77,7 @@ class OpenTenant:
         self.used = time.monotonic()
 
     async def stop(self, *, at_once: bool) -> None:
-        """Close it, once it is not used."""
+        """Stop its application, as :meth:`App.stop`, and release its locks."""
         try:
             await self.app.stop(at_once=at_once)
         finally:
@@ -75,16 +85,16 @@ class OpenTenant:
 
 
 class OpenTenants:
-    """Opens and closes tenants of one host.
+    """The tenants of one host that are open in this process.
 
     Args:
-        host: its root.
-        most: open at one time.
-        flags: settings by dotted key, as the server was started with.
-        by: who runs the server, for the record.
-        shares: what all tenants hold of this process.
-        admit: called before a tenant is opened; raises where it must not be.
-        metrics: the host's, which count by tenant too.
+        host: root of the host.
+        most: largest number of open tenants.
+        flags: settings, keyed by dotted name, with which the server was started.
+        by: the user who runs the server, for the record.
+        shares: shares of all tenants of this process.
+        admit: called before a tenant is opened; raises RemitError to refuse it.
+        metrics: the host's, which also count by tenant.
     """
 
     def __init__(
@@ -101,7 +111,8 @@ class OpenTenants:
         self._open: dict[str, OpenTenant] = {}
         self._opening: dict[str, asyncio.Task[OpenTenant]] = {}
         self._failed: dict[str, tuple[float, Exception]] = {}
-        self._looking: dict[str, asyncio.Lock] = {}
+        self._reading: dict[str, asyncio.Lock] = {}
+        self._seen_heads: dict[str, bytes] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(_THREADS, "remit-tenants")
         self._waiting: Counter[str] = Counter()
@@ -111,65 +122,74 @@ class OpenTenants:
         """The open tenants, keyed by name."""
         return self._open
 
-    async def of(self, asked: Named) -> OpenTenant | None:
-        """Return the tenant that a key or token names; ``None`` if there is none.
+    async def of(self, name: str, token: str) -> OpenTenant | None:
+        """Return the tenant that a request names; open it if its key may be the tenant's.
 
-        A closed tenant is opened only for a key that may be its own; ``None`` for other keys. An
-        open tenant's application refuses bad keys itself.
-
-        Raises:
-            HttpError: 503, the tenant cannot be opened at present.
-        """
-        if (found := self._open.get(asked.tenant)) is not None:
-            return found
-        if not self._is_one(asked.tenant):
-            return None
-        with self._place(asked.tenant):
-            # Who has no key of it must not have it opened, or another closed for it.
-            if not await self._asks_with_its_key(asked):
-                return None
-            return await self._opened(asked.tenant, may_close=True)
-
-    async def of_visitor(self, name: str, *, is_known: bool) -> OpenTenant | None:
-        """The tenant whose console is asked for.
+        An open tenant is returned for any key: its application refuses bad keys itself.
 
         Args:
-            name: as it was given.
-            is_known: whether a login of it was shown: else no other is closed for it.
+            name: name of the tenant, as sent.
+            token: key or agent's token, as sent.
+
+        Returns:
+            ``None`` if there is no such tenant, or if it is closed and has no such key.
+
+        Raises:
+            HttpError: 503, the tenant cannot be opened at present, or too many requests wait.
+        """
+        if (found := self._open.get(name)) is not None:
+            return found
+        if not self._exists(name):
+            return None
+        with self._place(name):
+            # A caller without a key of the tenant must not cause another tenant to be closed.
+            if not await self._has_key(name, token):
+                return None
+            return await self._opened(name, may_close=True)
+
+    async def of_visitor(self, name: str, *, is_known: bool) -> OpenTenant | None:
+        """Return the tenant whose console is requested; ``None`` if there is no such tenant.
+
+        Args:
+            name: name of the tenant, as sent.
+            is_known: True if the browser showed a login of the tenant: then an idle tenant may be
+                closed to make room.
 
         Raises:
             HttpError: as :meth:`of`.
         """
         if (found := self._open.get(name)) is not None:
             return found
-        if not self._is_one(name):
+        if not self._exists(name):
             return None
         with self._place(name):
             return await self._opened(name, may_close=is_known)
 
     async def close_idle(self) -> None:
-        """Close tenants that are idle, are to be moved or removed, or have a new policy or prices.
+        """Close tenants that are idle, moved, removed, or have a new policy or new prices.
 
-        The next request opens a tenant with a new policy or prices again.
+        The next request opens a tenant again.
         """
-        await asyncio.gather(*(self._look_at(name, one) for name, one in self._open.items()))
+        await asyncio.gather(
+            *(self._close_if_unused(name, one) for name, one in self._open.items())
+        )
 
-    async def _look_at(self, name: str, one: OpenTenant) -> None:
+    async def _close_if_unused(self, name: str, one: OpenTenant) -> None:
         idle = not one.users and time.monotonic() - one.used > _IDLE_S
         idle = idle or TenantFile.is_held_back(one.app.runtime.root.path)
         behind = False
-        with contextlib.suppress(RemitError):  # a ledger that does not answer is asked again
+        with contextlib.suppress(RemitError):  # A ledger that does not answer is read again later.
             behind = not idle and await self.run(one.app.is_behind)
         if (idle or behind) and self._open.get(name) is one:
             self._close(name)
 
     def end_streams(self) -> None:
-        """End live pages of all consoles."""
+        """End the live pages of all consoles."""
         for one in self._open.values():
             one.app.end_streams()
 
     async def stop(self, *, at_once: bool) -> None:
-        """Close all, once no request of them is answered any more."""
+        """Stop all tenants; no request of a tenant may be in flight any more."""
         for task in self._opening.values():
             with contextlib.suppress(Exception):
                 await task
@@ -179,23 +199,56 @@ class OpenTenants:
         self._threads.shutdown(wait=False)
 
     async def run(self, work: Callable[..., _T], *arguments: Any) -> _T:
-        """Run something in one of the threads for tenants."""
+        """Run a function in one of the threads for tenants; return its result."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
-    def _is_one(self, name: str) -> bool:
+    def take_heads(self, ledger: LedgerClient) -> None:
+        """Record new heads of all tenants' logs in the host's ledger; log what fails. Blocks.
+
+        A tenant without a new head costs the reading of one file. A head that cannot be recorded
+        is tried again when it changes.
+        """
+        try:
+            for name in tenant_names(self._host):
+                try:
+                    head = (root_of(self._host, name).keys / "ledger.head").read_bytes()
+                except OSError:
+                    continue  # Nothing was signed yet.
+                if self._seen_heads.get(name) != head:
+                    self._take_head(ledger, name, head)
+        except RemitError as error:
+            _log.warning("the heads of tenants cannot be recorded: %s", error.message)
+
+    def _take_head(self, ledger: LedgerClient, name: str, head: bytes) -> None:
+        try:
+            known = latest_head(ledger, name)
+            if known is None or str(known.signed).encode() != head:
+                tenant = find_tenant(self._host, name)
+                with open_log(tenant) as log:
+                    take_checkpoint(ledger, tenant, log)
+        except RemitError as error:
+            _log.error("the head of the tenant %s cannot be recorded: %s", name, error)
+        self._seen_heads[name] = head
+
+    def _exists(self, name: str) -> bool:
         """Return True if the tenant exists; a flood of false names costs one file check each."""
         return is_name(name) and TenantFile.path(root_of(self._host, name).path).exists()
 
-    async def _asks_with_its_key(self, asked: Named) -> bool:
-        """:meth:`_knows`, by one thread for each tenant: whose database does not answer must not
-        hold all of them."""
-        name = asked.tenant
-        async with self._looking.setdefault(name, asyncio.Lock()):
+    async def _has_key(self, name: str, token: str) -> bool:
+        """Return True if a key or token may be a tenant's, or if the tenant is open by now.
+
+        One thread at a time reads a tenant's ledger, so that a database that does not answer
+        cannot occupy all threads.
+
+        Raises:
+            HttpError: 503, the ledger cannot be read, or could not a moment ago.
+        """
+        async with self._reading.setdefault(name, asyncio.Lock()):
             if name in self._open:
-                return True  # its application sees to the key
+                return True  # The tenant's application checks the key.
             self._refuse_failed(name)
             try:
-                return await self.run(self._knows, asked)
+                return await self.run(self._knows, name, token)
             except (RemitError, OSError) as error:
                 self._has_failed(name, error)
                 raise unavailable(error) from error
@@ -209,18 +262,18 @@ class OpenTenants:
         if error is not None and time.monotonic() < until:
             raise unavailable(error)
 
-    def _knows(self, asked: Named) -> bool:
-        """Whether a tenant that is not open has this key, now or once; reads its ledger."""
-        if TenantFile.is_held_back(root_of(self._host, asked.tenant).path):
-            self._admit(asked.tenant)
-        tenant = find_tenant(self._host, asked.tenant)
-        if asked.token.startswith("rat1."):
+    def _knows(self, name: str, token: str) -> bool:
+        """Return True if a closed tenant has, or had, this key; reads its ledger."""
+        if TenantFile.is_held_back(root_of(self._host, name).path):
+            self._admit(name)
+        tenant = find_tenant(self._host, name)
+        if token.startswith("rat1."):
             try:
-                AgentTokens(agent_secret(tenant.root)).verify(asked.token)
+                AgentTokens(agent_secret(tenant.root)).verify(token)
             except AuthenticationError:
                 return False
             return True
-        digest = hashlib.sha256(asked.token.encode("ascii")).hexdigest()
+        digest = hashlib.sha256(token.encode("ascii")).hexdigest()
         with open_log(tenant) as log:
             return bool(log.select(_OF_KEY, (digest, digest)))
 
@@ -257,7 +310,7 @@ class OpenTenants:
             try:
                 own = TenantMetrics(self._metrics, name) if self._metrics.shared else None
                 app = App(runtime, metrics=own, within=(self._shares, name))
-                runtime.gateway.observers.append(self._metrics.by_tenant().of(name))
+                runtime.gateway.observers.append(self._metrics.of_tenant(name))
             except BaseException:
                 runtime.close()
                 raise
@@ -276,12 +329,12 @@ class OpenTenants:
             self._close(min(idle, key=lambda name: self._open[name].used))
 
     def _close(self, name: str) -> None:
-        """Take a tenant out, and close it once it is not used."""
+        """Remove a tenant from the open ones, and stop it once it is not used."""
         one = self._open.pop(name)
 
         async def close() -> None:
             one.app.end_streams()
-            while one.users:  # noqa: ASYNC110 - its requests go on
+            while one.users:  # noqa: ASYNC110 - its requests continue
                 await asyncio.sleep(0.05)
             await one.stop(at_once=False)
 
@@ -292,7 +345,7 @@ class OpenTenants:
     @contextlib.contextmanager
     def _place(self, name: str) -> Iterator[None]:
         of_one, of_all = self._waiting[name], self._waiting.total()
-        if of_all >= _MOST_WAITING or of_one >= _MOST_WAITING_FOR_ONE:
+        if of_all >= _MAX_WAITING or of_one >= _MAX_WAITING_OF_TENANT:
             said = f"Too many requests ({of_all}) wait for tenants to be opened; try again."
             raise HttpError(503, "overloaded", said, retry_after_s=1)
         self._waiting[name] += 1
@@ -303,6 +356,6 @@ class OpenTenants:
 
 
 def unavailable(error: Exception) -> HttpError:
-    """The answer to callers of a tenant that cannot be opened; the log says why."""
+    """Return the 503 for a tenant that cannot be opened; only the log states the reason."""
     said = "This tenant cannot be served just now; try again, or see the server's log."
     return HttpError(503, "tenant_unavailable", said, retry_after_s=1)

@@ -1,10 +1,10 @@
-"""``GET /v1/models``, in the dialect of who asks: what the providers list, and what Remit knows."""
+"""``GET /v1/models``: the models of the providers and of Remit, in the caller's dialect."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 import orjson
@@ -16,30 +16,29 @@ from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, Scope, Send, reply_json, shape_of
 
-_KEPT_S = 60.0
+_CACHE_S = 60.0
 _WITHIN = Timeouts(2.0, 3.0, 3.0)
-_MOST_BYTES = 4 * 1024 * 1024
-_MOST_MODELS = 5_000
+_MAX_BYTES = 4 * 1024 * 1024
+_MAX_MODELS = 5_000
 
-
-class _Listed(NamedTuple):
-    """A model as its provider lists it, in the exact text."""
-
-    name: str
-    text: bytes
+_Listed = list[tuple[str, bytes]]  # (name, exact text) of each model of a provider.
 
 
 class ModelListing:
-    """The models that can be named here by who asks."""
+    """The models that a caller may use. Lists of providers are cached for a minute."""
 
     def __init__(self, runtime: Runtime, authenticator: Authenticator) -> None:
         self._runtime = runtime
         self._authenticator = authenticator
-        self._lists: dict[str, tuple[float, list[_Listed]]] = {}
-        self._reading: dict[str, asyncio.Task[list[_Listed]]] = {}
+        self._lists: dict[str, tuple[float, _Listed]] = {}
+        self._reading: dict[str, asyncio.Task[_Listed]] = {}
 
     async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with all models that the caller may use."""
+        """Answer with all models that the caller may use, in the dialect of the request.
+
+        Raises:
+            HttpError: 401 or 429, as :meth:`Authenticator.caller`.
+        """
         shape = shape_of(scope)
         found = await self._of(await self._authenticator.caller(scope), shape)
         data = b'"data":[' + b",".join(found.values()) + b"]"
@@ -51,7 +50,12 @@ class ModelListing:
         await reply_json(send, b"{" + data + b"," + ends[1:])
 
     async def model(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with one model, or 404."""
+        """Answer with the model that the path names.
+
+        Raises:
+            HttpError: 401 or 429, as :meth:`Authenticator.caller`; 404, there is no such model, or
+                the caller may not use it.
+        """
         wanted = unquote(scope["path"].partition("/models/")[2])
         caller = await self._authenticator.caller(scope)
         found = (await self._of(caller, shape_of(scope))).get(wanted)
@@ -72,14 +76,13 @@ class ModelListing:
         }
         identity = caller.identity
         for provider_id, dialect, listed in await self._upstream():
-            for model in listed:
-                name = self._runtime.gateway.name_of(provider_id, model.name)
-                full = f"{provider_id}/{model.name}"
-                may = any(map(identity.may_use_model, (model.name, full)))
+            for model, exact in listed:
+                name = self._runtime.gateway.name_of(provider_id, model)
+                may = any(map(identity.may_use_model, (model, f"{provider_id}/{model}")))
                 if not may or (name in named and named[name][1] is not None):
                     continue
-                text = model.text if dialect == shape else None
-                if text is not None and name != model.name:
+                text = exact if dialect == shape else None
+                if text is not None and name != model:
                     text = set_member(text, ("id",), orjson.dumps(name))
                 named[name] = (named.get(name, (provider_id,))[0], text)
         make = _openai if shape == "openai" else _anthropic
@@ -101,8 +104,10 @@ class ModelListing:
             or (router.knows(model) and router.may_use(model, caller.identity))
         ]
 
-    async def _upstream(self) -> list[tuple[str, str, list[_Listed]]]:
-        """Provider, dialect and list of each; of one that is down, an empty one."""
+    async def _upstream(self) -> list[tuple[str, str, _Listed]]:
+        """Return provider id, dialect and models of each provider; no models if a provider does not
+        answer.
+        """
         providers = {
             name: provider
             for name, provider in self._runtime.gateway.providers.items()
@@ -114,9 +119,9 @@ class ModelListing:
         dialects = (provider.home.dialect for provider in providers.values())
         return list(zip(providers, dialects, lists, strict=True))
 
-    async def _list(self, name: str, provider: UpstreamProvider) -> list[_Listed]:
+    async def _list(self, name: str, provider: UpstreamProvider) -> _Listed:
         kept = self._lists.get(name)
-        if kept is not None and time.monotonic() - kept[0] < _KEPT_S:
+        if kept is not None and time.monotonic() - kept[0] < _CACHE_S:
             return kept[1]
         task = self._reading.get(name)
         if task is None:
@@ -127,11 +132,11 @@ class ModelListing:
         return found
 
 
-async def _fetch(provider: UpstreamProvider) -> list[_Listed]:
+async def _fetch(provider: UpstreamProvider) -> _Listed:
     path = "/models" if provider.home.dialect == "openai" else "/v1/models?limit=1000"
     try:
         async with await provider.fetch(path, {}, _WITHIN) as came:
-            raw = await came.read(_MOST_BYTES)
+            raw = await came.read(_MAX_BYTES)
         value = load(raw) if came.status == 200 else None
     except (ProviderError, JsonTextError):
         return []
@@ -139,10 +144,10 @@ async def _fetch(provider: UpstreamProvider) -> list[_Listed]:
         return []
     start, end = spans(raw, ("data",))["data"]
     return [
-        _Listed(item["id"], text.strip())
+        (item["id"], text.strip())
         for item, text in zip(value["data"], elements(raw[start:end]), strict=True)
         if isinstance(item, dict) and isinstance(item.get("id"), str)
-    ][:_MOST_MODELS]
+    ][:_MAX_MODELS]
 
 
 def _openai(name: str, owner: str) -> dict[str, Any]:

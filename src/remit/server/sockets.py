@@ -1,8 +1,9 @@
-"""Sockets, connections and the HTTP server's configuration of ``remit serve`` and ``remit mcp``."""
+"""Sockets, limits of connections, and uvicorn's configuration."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import ipaddress
 import logging
@@ -20,8 +21,12 @@ from remit.server.connection import Connection
 
 _log = logging.getLogger("remit.server")
 
-_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # gone after a minute
-_OWN_FILES = 64  # the ledger's, logs, libraries
+_KEEPALIVE = {
+    "TCP_KEEPIDLE": 30,
+    "TCP_KEEPINTVL": 10,
+    "TCP_KEEPCNT": 3,
+}  # A lost client is detected after a minute.
+_OWN_FILES = 64  # Files of the ledger, of logs and of libraries.
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +35,9 @@ class Options:
 
     Attributes:
         root: directory of the root.
-        dev: let everybody in.
-        flags: settings by dotted key.
-        by: the user who runs it, for the record.
+        dev: authenticate nobody.
+        flags: settings, keyed by dotted name.
+        by: the user who runs the server, for the record.
     """
 
     root: str
@@ -42,10 +47,15 @@ class Options:
 
 
 def listen(host: str, port: int, backlog: int) -> socket.socket:
-    """A socket that listens: clients may connect before the server runs.
+    """Return a listening socket. Clients can connect before the server runs.
+
+    Args:
+        host: an address or name of this machine.
+        port: a port; 0 for any free one.
+        backlog: number of connections that may wait to be accepted.
 
     Raises:
-        RemitError: the address cannot be listened on.
+        RemitError: the address cannot be used, for example because the port is in use.
     """
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
@@ -55,16 +65,17 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
         listening.listen(backlog)
     except OSError as error:
         listening.close()
-        raise RemitError(
-            f"{host}:{port} cannot be listened on: {error.strerror}.",
-            next_step="Choose another port, or stop the program that listens there.",
-        ) from error
+        problem = f"The server cannot listen on {host}:{port}: {error.strerror}."
+        if error.errno == errno.EADDRINUSE:
+            problem = f"Port {port} of {host} is in use."
+        step = "Choose another port, or stop the program that uses this one."
+        raise RemitError(problem, next_step=step) from error
     listening.set_inheritable(True)
     return listening
 
 
 def _end_lost(listening: socket.socket) -> None:
-    """Have connections whose client is gone without a word ended: those accepted inherit this."""
+    """Enable TCP keepalive, inherited by accepted connections, to end those of lost clients."""
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
         if (option := getattr(socket, name, None)) is not None:
@@ -72,13 +83,13 @@ def _end_lost(listening: socket.socket) -> None:
 
 
 def url_of(listening: socket.socket) -> str:
-    """The URL of a listening socket, without a path."""
+    """Return the URL of a listening socket, without a path."""
     host, port = listening.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def require_loopback(host: str) -> None:
-    """Dev mode accepts everyone, so it listens on loopback only.
+    """Require that a dev mode server listens on loopback only, because it authenticates nobody.
 
     Raises:
         RemitError: ``host`` is another address.
@@ -95,7 +106,7 @@ def require_loopback(host: str) -> None:
 
 
 def http_config(application: Any, settings: ServerSettings) -> Config:
-    """uvicorn's configuration with Remit's limits on connections, headers and time."""
+    """Return uvicorn's configuration, with Remit's limits on connections, headers and time."""
     config = Config(
         application,
         http=Connection,
@@ -112,7 +123,10 @@ def http_config(application: Any, settings: ServerSettings) -> Config:
 
 
 def set_limits(config: Config, settings: ServerSettings) -> None:
-    """Set the limits of this process's connections; open connections keep some old ones."""
+    """Set the limits of ``[server]`` for the connections of this process.
+
+    Open connections keep some of the old limits.
+    """
     config.limit_concurrency = most_connections(settings.max_connections)
     config.timeout_keep_alive = settings.keep_alive_s
     config.timeout_graceful_shutdown = settings.drain_s
@@ -126,7 +140,8 @@ def set_limits(config: Config, settings: ServerSettings) -> None:
 def most_connections(wanted: int) -> int:
     """Return the number of connections, at most ``wanted``, that file descriptors allow.
 
-    Each client's connection needs a second one to a provider.
+    Each client's connection needs a second one to a provider. The soft limit of this process is
+    raised to its hard limit first.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:

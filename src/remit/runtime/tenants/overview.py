@@ -1,4 +1,4 @@
-"""What the host knows of its tenants, those that were removed among them."""
+"""The state of each tenant of a host, removed ones included, without opening its ledger."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from remit.kernel.root import Root
 from remit.kernel.tenant import TenantFile
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.log_of_logs import TakenHead, latest_head
-from remit.runtime.tenants.plan import old_plans
+from remit.runtime.tenants.changes import old_plans
 from remit.runtime.tenants.tenant import (
     REMOVED,
     Tenant,
@@ -25,69 +25,68 @@ __all__ = ["ListedTenant", "list_names", "listed_tenant"]
 
 @dataclass(frozen=True, slots=True)
 class ListedTenant:
-    """A tenant as the host sees it.
+    """A tenant as its host sees it.
 
     Attributes:
-        name: of the tenant.
-        tenant: its root and file; ``None`` where it was removed, or is damaged.
-        head: the last that the host took of its log; ``None`` where it took none.
-        old_places: ledgers that it was moved away from, and that are still there.
+        name: name of the tenant.
+        head: last head of its log that the host recorded; ``None`` if it recorded none.
         state: ``served``, ``moving``, ``removing``, ``removed``, ``unfinished``, or ``damaged``.
+        tenant: its root and file; ``None`` if it is removed, unfinished or damaged.
+        old_places: old ledgers of moves that still exist.
         removal: the entry of its removal.
     """
 
     name: str
-    tenant: Tenant | None
     head: TakenHead | None
-    old_places: tuple[str, ...]
     state: str
-    removal: LedgerEntry | None
+    tenant: Tenant | None = None
+    old_places: tuple[str, ...] = ()
+    removal: LedgerEntry | None = None
 
     @property
     def place(self) -> str:
-        """Where its ledger is, for people; empty where that is not known."""
+        """Place of its ledger, for people; empty if it is unknown."""
         if self.removal is not None:
             return f"removed {self.removal.timestamp[:10]}"
         return self.tenant.place if self.tenant is not None else ""
 
     @property
     def origin(self) -> str:
-        """Of its log; empty where that is not known."""
+        """Origin of its log; empty if it is unknown."""
         if self.tenant is not None:
             return self.tenant.file.origin
         return self.head.checkpoint.origin if self.head is not None else ""
 
 
 def list_names(host: Root, ledger: LedgerClient) -> list[str]:
-    """Names of the tenants that are there or were removed, in order."""
+    """Return the names of present and removed tenants, in order."""
     return sorted({*tenant_names(host), *removals(ledger)})
 
 
 def listed_tenant(host: Root, ledger: LedgerClient, name: str) -> ListedTenant:
-    """One of them; its own ledger is not opened.
+    """Return one tenant; a damaged one has the state ``damaged``.
 
     Args:
-        host: the host's root.
-        ledger: of the host.
-        name: of the tenant.
+        host: root of the host.
+        ledger: ledger of the host.
+        name: name of the tenant.
     """
     removed = ledger.query(event_type=REMOVED, submission_id=name, limit=1)
     removal, head = next(iter(removed), None), latest_head(ledger, name)
     if removal is not None:
-        return ListedTenant(name, None, head, (), "removed", removal)
+        return ListedTenant(name, head, "removed", removal=removal)
     root = root_of(host, name)
     try:
         file = TenantFile.read(root.path)
         if file is not None and not file.ready:
-            return ListedTenant(name, None, head, (), "unfinished", None)
+            return ListedTenant(name, head, "unfinished")
         tenant = find_tenant(host, name)
         old = tuple(place_of(plan.aside) for plan in old_plans(root))
     except RemitError:
-        return ListedTenant(name, None, head, (), "damaged", None)
-    return ListedTenant(name, tenant, head, old, _state(root), None)
-
-
-def _state(root: Root) -> str:
+        return ListedTenant(name, head, "damaged")
+    state = "served"
     if TenantFile.removing_path(root.path).exists():
-        return "removing"
-    return "moving" if TenantFile.moving_path(root.path).exists() else "served"
+        state = "removing"
+    elif TenantFile.moving_path(root.path).exists():
+        state = "moving"
+    return ListedTenant(name, head, state, tenant, old)
