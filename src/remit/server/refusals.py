@@ -118,9 +118,7 @@ def refusal_of(error: BaseException) -> HttpError:
         said = "This machine is short of a resource such as file descriptors; try again."
         return HttpError(503, "local_error", said, retry_after_s=1)
     _log.error("a request failed unexpectedly", exc_info=error)
-    return HttpError(
-        500, "internal_error", "Remit failed unexpectedly; see the server's log."
-    )
+    return HttpError(500, "internal_error", "Remit failed unexpectedly; see the server's log.")
 
 
 def invalid(param: str, message: str) -> HttpError:
