@@ -200,8 +200,8 @@ def move(
     emit(as_json, shown, [f"{name}: {entries} entries are at {moved.place}"])
     if not as_json and (removed or aside):
         note(_REMAINING_COPIES if removed else f"The old ledger, with its content, is now {aside}. "
-             f"Remove it with `remit tenant clean {name}` when the new one is in your "
-             "backups.")  # fmt: skip
+             f"When your backups hold a copy of the new one, `remit tenant clean {name}` removes "
+             "the old one.")  # fmt: skip
 
 
 @tenant.command()
