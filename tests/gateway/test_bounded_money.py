@@ -298,7 +298,7 @@ tests/server/test_batches.py."""
 
 def test_every_row_of_the_documented_bounds_is_covered() -> None:
     text = (Path(__file__).parents[2] / "docs/budgets.md").read_text()
-    table = text.partition("| endpoint | can cost | bounded by |")[2].partition("\n\n")[0]
+    table = text.partition("| endpoint | costs | upper bound |")[2].partition("\n\n")[0]
     rows = [line.replace("`", "").split(" | ") for line in table.splitlines()[2:]]
     documented = {(row[0].removeprefix("| "), row[1]) for row in rows}
     assert documented == {*COVERED, ("batches", "each of its requests")}
