@@ -10,6 +10,7 @@ from remit.routing.trail.imports import import_thought_records
 from remit.routing.trail.lines import export_thought_records, verify_thought_lines
 from remit.routing.trail.record import (
     DuplicateThoughtError,
+    InvalidThoughtError,
     ThoughtInput,
     ThoughtLineError,
     ThoughtNotFoundError,
@@ -29,6 +30,7 @@ from remit.routing.trail.verification import TrailProblem, TrailReport, check_tr
 
 __all__ = [
     "DuplicateThoughtError",
+    "InvalidThoughtError",
     "ThoughtInput",
     "ThoughtLineError",
     "ThoughtNotFoundError",

@@ -20,7 +20,7 @@ from remit.routing.trail.chains import (
     prepare_table,
 )
 from remit.routing.trail.record import (
-    DuplicateThoughtError,
+    InvalidThoughtError,
     ThoughtInput,
     ThoughtRecord,
     check_id,
@@ -66,8 +66,8 @@ async def acreate_thought_record(
 
     Raises:
         InvalidInputError: a field cannot be on record; nothing was written.
-        DuplicateThoughtError: the id is taken; nothing was written.
-        TrailDamagedError: thoughts of the task have lost their places in its chain, as after
+        InvalidThoughtError: the id is taken; nothing was written.
+        TrailError: thoughts of the task have lost their places in its chain, as after
             the import of a ledger in which thoughts are erased; nothing was written.
         LedgerWriteError: the store did not take it; nothing was written.
     """
@@ -178,7 +178,7 @@ class _Stage:
         if task_id not in self._heads or not step.is_new:
             self._look_up([step])
         if thought_id in self._taken:
-            raise DuplicateThoughtError(
+            raise InvalidThoughtError(
                 f"There is a thought record {thought_id!r} already.",
                 next_step="Give each record an id of its own, or leave id_fn out.",
             )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
-from remit.routing.trail.record import FIRST_PREV_HASH, TrailDamagedError, hash_problem
+from remit.routing.trail.record import FIRST_PREV_HASH, TrailError, hash_problem
 from remit.routing.trail.table import EVENT, INSERT, Row, content_of, seq_of
 
 _MAX_MARKS = 256
@@ -78,11 +78,11 @@ class ChainHeads:
         """The head of a task that was looked up.
 
         Raises:
-            TrailDamagedError: its row holds what cannot be there.
+            TrailError: its row holds what cannot be there.
         """
         head = self._heads[task_id]
         if head is None:
-            raise TrailDamagedError(
+            raise TrailError(
                 f"The last place of the task {task_id!r} in the table of thoughts cannot be read.",
                 next_step="`remit trail verify` says what is damaged.",
             )
@@ -92,11 +92,11 @@ class ChainHeads:
         """:meth:`of`, where a record may be put behind it.
 
         Raises:
-            TrailDamagedError: it may not: thoughts of the task have lost their places.
+            TrailError: it may not: thoughts of the task have lost their places.
         """
         head = self.of(task_id)
         if task_id in self.unplaced:
-            raise TrailDamagedError(
+            raise TrailError(
                 f"The chain of the task {task_id!r} does not reach its last thoughts: from "
                 f"LED-{self.unplaced[task_id]:08x} on their places are missing, as after the "
                 "import of a ledger in which thoughts are erased. A new one would fork it.",

@@ -39,31 +39,28 @@ _ids = TypeAdapter[str](Id, config=ConfigDict(strict=True))
 
 
 class TrailError(RemitError):
-    """Base of what goes wrong with thought records."""
+    """A thought record cannot be read, or the trail is damaged; the base of the other errors."""
 
 
 class ThoughtNotFoundError(TrailError, KeyError):
-    """No thought record has that id."""
+    """No thought record has the given id."""
 
 
-class DuplicateThoughtError(TrailError, InvalidInputError):
-    """There is a thought record with that id already."""
-
-
-class TrailDamagedError(TrailError):
-    """A thought cannot be read: its row and its ledger entry do not fit together."""
-
-
-class ThoughtLineError(TrailError, InvalidInputError):
-    """A line of an export cannot be read, or not into this trail.
+class InvalidThoughtError(TrailError, InvalidInputError):
+    """A thought contradicts the trail: its id is taken, or its line of an export cannot be used.
 
     Attributes:
-        line: its number, from 1.
+        line: number of the line, from 1; 0 if the thought was not read from a line.
     """
 
-    def __init__(self, line: int, message: str, *, next_step: str = "") -> None:
-        super().__init__(f"Line {line}: {message}", next_step=next_step)
+    def __init__(self, message: str, *, next_step: str = "", line: int = 0) -> None:
+        super().__init__(f"Line {line}: {message}" if line else message, next_step=next_step)
         self.line = line
+
+
+# Earlier names, until 1.0.
+TrailDamagedError = TrailError
+DuplicateThoughtError = ThoughtLineError = InvalidThoughtError
 
 
 @dataclass(frozen=True, slots=True)

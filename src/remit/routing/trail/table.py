@@ -26,7 +26,7 @@ from remit.routing.trail.record import (
     ThoughtNotFoundError,
     ThoughtRecord,
     ThoughtType,
-    TrailDamagedError,
+    TrailError,
 )
 
 EVENT = "THOUGHT_RECORD"
@@ -144,7 +144,7 @@ def get_thought_record(ledger: LedgerReader, id: str) -> ThoughtRecord:  # noqa:
 
     Raises:
         ThoughtNotFoundError: there is none.
-        TrailDamagedError: its ledger entry is not there, or is not its own.
+        TrailError: its ledger entry is not there, or is not its own.
     """
     sql = f"SELECT {_COLUMNS} FROM thoughts AS t WHERE t.thought_id = ?"
     rows = ledger.select(sql, (id,)) if is_plain_text(id) else []
@@ -175,7 +175,7 @@ def list_thought_records(
 
     Raises:
         InvalidInputError: ``limit`` is not a positive whole number, or ``task_id`` is not a text.
-        TrailDamagedError: a row's ledger entry is not there, or is not its own.
+        TrailError: a row's ledger entry is not there, or is not its own.
     """
     return list(iter_thought_records(ledger, task_id, limit))
 
@@ -231,8 +231,8 @@ def _record(row: Row, entry: LedgerEntry) -> ThoughtRecord:
     )
 
 
-def _damaged(row: Row) -> TrailDamagedError:
-    return TrailDamagedError(
+def _damaged(row: Row) -> TrailError:
+    return TrailError(
         f"The thought record {row.thought_id!r} cannot be read: its ledger entry "
         f"is not there, or is not its own ({row.place}).",
         next_step="`remit trail verify` says what is damaged.",
