@@ -27,7 +27,7 @@ from remit.ledger import (
     masked,
 )
 from remit.ledger.erasure import Eraser
-from remit.ledger.prepared import prepare
+from remit.ledger.preparation import prepare
 from tests.support.postgres import PostgresServer
 from tests.support.stores import SIGNER, conversation, files_hold, outside
 

@@ -30,7 +30,7 @@ _BRACKETS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 _SCALAR = re.compile(rb"[^ \t\n\r,\]}]+")
 _OPEN = b"[{"
 _MARKS = re.compile(_STRING.pattern + rb"|[,\[{]", re.DOTALL)
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")  # orjson rounds integers of more than 64 bits
+_WIDE_NUMBER = re.compile(rb"[0-9]{19}")  # orjson rounds integers of more than 64 bits
 _CONSTANTS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?Infinity|NaN')
 
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL | re.IGNORECASE)
@@ -95,7 +95,7 @@ def has_more_values(text: bytes, most: int) -> bool:
 
 def load_exact(text: bytes) -> Any:
     """:func:`load`, with integers of any size exact: for reading records, not for the wire."""
-    if _LONG_NUMBER.search(text) is None:
+    if _WIDE_NUMBER.search(text) is None:
         try:
             return orjson.loads(text)
         except orjson.JSONDecodeError:

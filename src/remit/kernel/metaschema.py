@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-_DEEPEST = 32
+_MAX_DEPTH = 32
 _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9/._-]*|#(/[A-Za-z0-9$._-]+)*")
 
 
-def plainly_schema(value: Any, depth: int = _DEEPEST) -> bool:
+def plainly_schema(value: Any, depth: int = _MAX_DEPTH) -> bool:
     """Whether the metaschema certainly accepts ``value``, which is as JSON was read.
 
     Where this is false it may still: the metaschema has the word. So it does for keywords, forms

@@ -25,7 +25,6 @@ from remit.ledger.reader import GREATEST, pages
 from remit.ledger.store import Execute, Store, Transaction, Unit, may_have_left
 from remit.ledger.tlog import (
     Checkpoint,
-    ProofError,
     SignedCheckpoint,
     Signer,
     TlogError,
@@ -265,7 +264,7 @@ class Checkpoints:
         """A function from a sequence number to its RFC 6962 proof in the tree of ``size`` entries.
 
         Memory does not grow with the proofs; those of neighbours, one after the other, read
-        least. The function raises :class:`~remit.ledger.tlog.ProofError` where there is no such
+        least. The function raises :class:`~remit.ledger.tlog.TlogError` where there is no such
         leaf.
         """
         tree = LedgerTree(self._store.select, self._store)
@@ -286,11 +285,11 @@ class Checkpoints:
         """The RFC 6962 proof that the tree of ``new`` entries extends that of ``old``.
 
         Raises:
-            ProofError: the ledger has fewer entries.
+            TlogError: the ledger has fewer entries.
         """
         size = self._store.count()
         if new > size:
-            raise ProofError(f"The ledger has {size} entries, not {new}.")
+            raise TlogError(f"The ledger has {size} entries, not {new}.")
         return LedgerTree(self._store.select, self._store).consistency(old, new)
 
     def lacks(self, head: Checkpoint) -> str:

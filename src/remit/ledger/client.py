@@ -250,8 +250,8 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
             progress: called with the entries done and their total.
 
         Raises:
-            ExportFormatError: a line is malformed or does not hold.
-            NoteError: the export is another log's.
+            LedgerFormatError: a line is malformed or does not hold.
+            TlogError: the export is another log's.
         """
         with opened(source) as file:
             return self.transact(lambda tx: Import(tx, self._store, key).read(file, progress))

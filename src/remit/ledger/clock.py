@@ -29,8 +29,8 @@ _PUT = (
     "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )
 _STEP_S = 1.0  # Smaller differences are ordinary drift between two clocks.
-_TELL_EVERY_S = 60.0
-_LOOKED_AT = 10_000
+_WARNING_INTERVAL_S = 60.0
+_RECENT_ENTRIES = 10_000
 
 
 @functools.lru_cache(maxsize=1)
@@ -90,7 +90,7 @@ class _WallWatch:
 
     def __init__(self) -> None:
         self._began = time.time() - _steady_s()
-        self._told = -_TELL_EVERY_S
+        self._told = -_WARNING_INTERVAL_S
 
     def look(self) -> None:
         """Compare the wall clock with one that cannot be set; to be called often."""
@@ -105,7 +105,7 @@ class _WallWatch:
 
     def went_back(self, before: str, now: str) -> None:
         """Log that an entry's timestamp is earlier than that of the entry before it."""
-        if _steady_s() - self._told < _TELL_EVERY_S:
+        if _steady_s() - self._told < _WARNING_INTERVAL_S:
             return
         behind = _behind_s(before, now)
         if behind < _STEP_S:
@@ -123,7 +123,7 @@ def steps_back(select: Callable[..., list[tuple[Any, ...]]], size: int) -> list[
     rows = select(
         "SELECT e.seq, e.timestamp, p.timestamp FROM entries AS e JOIN entries AS p "
         "ON p.seq = e.seq - 1 WHERE e.seq > ? AND e.timestamp < p.timestamp ORDER BY e.seq",
-        (size - _LOOKED_AT,),
+        (size - _RECENT_ENTRIES,),
     )
     return [seq for seq, now, before in rows if _behind_s(before, now) >= _STEP_S]
 

@@ -19,7 +19,7 @@ from remit.ledger.clock import WALL_WATCH
 from remit.ledger.errors import LedgerClosedError, LedgerError
 from remit.ledger.store import Store, Unit
 
-_LOOK_EVERY_S = 1.0
+_CLOCK_CHECK_S = 1.0
 _MAX_BATCH = 512  # units in one transaction
 _GATHER_S = 0.0003  # a commit waits up to this long for as many units as came before
 
@@ -181,7 +181,7 @@ class GroupCommitter:
         except BaseException as error:  # noqa: BLE001 - raised to every waiting caller
             results = [error] * len(batch)
         if (now := time.monotonic()) > self._look_at:
-            self._look_at = now + _LOOK_EVERY_S
+            self._look_at = now + _CLOCK_CHECK_S
             WALL_WATCH.look()
         # Waking a loop costs a system call: each is woken once.
         loops: dict[Any, list[tuple[Unit, _Write, Any]]] = {}

@@ -37,8 +37,8 @@ MAX_INFLATED_BYTES = 1 << 28
 
 _sha256 = hashlib.sha256
 _HEX64 = re.compile(r"[0-9a-f]{64}")
-_LONG_TEXT = 65_536  # Longer texts are hashed without a copy.
-_DEEPEST = 200  # The greatest nesting of RFC 8785 values.
+_CHUNK_BYTES = 65_536  # Longer texts are hashed without a copy.
+_MAX_DEPTH = 200  # The greatest nesting of RFC 8785 values.
 
 _INNER, _OUTER = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
 _INNER_REST, _OUTER_REST = b"\x36" * 32, b"\x5c" * 32
@@ -247,14 +247,14 @@ class StoredValue(NamedTuple):
 def _check_utf8(data: bytes | memoryview) -> None:
     """Raise UnicodeDecodeError unless the bytes are UTF-8. A long text is not decoded at once."""
     decode = codecs.getincrementaldecoder("utf-8")().decode
-    for at in range(0, len(data), _LONG_TEXT):
-        decode(data[at : at + _LONG_TEXT])
+    for at in range(0, len(data), _CHUNK_BYTES):
+        decode(data[at : at + _CHUNK_BYTES])
     decode(b"", True)
 
 
 def commit(nonce: bytes, encoded: bytes) -> str:
     """HMAC-SHA256 of a value's encoding under its nonce, as 64 hex digits."""
-    if len(nonce) != 32 or len(encoded) > _LONG_TEXT:
+    if len(nonce) != 32 or len(encoded) > _CHUNK_BYTES:
         return hmac.digest(nonce, encoded, "sha256").hex()
     # RFC 2104 for a key of half a block: OpenSSL's takes half as long again for a short text.
     inner = _sha256(nonce.translate(_INNER) + _INNER_REST + encoded).digest()
@@ -322,7 +322,7 @@ def _encode(value: Any) -> EncodedValue:
 def _json_text(value: Any) -> str | None:
     """Return the JSON text of a value that RFC 8785 cannot carry; ``None`` if it has none."""
     level = [value]
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         below: list[Any] = []
         for item in level:
             if isinstance(item, dict):

@@ -12,10 +12,10 @@ from typing import Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import load_exact
-from remit.ledger.archived import ARCHIVED
 from remit.ledger.contents import StoredValue, texts_in
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
 from remit.ledger.errors import ErasureError
+from remit.ledger.ranges import ARCHIVED
 from remit.ledger.reader import chunks, marks
 from remit.ledger.record import columns_of, is_plain_text
 from remit.ledger.search import Run, TextIndex
@@ -49,7 +49,7 @@ _KEPT_EVENTS = ("INSTALLED", ARCHIVED)
 # A value that quotes an erased text of at least this length is erased with it.
 _QUOTE_CHARS = 16
 # Entries that one ERASURE can name and stay within the limit of a record.
-_MOST_WITHDRAWN = 1_000
+_MAX_ENTRIES = 1_000
 # What stands in every call and answer of a dialect, and quotes no person.
 _PROTOCOL = frozenset({"id", "include", "model", "object", "previous_response_id", "type"})
 
@@ -185,7 +185,7 @@ class Eraser:
                 for all values.
         """
         reports: list[ErasureReport] = []
-        groups = [seqs[at : at + _MOST_WITHDRAWN] for at in range(0, len(seqs), _MOST_WITHDRAWN)]
+        groups = [seqs[at : at + _MAX_ENTRIES] for at in range(0, len(seqs), _MAX_ENTRIES)]
         for group in groups:
             is_last = group is groups[-1]
 

@@ -51,7 +51,7 @@ def lost(location: str, size: int, seen: int) -> LedgerRollbackError:
 
 
 class LedgerFormatError(LedgerError):
-    """The file or database is not a ledger, or one of a newer version."""
+    """A file, database or export is not a ledger's, is damaged, or is of a newer version."""
 
 
 class LedgerClosedError(LedgerError):
@@ -87,10 +87,6 @@ class NoSignerError(LedgerError):
     """A client without a signing key cannot sign a checkpoint or proof."""
 
 
-class ScopeError(LedgerError):
-    """A scoped handle was used for what its tier may not see or write."""
-
-
 class LedgerKeyError(LedgerError):
     """The ledger's key is missing, damaged, or another ledger's."""
 
@@ -119,5 +115,6 @@ class ErasureError(LedgerError):
     """Nothing could be erased, or not as requested."""
 
 
-class ExportFormatError(LedgerError):
-    """An export cannot be read into a ledger."""
+# Earlier names, until 1.0.
+ScopeError = LedgerError
+ExportFormatError = LedgerFormatError

@@ -15,12 +15,12 @@ import orjson
 
 from remit.kernel.files import replacing
 from remit.kernel.json_text import dump
-from remit.ledger.archived import archived_ranges, archived_to
 from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.entry import entry_id
 from remit.ledger.errors import LedgerError, LedgerWriteError, NoSignerError
 from remit.ledger.line_reader import EXPORT_FORMAT, MAX_LINE_BYTES, STATEMENT, statement_of
 from remit.ledger.line_writer import EntryLine, lines_of
+from remit.ledger.ranges import archived_ranges, archived_to
 from remit.ledger.reader import EntryRow
 from remit.ledger.report import Progress
 from remit.ledger.schema import COLUMNS
@@ -46,10 +46,6 @@ _UNVOUCHED = (
     "ON c.content_id = o.content_id WHERE (SELECT min(s.seq) FROM shown_contents AS s "
     "WHERE s.content_id = o.content_id) < ? ORDER BY c.commitment, o.subject_id"
 )
-
-
-class _ErasedMeanwhileError(LedgerError):
-    """An erasure came between the checkpoint of an export and its end."""
 
 
 class Exporter:
@@ -81,9 +77,15 @@ class Exporter:
                 if isinstance(target, (str, Path)):
                     return self._export_to(Path(target), kind, signed)
                 return self._jsonl(target, signed)
-            except _ErasedMeanwhileError:
-                # Only a file can be started over, and only with a new checkpoint.
-                if not can_sign or not isinstance(target, (str, Path)) or attempt == _ATTEMPTS:
+            except LedgerError:
+                # An erasure after the checkpoint needs a new one, and a file to start over.
+                if (
+                    attempt == _ATTEMPTS
+                    or not can_sign
+                    or signed is None
+                    or not isinstance(target, (str, Path))
+                    or not self._late_erasure(signed.checkpoint.size)
+                ):
                     raise
         raise AssertionError("unreachable")
 
@@ -136,14 +138,18 @@ class Exporter:
             _write_line(out, self._plain(line, bool(ranges)))
             if expected % _PAGE == 0 or expected == size:
                 self._advance(expected, size)
-        ((last,),) = self._store.select("SELECT max(seq) FROM erasures")
-        if last is not None and last >= size:
-            raise _ErasedMeanwhileError(
-                f"Content was erased under {entry_id(last)}, after the checkpoint that this "
+        if late := self._late_erasure(size):
+            raise LedgerError(
+                f"Content was erased under {late}, after the checkpoint that this "
                 "export leads to, so the export does not account for what it shows.",
                 next_step="Export again with a new checkpoint: `remit ledger export` signs one.",
             )
         return size
+
+    def _late_erasure(self, size: int) -> str:
+        """Return the id of the last ``ERASURE`` if it is not in the first ``size``; else empty."""
+        ((last,),) = self._store.select("SELECT max(seq) FROM erasures")
+        return entry_id(last) if last is not None and last >= size else ""
 
     def _stated(
         self, checkpoint: Checkpoint, header: dict[str, Any], before: int

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.contents import ExactText
 from remit.ledger.entry import LedgerEntry
-from remit.ledger.errors import EntryNotFoundError, ScopeError
+from remit.ledger.errors import EntryNotFoundError, LedgerError
 from remit.ledger.events import may_write
-from remit.ledger.prepared import Prepared
+from remit.ledger.preparation import Prepared
 from remit.ledger.record import columns_of
 from remit.ledger.store import Write
 
@@ -115,7 +115,7 @@ class ScopedLedger:
         """Append an entry of this tier; an entry that names none is given it.
 
         Raises:
-            ScopeError: the entry belongs to another tier or work order, or such entries are
+            LedgerError: the entry belongs to another tier or work order, or such entries are
                 written by another part of Remit.
         """
         return self._ledger.write(self._owned(entry), subject_id=subject_id)
@@ -191,7 +191,7 @@ class ScopedLedger:
 
     def _owned(self, entry: LedgerEntry) -> LedgerEntry:
         if not may_write(self._tier, entry.event_type):
-            raise ScopeError(
+            raise LedgerError(
                 f"A {self._tier} handle cannot write {entry.event_type} entries.",
                 next_step="docs/events.md says which part of Remit writes them.",
             )
@@ -201,15 +201,15 @@ class ScopedLedger:
         if named is None:
             # A tier in the entry's provenance would precede that of the scope.
             if "tier" in _object(entry.metadata, "provenance"):
-                raise ScopeError("The tier in the entry's provenance is no text.")
+                raise LedgerError("The tier in the entry's provenance is no text.")
             entry.metadata = {**entry.metadata, "scope": {**scope, "tier": self._tier}}
         elif named != self._tier:
-            raise ScopeError(f"A {self._tier} handle cannot write an entry of {named!r}.")
+            raise LedgerError(f"A {self._tier} handle cannot write an entry of {named!r}.")
         order = columns.work_order_id
         if self._work_order_id is None or order == self._work_order_id:
             return entry
         if order is not None or "work_order_id" in entry.metadata:
-            raise ScopeError(
+            raise LedgerError(
                 f"A handle for {self._work_order_id} cannot write an entry of {order!r}."
             )
         provenance = _object(entry.metadata, "provenance")
@@ -223,5 +223,5 @@ class ScopedLedger:
 def _object(metadata: dict[str, Any], name: str) -> dict[str, Any]:
     value = metadata.get(name, {})
     if not isinstance(value, dict):
-        raise ScopeError(f"The entry's {name} is not an object.")
+        raise LedgerError(f"The entry's {name} is not an object.")
     return value

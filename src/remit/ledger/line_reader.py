@@ -52,7 +52,7 @@ ARCHIVE_ORDER = "remit-archive/1"
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
-_MOST_SUM = 1 << 62
+_MAX_SUM = 1 << 62
 
 
 class ExportHead(NamedTuple):
@@ -76,18 +76,18 @@ class ExportHead(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A value that a line has shown.
+    """A value or a message step in a line that was read.
 
     Attributes:
-        number: its place among all values, from 1.
-        scope: where entries may show it.
-        length: bytes that its commitment covers.
-        is_canonical: whether these bytes are an RFC 8785 encoding.
+        number: the place among all values, or all steps, from 1.
+        scope: the session, or the entry, that may show it.
+        size: for a value the bytes that its commitment covers; for a step the messages up to it.
+        is_canonical: True if the bytes, or all messages up to the step, are in RFC 8785 form.
     """
 
     number: int
     scope: str
-    length: int
+    size: int
     is_canonical: bool
 
 
@@ -149,13 +149,6 @@ class CheckedLine(NamedTuple):
         return self.columns.tier in (None, "hot")
 
 
-class _Step(NamedTuple):
-    number: int
-    scope: str
-    position: int
-    is_canonical: bool
-
-
 def require(holds: object, condition: str, otherwise: str) -> None:
     """Raise ValueError unless a condition of the format holds."""
     if not holds:
@@ -205,7 +198,7 @@ def read_head(value: Any) -> ExportHead:
         {"checkpoint": str, "verifier_key": str, BEFORE: int, "usage": list},
     )  # fmt: skip
     entries: int = value["entries"]
-    require(0 <= entries < _MOST_SUM, "head-entries", "the number of entries is impossible")
+    require(0 <= entries < _MAX_SUM, "head-entries", "the number of entries is impossible")
     before: int = value.get(BEFORE, entries)
     require(0 <= before <= entries, "head-subjects", f"{BEFORE} is not in the range of entries")
     usage = value.get("usage")
@@ -221,7 +214,7 @@ def _check_usage(row: Any) -> None:
     require(is_row, "head-usage", "a row of usage has not all its columns")
     numbers, names = [row[0], *row[-len(SUMS) :]], row[1 : -len(SUMS)]
     require(
-        all(type(item) is int and abs(item) <= _MOST_SUM for item in numbers)
+        all(type(item) is int and abs(item) <= _MAX_SUM for item in numbers)
         and all(type(item) is str and is_plain_text(item) for item in names),
         "head-usage",
         "a row of usage has a column of another type",
@@ -278,7 +271,7 @@ class LineReader:
         self._before = subjects_before
         self._is_stated = is_stated
         self._is_early_archive = is_early_archive
-        self._steps: dict[str, _Step] = {}
+        self._steps: dict[str, Known] = {}
         self.values: dict[str, Known] = {}
         self.erased: dict[str, int] = {}
         self.unvouched: list[tuple[str, list[str]]] = []
@@ -345,7 +338,7 @@ class LineReader:
         for item in items:
             if "$content" in item and (known := self.values.get(item["$content"][12:])):
                 require(
-                    known.length == item["bytes"], "item-length",
+                    known.size == item["bytes"], "item-length",
                     "a value is of another length than its record says",
                 )  # fmt: skip
                 is_fit = known.is_canonical or item.get("form") == EXACT
@@ -414,7 +407,7 @@ class LineReader:
 
     def _step(self, item: dict[str, Any], scope: str) -> NewStep:
         parent, mac, name = item["parent"], item["commitment"], item["step"]
-        before = _Step(0, scope, 0, True) if parent == NO_STEP else self._steps.get(parent)
+        before = Known(0, scope, 0, True) if parent == NO_STEP else self._steps.get(parent)
         require(before is not None, "step-order", "a message step comes before its parent")
         assert before is not None
         own = before.scope == scope
@@ -428,8 +421,8 @@ class LineReader:
             is_own = known is not None and known.scope == scope
             require(is_own, "step-message", "a message is missing and was not erased")
         canonical = before.is_canonical and (known is None or known.is_canonical)
-        number, place = len(self._steps) + 1, before.position + 1
-        self._steps[name] = _Step(number, scope, place, canonical)
+        number, place = len(self._steps) + 1, before.size + 1
+        self._steps[name] = Known(number, scope, place, canonical)
         return NewStep(number, name, before.number, known and known.number, mac, place)
 
     def _ends(
@@ -443,7 +436,7 @@ class LineReader:
             if "$messages" not in item:
                 continue
             end = self._steps.get(item["$messages"])
-            fits = end is not None and (end.position, end.scope) == (item["count"], scope)
+            fits = end is not None and (end.size, end.scope) == (item["count"], scope)
             require(fits, "list-count", "a message list is not the one committed to")
             assert end is not None
             is_fit = end.is_canonical or item.get("form") == EXACT

@@ -28,7 +28,6 @@ from remit.ledger.state import Finding
 from remit.ledger.store import Execute, Transaction
 from remit.ledger.tlog import (
     Checkpoint,
-    ProofError,
     SignedCheckpoint,
     TlogError,
     TlogProof,
@@ -46,7 +45,7 @@ EVENT = "TENANT_CHECKPOINT"
 PROOF_FORMAT = "remit-tenant-proof/1"
 """What a proof through both logs says in ``format``."""
 
-_MOST_BYTES = 1_000_000
+_MAX_PROOF_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ def _head_in(record: bytes) -> tuple[SignedCheckpoint, VerifierKey]:
     """The head that a record of the host took, and the key that it says signed it.
 
     Raises:
-        ProofError: it took none, or says of it what it is not.
+        TlogError: it took none, or says of it what it is not.
     """
     try:
         entry = orjson.loads(record)
@@ -113,11 +112,11 @@ def _head_in(record: bytes) -> tuple[SignedCheckpoint, VerifierKey]:
         said = (metadata["origin"], metadata["size"], metadata["root"])
         tier = columns_of(metadata).tier
     except (ValueError, KeyError, TypeError, AttributeError, TlogError) as error:
-        raise ProofError("The host's record holds no head of a tenant's log.") from error
+        raise TlogError("The host's record holds no head of a tenant's log.") from error
     if entry.get("event_type") != EVENT or tier not in (None, "hot"):
-        raise ProofError("The host's record is none by which it takes the head of a log.")
+        raise TlogError("The host's record is none by which it takes the head of a log.")
     if said != (head.origin, head.size, base64.b64encode(head.root).decode()):
-        raise ProofError("The host's record says another head than the checkpoint in it.")
+        raise TlogError("The host's record says another head than the checkpoint in it.")
     signed.verify(key)
     return signed, key
 
@@ -147,7 +146,7 @@ def check_heads(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
             if name in made:
                 own = VerifierKey.parse(orjson.loads(made[name])["metadata"]["verifier_key"])
                 if known_as(key, own.name) != own:
-                    raise ProofError(f"{key} is not the key of the tenant {name}")
+                    raise TlogError(f"{key} is not the key of the tenant {name}")
             head, metadata = signed.checkpoint, orjson.loads(record)["metadata"]
             old = last.get(head.origin)
             if old is not None:
@@ -197,7 +196,7 @@ def take_head(
 def _signer_of(signed: SignedCheckpoint, now: VerifierKey, made_with: VerifierKey) -> VerifierKey:
     """The key that signed a head: that of the tenant, under the name that it has by then."""
     if known_as(now, made_with.name) != made_with:
-        raise ProofError(f"Its log belongs to {now.name}, not to {made_with.name}.")
+        raise TlogError(f"Its log belongs to {now.name}, not to {made_with.name}.")
     key = known_as(now, signed.checkpoint.origin) or now
     signed.verify(key)
     return key
@@ -214,7 +213,7 @@ def _extension(
         if old is None or old.origin != head.origin:
             return _begun(log, last, head)
         if head.size < old.size:
-            raise ProofError(f"It has {head.size} entries, and had {old.size} before.")
+            raise TlogError(f"It has {head.size} entries, and had {old.size} before.")
         path = log.checkpoints.prove_consistency(old.size, head.size)
         verify_consistency(old.size, head.size, path, old.root, head.root)
     except TlogError as error:
@@ -230,9 +229,9 @@ def _begun(log: LedgerClient, last: TakenHead | None, head: Checkpoint) -> list[
     if last is not None:
         forked = replace(last.key, name=head.origin)
         if known_as(forked, last.checkpoint.origin) is None:
-            raise ProofError(f"{last.checkpoint.origin} was taken before {head.origin}.")
+            raise TlogError(f"{last.checkpoint.origin} was taken before {head.origin}.")
     if problem := log.checkpoints.lacks(head):
-        raise ProofError(problem)
+        raise TlogError(problem)
     return []
 
 
@@ -300,8 +299,8 @@ class TenantProof:
     @classmethod
     def parse(cls, data: str | bytes) -> Self:
         """Read a proof file; raises :class:`~remit.ledger.tlog.TlogError` where it is malformed."""
-        if len(data) > _MOST_BYTES:
-            raise ProofError("The proof is too long.")
+        if len(data) > _MAX_PROOF_BYTES:
+            raise TlogError("The proof is too long.")
         try:
             file: Any = load_unique(data.encode() if isinstance(data, str) else data)
             kinds = {"format": str, "record": str, "proof": str, "head": dict}
@@ -312,7 +311,7 @@ class TenantProof:
             require_members(head, "tenant-members", "head", {"record": str, "proof": str})
             records = (file["record"].encode(), head["record"].encode())
         except ValueError as error:
-            raise ProofError(
+            raise TlogError(
                 f"This is not a proof through two logs: {error}.",
                 next_step="`remit tenant prove` writes one.",
             ) from error
@@ -333,7 +332,7 @@ class TenantProof:
         host = self.head_proof.verify(self.head_record, key)
         signed, tenant_key = _head_in(self.head_record)
         if self.proof.signed.checkpoint != signed.checkpoint:
-            raise ProofError("The proof does not lead to the head that the host took.")
+            raise TlogError("The proof does not lead to the head that the host took.")
         return host, self.proof.verify(self.record, tenant_key)
 
 

@@ -9,8 +9,8 @@ from remit.ledger.errors import LedgerUnavailableError
 __all__ = ["Outage"]
 
 _BLIP_S = 1.0  # a store that is back by then has refused no call
-_TRY_EVERY_S = 1.0
-_NEVER = -1e9
+_RETRY_S = 1.0
+_DISTANT_PAST = -1e9
 
 
 class Outage:
@@ -23,7 +23,7 @@ class Outage:
 
     def __init__(self) -> None:
         self.reason = ""
-        self.ended = _NEVER
+        self.ended = _DISTANT_PAST
         self._began = self._failed = 0.0
         self._is_retrying = False
 
@@ -57,7 +57,7 @@ class Outage:
         if self._is_retrying:
             refused = self.is_long
         else:
-            refused = now - self._failed < _TRY_EVERY_S
+            refused = now - self._failed < _RETRY_S
             if not refused:
                 self._failed = now
         if refused:

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypedDict, Unpack
 
 from remit.kernel.errors import InvalidInputError
-from remit.ledger.archived import LEAVING, ArchivedRange, archived_ranges, archived_to
 from remit.ledger.clock import steps_back
 from remit.ledger.contents import ExactText
 from remit.ledger.entry import LedgerEntry, parse_entry_id
 from remit.ledger.entry import entry_id as format_id
 from remit.ledger.errors import EntryArchivedError, EntryNotFoundError, LedgerError
+from remit.ledger.ranges import LEAVING, ArchivedRange, archived_ranges, archived_to
 from remit.ledger.reader import EntryRow, as_bytes, chunks, decode_record, marks
 from remit.ledger.record import require_plain_text
 from remit.ledger.report import Progress

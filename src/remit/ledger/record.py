@@ -48,8 +48,8 @@ _FIELD_TYPES: Mapping[str, type] = {
     "submission_id": str,
     "timestamp": str,
 }
-_ALWAYS_FAST = frozenset({str, bool, type(None)})
-_DEEPEST = 150  # levels; no writer goes beyond 100
+_PLAIN_TYPES = frozenset({str, bool, type(None)})
+_MAX_DEPTH = 150  # levels; no writer goes beyond 100
 
 
 def is_plain_text(value: Any) -> bool:
@@ -94,7 +94,7 @@ def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], int]:
         return "its prompts_used is not a list of texts", found, 1
     odd = 0
     level: list[Any] = [record["metadata"]]
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         below: list[Any] = []
         for item in level:
             if type(item) is dict:
@@ -108,10 +108,10 @@ def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], int]:
                         odd += 1
                 else:
                     below.extend(
-                        [value for value in item.values() if type(value) not in _ALWAYS_FAST]
+                        [value for value in item.values() if type(value) not in _PLAIN_TYPES]
                     )
             elif type(item) is list:
-                below.extend([value for value in item if type(value) not in _ALWAYS_FAST])
+                below.extend([value for value in item if type(value) not in _PLAIN_TYPES])
             elif type(item) is int:
                 odd += not -MAX_SAFE_INTEGER <= item <= MAX_SAFE_INTEGER
             else:
@@ -119,7 +119,7 @@ def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], int]:
         if not below:
             return "", found, odd
         level = below
-    return f"its metadata is nested more than {_DEEPEST} deep", [], 1
+    return f"its metadata is nested more than {_MAX_DEPTH} deep", [], 1
 
 
 def encode_record(record: dict[str, Any], odd: int) -> bytes:

@@ -22,11 +22,11 @@ Run = Callable[[Callable[[Transaction], Any]], Any]
 
 _BATCH = 200
 _MAX_WORDS = 16_383  # PostgreSQL's index has no greater position in a value.
-_LONGEST_WORD = 48  # longer runs are data, not words
-_MAX_SOUGHT = 100
+_MAX_WORD_CHARS = 48  # longer runs are data, not words
+_MAX_QUERY_WORDS = 100
 _INDEXED_TO = "text_indexed_to"
 _NOT_A_WORD = re.compile(r"[\W_]+")
-_ALONE = re.compile(r"([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff])")
+_CJK = re.compile(r"([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff])")
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
 
 
@@ -36,8 +36,8 @@ def _words_of(text: str) -> list[str]:
     CJK characters are words of their own. Runs of over 48 letters or digits are data, not words.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
-    words = _NOT_A_WORD.sub(" ", _ALONE.sub(r" \1 ", folded)).split()
-    return [word for word in words if len(word) <= _LONGEST_WORD]
+    words = _NOT_A_WORD.sub(" ", _CJK.sub(r" \1 ", folded)).split()
+    return [word for word in words if len(word) <= _MAX_WORD_CHARS]
 
 
 class TextIndex:
@@ -57,8 +57,8 @@ class TextIndex:
         """
         terms = [_words_of(quoted or plain) for quoted, plain in _TERM.findall(query)]
         terms = [words for words in terms if words]
-        if sum(map(len, terms)) > _MAX_SOUGHT:
-            raise InvalidInputError(f"Search for at most {_MAX_SOUGHT} words at once.")
+        if sum(map(len, terms)) > _MAX_QUERY_WORDS:
+            raise InvalidInputError(f"Search for at most {_MAX_QUERY_WORDS} words at once.")
         if not terms:
             raise InvalidInputError(
                 f"There is no word to search for in {query!r}.",

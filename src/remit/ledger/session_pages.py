@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["KINDS", "MOST_KINDS", "page_of_session"]
+__all__ = ["KINDS", "MAX_KINDS", "page_of_session"]
 
 KINDS = (
     "WITH RECURSIVE kinds(name) AS ("
@@ -19,7 +19,7 @@ KINDS = (
 )
 """The event types of a session, each found by one look into the index; takes its id twice."""
 
-MOST_KINDS = 200
+MAX_KINDS = 200
 """Of more event types SQLite makes no statement."""
 
 

@@ -24,7 +24,7 @@ Select = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 Finding = tuple[int | None, str]
 """The sequence number of the entry that a problem shows at, if any, and a sentence."""
 
-_MOST_NAMED = 50  # rows of one table
+_MAX_ROWS = 50  # rows of one table
 
 
 class Uncheckable(str):
@@ -96,7 +96,7 @@ def _of_other_types(
     names = [one.name for one in columns if one.is_key] or [one.name for one in columns]
     for row in ledger.select(
         f"SELECT {', '.join([*kinds, *names])} FROM {table} "
-        f"WHERE {' OR '.join(kinds)} LIMIT {_MOST_NAMED}"
+        f"WHERE {' OR '.join(kinds)} LIMIT {_MAX_ROWS}"
     ):
         wrong = [one.name for one, is_wrong in zip(columns, row, strict=False) if is_wrong]
         key = ", ".join(map(readable, row[len(columns) :]))

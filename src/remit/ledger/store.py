@@ -10,17 +10,17 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from remit.ledger.appends import Appends
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import lost
 from remit.ledger.outage import Outage
-from remit.ledger.prepared import Prepared
-from remit.ledger.reader import EntryRow, Reader, as_bytes, info_number
-from remit.ledger.session_pages import KINDS, MOST_KINDS, page_of_session
+from remit.ledger.preparation import Prepared
+from remit.ledger.reader import GREATEST, EntryRow, Reader, as_bytes, info_number
+from remit.ledger.session_pages import KINDS, MAX_KINDS, page_of_session
 
-_BEYOND = (1 << 63) - 1
+if TYPE_CHECKING:
+    from remit.ledger.batch import Batch
 
 
 class Clock(Protocol):
@@ -154,22 +154,6 @@ class RawContent(NamedTuple):
     problem: str = ""
 
 
-class RawStep(NamedTuple):
-    """A message step with its parent and content; ``None`` where these are missing."""
-
-    step_id: int
-    step: str
-    parent_id: int
-    content_id: int | None
-    commitment: str
-    position: int
-    parent_step: str | None
-    parent_position: int | None
-    content_commitment: str | None
-    scope: str | None
-    parent_scope: str | None
-
-
 @dataclass(frozen=True, slots=True)
 class Filter:
     """A query: equalities by column, bounds by time, and a cursor by sequence number.
@@ -229,7 +213,7 @@ class Store(Reader):
         if call is not None and self.seen[0] >= 0:
             call(*self.seen)
 
-    def _hold(self, batch: Appends) -> None:
+    def _hold(self, batch: Batch) -> None:
         """Refuse another database than before, in a transaction that has not written anything yet.
 
         Raises:
@@ -298,7 +282,7 @@ class Store(Reader):
         if earliest is not None and where.since is not None and where.since > earliest:
             sql = "SELECT min(seq + 0) FROM entries WHERE timestamp >= ?"
             ((first,),) = self.select(sql, (where.since,))
-            first = _BEYOND if first is None else first
+            first = GREATEST if first is None else first
         if latest is not None and where.until is not None and where.until <= latest:
             sql = "SELECT max(seq + 0) FROM entries WHERE timestamp < ?"
             ((last,),) = self.select(sql, (where.until,))
@@ -331,7 +315,7 @@ class Store(Reader):
         if len(where.equals) != 1 or not session_id or where.since or where.until or where.text:
             return None
         kinds = [str(name) for (name,) in self.select(KINDS, (session_id, session_id))]
-        if not 0 < len(kinds) <= MOST_KINDS:
+        if not 0 < len(kinds) <= MAX_KINDS:
             return None
         return page_of_session(session_id, kinds, where.after, where.descending, limit)
 

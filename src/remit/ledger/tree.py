@@ -48,12 +48,12 @@ class LedgerTree:
         return self._range(0, size)
 
     def inclusion(self, index: int, size: int) -> list[bytes]:
-        """The inclusion proof of a leaf; raises :class:`~remit.ledger.tlog.ProofError`."""
+        """The inclusion proof of a leaf; raises :class:`~remit.ledger.tlog.TlogError`."""
         self._look_up(size, index)
         return inclusion_proof(index, size, self._range)
 
     def consistency(self, old: int, new: int) -> list[bytes]:
-        """The consistency proof of two sizes; raises :class:`~remit.ledger.tlog.ProofError`."""
+        """The consistency proof of two sizes; raises :class:`~remit.ledger.tlog.TlogError`."""
         self._look_up(new, max(0, old - 1), old)
         return consistency_proof(old, new, self._range)
 

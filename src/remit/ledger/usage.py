@@ -48,16 +48,16 @@ QUARTER_S = 900
 _TEXTS = DIMENSIONS[:-1]
 _CACHED, _THOUGHT = "cached_input_tokens", "reasoning_tokens"
 _KEY_COLUMNS = ("key_id", "name", "user_id", "team_id", "organisation_id")
-_MOST = 1 << 62  # sums stop here: it fits the columns
-_LONGEST = 200  # bytes of one name; together they fit what PostgreSQL indexes
-_KEPT = 160
+_MAX_SUM = 1 << 62  # sums stop here: it fits the columns
+_MAX_NAME_BYTES = 200  # bytes of one name; together they fit what PostgreSQL indexes
+_NAME_BYTES = 160
 _KEY = len(DIMENSIONS) + 1
 
 Row = tuple[Any, ...]
 """Quarter, dimensions and sums."""
 
 ON_CONFLICT = f" ON CONFLICT (quarter, {', '.join(DIMENSIONS)}) DO UPDATE SET " + ", ".join(
-    f"{name} = CASE WHEN usage.{name} > {_MOST} - excluded.{name} THEN {_MOST} "
+    f"{name} = CASE WHEN usage.{name} > {_MAX_SUM} - excluded.{name} THEN {_MAX_SUM} "
     f"ELSE usage.{name} + excluded.{name} END"
     for name in SUMS
 )
@@ -73,7 +73,7 @@ INSERT_KEY = (
     f"VALUES ({', '.join('?' * len(_KEY_COLUMNS))}) ON CONFLICT DO NOTHING"
 )
 
-_AT_ONCE = 4096  # entries looked at together
+_PAGE = 4096  # entries looked at together
 # Without the index of event types: nearly half of all entries are of these, and read in order.
 _READ = (
     "SELECT seq, timestamp, event_type, {} FROM entries WHERE seq BETWEEN ? AND ? "
@@ -191,8 +191,8 @@ def _names(*found: Any) -> tuple[str, ...]:
     for name in found:
         text = _text(name).replace("\x00", "\ufffd")
         encoded = text.encode()
-        if len(encoded) > _LONGEST:
-            text = encoded[:_KEPT].decode(errors="ignore")
+        if len(encoded) > _MAX_NAME_BYTES:
+            text = encoded[:_NAME_BYTES].decode(errors="ignore")
             text += f"…{hashlib.sha256(encoded).hexdigest()[:16]}"
         names.append(text)
     return tuple(names)
@@ -208,7 +208,7 @@ def added(rows: Iterable[Row]) -> list[Row]:
         else:
             for place, value in enumerate(row[_KEY:]):
                 known[place] += value
-    return [(*key, *(min(value, _MOST) for value in values)) for key, values in sums.items()]
+    return [(*key, *(min(value, _MAX_SUM) for value in values)) for key, values in sums.items()]
 
 
 def rows_of(entries: Iterable[tuple[str, str, bytes | str]]) -> Iterator[tuple[str, Row]]:
@@ -240,7 +240,7 @@ def fill(
         write: runs a statement for each row.
     """
     for page in pages(lambda *query: list(read(*query)), _READ.format(record), 0, GREATEST,
-                      _AT_ONCE):  # fmt: skip
+                      _PAGE):  # fmt: skip
         rows: dict[str, list[Row]] = {"usage": [], "usage_keys": []}
         for table, row in rows_of((time, event, data) for _, time, event, data in page):
             rows[table].append(row)

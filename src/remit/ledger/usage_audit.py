@@ -27,8 +27,8 @@ from remit.ledger.usage import (
 )
 
 if TYPE_CHECKING:
-    from remit.ledger.archived import ArchivedRange
     from remit.ledger.client import LedgerClient
+    from remit.ledger.ranges import ArchivedRange
     from remit.ledger.state import Select
     from remit.ledger.store import Transaction
 
@@ -37,11 +37,11 @@ __all__ = [
 ]  # fmt: skip
 
 _MARK = "usage"
-_MOST_NAMED = 1000
+_MAX_DIFFERENCES = 1000
 _IN_HOUR = 4
 _KEY = len(DIMENSIONS) + 1
-_ALWAYS = 1 << 62
-_AT_ONCE = 4096
+_NO_END = 1 << 62
+_PAGE = 4096
 _LIVE = (
     f"SELECT quarter, {', '.join((*DIMENSIONS, *SUMS))} FROM usage "
     "WHERE quarter >= ? AND quarter < ?"
@@ -52,7 +52,7 @@ _ENTRIES = (
     "SELECT seq, timestamp, event_type, record FROM entries WHERE timestamp < ? "
     f"AND event_type || '' IN ({', '.join(map(repr, USAGE_EVENTS))}) AND seq >= ? AND seq < ? "
     "AND (timestamp, seq) > (coalesce((SELECT timestamp FROM entries WHERE seq = ?), ?), ?) "
-    f"ORDER BY timestamp, seq LIMIT {_AT_ONCE}"
+    f"ORDER BY timestamp, seq LIMIT {_PAGE}"
 )
 _DELETE = f"DELETE FROM usage WHERE quarter = ? AND {' AND '.join(f'{n} = ?' for n in DIMENSIONS)}"
 _KEYS = "SELECT key_id, name, user_id, team_id, organisation_id FROM usage_keys"
@@ -111,7 +111,7 @@ def audit_usage(
     new = {hour for (hour,) in ledger.select(_HOURS + where, given)}
     found = [
         UsageDifference(f"usage of quarter {quarter}", "row", "there", "missing")
-        for (quarter,) in ledger.select(f"{_OUTSIDE} LIMIT {_MOST_NAMED}", _OUTER)
+        for (quarter,) in ledger.select(f"{_OUTSIDE} LIMIT {_MAX_DIFFERENCES}", _OUTER)
     ]
     if repair and found:
         ledger.transact(lambda tx: tx.execute(f"DELETE {_OUTSIDE_OF}", _OUTER))
@@ -125,13 +125,13 @@ def audit_usage(
         differing: list[UsageDifference] = []
         if name in archived:
             differing, live = _check_archived(ledger, hour, end, archived[name])
-            found += differing[: _MOST_NAMED - len(found)]
-        elif live != _expected(ledger.select, hour, end, _ALWAYS):
+            found += differing[: _MAX_DIFFERENCES - len(found)]
+        elif live != _expected(ledger.select, hour, end, _NO_END):
             differing, live = _settle(ledger, hour, end, repair=repair)
-            found += differing[: _MOST_NAMED - len(found)]
+            found += differing[: _MAX_DIFFERENCES - len(found)]
         if not differing or (repair and name not in archived):
             digests[name] = _digest(live)
-    found += _audit_keys(ledger, repair=repair)[: _MOST_NAMED - len(found)]
+    found += _audit_keys(ledger, repair=repair)[: _MAX_DIFFERENCES - len(found)]
     keep_mark(ledger, _MARK, size, {"hours": digests})
     return found
 
@@ -204,7 +204,7 @@ def _expected(select: Select, hour: int, first: int, end: int) -> dict[Row, Row]
         rows = select(_ENTRIES, (high, first, end, last, low, last))
         entries = ((time, event, _as_read(data)) for _, time, event, data in rows)
         sums = added(chain(sums, (row for _, row in rows_of(entries))))
-        if len(rows) < _AT_ONCE:
+        if len(rows) < _PAGE:
             return {row[:_KEY]: row[_KEY:] for row in sums}
         last = rows[-1][0]
 
@@ -222,7 +222,7 @@ def _settle(
     before = _expected(ledger.select, hour, first, size)  # most of it, not under the lock
 
     def compare(select: Select) -> tuple[dict[Row, Row], dict[Row, Row]]:
-        since = _expected(select, hour, size, _ALWAYS)
+        since = _expected(select, hour, size, _NO_END)
         both = added((*key, *sums) for part in (before, since) for key, sums in part.items())
         return _live(select, hour), {row[:_KEY]: row[_KEY:] for row in both}
 
@@ -290,7 +290,7 @@ def archived_usage_problem(select: Select, end: int, hours: Mapping[str, str]) -
 def _before(hour: int, end: int, select: Select) -> str:
     """Return the digest of an hour's rows without what entries from ``end`` on added."""
     live = _live(select, hour)
-    for key, later in _expected(select, hour, end, _ALWAYS).items():
+    for key, later in _expected(select, hour, end, _NO_END).items():
         there = live.get(key, (0,) * len(later))
         live[key] = tuple(one - two for one, two in zip(there, later, strict=True))
     return _digest({key: sums for key, sums in live.items() if any(sums)})

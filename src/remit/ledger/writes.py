@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 from remit.ledger.committer import GroupCommitter
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.outage import Outage
-from remit.ledger.prepared import Prepared, prepare
+from remit.ledger.preparation import Prepared, prepare
 from remit.ledger.store import StageOpener, Store, Transaction, Unit, Write
 
 _T = TypeVar("_T")

@@ -38,8 +38,8 @@ from remit.ledger.archive import (
     purge,
     removal,
 )
-from remit.ledger.archive.copying import RangeCopy
 from remit.ledger.archive.files import Kind, range_name, write_part
+from remit.ledger.archive.range_copy import RangeCopy
 from remit.ledger.tlog import TlogProof
 from tests.ledger.archive.faults import DISK_FAULTS, END, Faults, archive_all, archive_with_fault
 from tests.ledger.archive.writing import sessions, unguarded

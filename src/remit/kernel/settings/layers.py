@@ -19,9 +19,9 @@ from typing import Any, get_args
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from remit.kernel.errors import ConfigError
-from remit.kernel.installed import InstalledFiles, shipped_file
+from remit.kernel.installation import InstalledFiles, shipped_file
 from remit.kernel.settings.edit import parse_toml
-from remit.kernel.settings.learned import learned_layers
+from remit.kernel.settings.proposals import learned_layers
 from remit.kernel.settings.settings import Settings
 from remit.kernel.tenant import HOST, TenantFile
 

@@ -43,7 +43,7 @@ _SUFFIX = {"parquet": ".parquet", "jsonl": ".jsonl.gz"}
 _NAME = re.compile(r"(\d{12})-(\d{12})")
 _ROWS = 2_048  # of a row group, read together
 _GROUP_BYTES = 1 << 26  # a row group is closed when it has so many
-_MOST_GROUP = 1 << 31  # bytes of a row group, inflated
+_MAX_GROUP_BYTES = 1 << 31  # bytes of a row group, inflated
 _MEMBERS = {"seq": int, "entry_hash": str, "record": str, "contents": list, "steps": list,
             "since": int}  # fmt: skip
 _TEXTS = (*COLUMNS, "record", "contents", "steps")
@@ -290,7 +290,7 @@ def _read_parquet(
         require(is_whole, "part-members", "it has other columns")
         for group in range(file.num_row_groups):
             said = file.metadata.row_group(group)
-            if said.num_rows > _ROWS or said.total_byte_size > _MOST_GROUP:
+            if said.num_rows > _ROWS or said.total_byte_size > _MAX_GROUP_BYTES:
                 raise ValueError(f"row group {group} has more than {_ROWS:,} rows, or is too long")
             places = _places(file, group, wanted, low, high)
             if not places:

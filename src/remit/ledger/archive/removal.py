@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from remit.ledger.archive.checking import digest
-from remit.ledger.archive.leaving import sessions_of
-from remit.ledger.archived import Places
+from remit.ledger.archive.check import digest
+from remit.ledger.archive.selection import sessions_of
 from remit.ledger.client import LedgerClient
 from remit.ledger.contents import StoredValue
 from remit.ledger.errors import LedgerError
+from remit.ledger.ranges import Places
 from remit.ledger.reader import as_bytes, chunks, marks
 from remit.ledger.report import Progress
 from remit.ledger.search import TextIndex
@@ -18,7 +18,7 @@ from remit.ledger.store import Store, Transaction
 
 __all__ = ["Guard", "remove"]
 
-_AT_ONCE = 2_000  # entries in one transaction; more if one session has more
+_BATCH_ENTRIES = 2_000  # entries in one transaction; more if one session has more
 
 Guard = Callable[[Transaction], None]
 """Raises an error, in a transaction, if this run does not hold the lease any more."""
@@ -75,7 +75,7 @@ def _batches(store: Store, places: Places) -> Iterator[dict[str, list[int]]]:
         if seqs := [seq for _, seq in entries if seq in places]:
             batch[session_id] = seqs
             waiting += len(seqs)
-        if waiting >= _AT_ONCE:
+        if waiting >= _BATCH_ENTRIES:
             yield batch
             batch, waiting = {}, 0
     if batch:

@@ -9,13 +9,12 @@ from typing import Any
 import psycopg
 from typing_extensions import override
 
-from remit.ledger.appends import Head
-from remit.ledger.batch import Batch, keys_of, prepared_in
+from remit.ledger.batch import Batch, Head, keys_of, prepared_in
 from remit.ledger.errors import LedgerLayoutError, LedgerRollbackError
 from remit.ledger.postgres.connection import ENGINE_ERRORS as _ENGINE_ERRORS
 from remit.ledger.postgres.connection import Rows, Writer, is_connection_error
 from remit.ledger.postgres.schema import begin
-from remit.ledger.prepared import Key
+from remit.ledger.preparation import Key
 from remit.ledger.schema import LAYOUT_VERSION, TABLES
 from remit.ledger.store import Unit
 from remit.ledger.usage import ON_CONFLICT, added
@@ -72,7 +71,7 @@ class PostgresBatch(Batch):
         seen: int,
     ) -> None:  # fmt: skip
         # The engine compresses by itself (TOAST).
-        super().__init__(Head.of((None,) * 6), content_keys, _NEVER)
+        super().__init__(Head.of((None,) * 6), content_keys, _NO_COMPRESSION)
         self._writer = writer
         # All that is read before the first unit takes one round trip.
         begin(writer)
@@ -179,4 +178,4 @@ def _arrays(keys: Sequence[Key]) -> tuple[list[str], list[bytes]]:
     return [scope for scope, _ in keys], [digest for _, digest in keys]
 
 
-_NEVER = 1 << 62
+_NO_COMPRESSION = 1 << 62

@@ -7,13 +7,14 @@ import functools
 import itertools
 import os
 import re
+import select
 import socket
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, unquote_plus
 
 import psycopg
-from psycopg import generators
 from psycopg.adapt import AdaptersMap, Dumper, PyFormat, Transformer
 from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.types.array import ListBinaryDumper
@@ -22,7 +23,7 @@ from psycopg.types.string import TextLoader
 from typing_extensions import override
 
 if TYPE_CHECKING:
-    from psycopg.abc import Buffer, PQGen
+    from psycopg.abc import Buffer
     from psycopg.pq.abc import PGconn, PGresult
 
 Rows = list[tuple[Any, ...]]
@@ -31,13 +32,18 @@ ENGINE_ERRORS: tuple[type[Exception], ...] = (psycopg.Error, OSError, UnicodeEnc
 """All errors that a statement can raise."""
 
 CONNECT_S = 10
-_MOST_PREPARED = 512
+_MAX_STATEMENTS = 512
 _SETTINGS = {"synchronous_commit": "on", "timezone": "UTC", "bytea_output": "hex"}
 _LIBPQ = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
 _LIBPQ_NAMES = {"database": "dbname", "ssl": "sslmode"}
 _SOCKETS = "/run/postgresql,/var/run/postgresql,/tmp,localhost"
 _QUOTED_OR_MARK = re.compile(r"'(?:[^']|'')*'|\?")
-_AWAY = {"57P01", "57P02", "57P03", "53300"}  # stopped, crashed, starting, no connection is free
+_UNAVAILABLE = {
+    "57P01",
+    "57P02",
+    "57P03",
+    "53300",
+}  # stopped, crashed, starting, no connection is free
 # libpq gives no SQLSTATE for a refused connection. Waiting does not help against these errors.
 _NOT_ADMITTED = re.compile(
     r"does not exist|authentication failed|not permitted to log in|pg_hba\.conf|no such database"
@@ -50,7 +56,7 @@ def is_connection_error(error: BaseException) -> bool:
     if not isinstance(error, psycopg.Error):
         return isinstance(error, OSError)
     if state := error.sqlstate:
-        is_broken = state in _AWAY or (state.startswith("08") and state != "08P01")
+        is_broken = state in _UNAVAILABLE or (state.startswith("08") and state != "08P01")
         return is_broken or error.diag.severity_nonlocalized in ("FATAL", "PANIC")
     return isinstance(
         error, (psycopg.OperationalError, psycopg.InterfaceError)
@@ -133,23 +139,24 @@ for _name in ("json", "jsonb"):
     _ADAPTERS.register_loader(_name, TextLoader)
 
 
-class _Statement(NamedTuple):
-    """A statement that waits to be sent.
+class Answer:
+    """A queued statement and its rows. The first iteration sends the writer's queue.
 
     Attributes:
-        rows: for each time that it is done, values as they go out, and their formats.
+        sql: the statement with PostgreSQL's placeholders.
+        values: for each execution, the encoded parameters and their formats.
+        rows: the rows of the last execution; ``None`` until the server has answered.
     """
 
-    sql: str
-    rows: Sequence[tuple[Sequence[Buffer | None], Sequence[int]]]
-    answer: Answer | None
-
-
-class Answer:
-    """The rows of a queued statement. The first iteration sends the writer's queue."""
-
-    def __init__(self, writer: Writer) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        sql: str,
+        values: Sequence[tuple[Sequence[Buffer | None], Sequence[int]]],
+    ) -> None:
         self._writer = writer
+        self.sql = sql
+        self.values = values
         self.rows: Rows | None = None
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
@@ -179,7 +186,7 @@ class Writer:
         self._settings = of_url | _SETTINGS | settings
         self._connection: psycopg.Connection[Any] | None = None
         self._is_pooled = False
-        self._queue: list[_Statement] = []
+        self._queue: list[Answer] = []
         self._prepared: dict[str, bytes] = {}
         self._names = itertools.count()
         self._types = Transformer(_ADAPTERS)
@@ -221,15 +228,15 @@ class Writer:
         Raises:
             psycopg.Error, UnicodeEncodeError: a value cannot be sent; nothing was put.
         """
-        self._queue.append(self._statement(sql, rows))
+        self._queue.append(self._queued(sql, rows))
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Answer:
         """Queue one portable statement and return its answer.
 
         Reading any answer sends the whole queue in one round trip.
         """
-        answer = Answer(self)
-        self._queue.append(self._statement(sql, (parameters,), answer))
+        answer = self._queued(sql, (parameters,))
+        self._queue.append(answer)
         return answer
 
     def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
@@ -250,8 +257,8 @@ class Writer:
             # The settings follow "BEGIN", whose isolation level must come before any query.
             begins = queue[0].sql.startswith("BEGIN")
             settings, texts = self._set("true")
-            queue.insert(int(begins), self._statement(settings, (texts,)))
-        if len(self._prepared) >= _MOST_PREPARED and is_idle:
+            queue.insert(int(begins), self._queued(settings, (texts,)))
+        if len(self._prepared) >= _MAX_STATEMENTS and is_idle:
             self.script("DEALLOCATE ALL")
             self._prepared.clear()
         answers: list[Answer | None] = []
@@ -266,9 +273,9 @@ class Writer:
                 answers.append(None)
                 if name:
                     prepared[sql] = name
-            for values, formats in statement.rows:
+            for values, formats in statement.values:
                 pgconn.send_query_prepared(name, values, formats)
-                answers.append(statement.answer)
+                answers.append(statement)
         pgconn.pipeline_sync()
         try:
             results = self._wait(len(answers) + 1)
@@ -306,14 +313,49 @@ class Writer:
                 wire.shutdown(socket.SHUT_RDWR)
 
     def _wait(self, count: int) -> list[PGresult]:
-        """Send libpq's buffer and return the results of ``count`` statements."""
+        """Send libpq's buffer and return the last result of each of ``count`` statements.
+
+        Raises:
+            psycopg.Error: the first error. A connection that was lost, or did not answer in time,
+                is closed.
+        """
         connection = self._open()
+        pgconn = connection.pgconn
+        wire = select.poll()
+        wire.register(pgconn.socket, select.POLLIN)
+        results: list[PGresult] = []
+        error: psycopg.Error | None = None
+        limit = self._statement_s
+        end = None if limit is None else time.monotonic() + limit
         try:
-            return connection.wait(_results(connection.pgconn, count), timeout=self._statement_s)
-        except BaseException as error:
-            if not isinstance(error, psycopg.Error) or error.sqlstate is None:
-                connection.close()  # A late answer would be read as that of the next statement.
+            # While the server does not read, its answers are read, so that neither side blocks.
+            while pgconn.flush():
+                wire.modify(pgconn.socket, select.POLLIN | select.POLLOUT)
+                _pause(wire, pgconn, end)
+            wire.modify(pgconn.socket, select.POLLIN)
+            while len(results) < count:
+                last = None
+                while True:
+                    while pgconn.is_busy():
+                        _pause(wire, pgconn, end)
+                    if (result := pgconn.get_result()) is None:
+                        break
+                    last = result
+                    if result.status == ExecStatus.PIPELINE_SYNC:  # no None follows this one
+                        break
+                if last is None:
+                    raise psycopg.OperationalError("the connection was lost")
+                results.append(last)
+                if error is None and last.status == ExecStatus.FATAL_ERROR:
+                    error = psycopg.errors.error_from_result(last)
+        except BaseException as lost:
+            connection.close()  # A late answer would be read as that of the next statement.
+            if error is not None and isinstance(lost, psycopg.Error):
+                raise error from None
             raise
+        if error is not None:
+            raise error
+        return results
 
     def _set(self, is_local: str) -> tuple[str, list[str]]:
         """Return the statement that makes the settings, and its parameters.
@@ -328,12 +370,12 @@ class Writer:
         values = [text for setting in self._settings.items() for text in setting]
         return f"SELECT {', '.join(calls)}", values
 
-    def _statement(
-        self, sql: str, rows: Iterable[Sequence[Any]], answer: Answer | None = None
-    ) -> _Statement:
+    def _queued(self, sql: str, rows: Iterable[Sequence[Any]]) -> Answer:
         dump = self._types.dump_sequence
-        bound = [(dump(row, [PyFormat.AUTO] * len(row)), self._types.formats or ()) for row in rows]
-        return _Statement(numbered(sql), bound, answer)
+        values = [
+            (dump(row, [PyFormat.AUTO] * len(row)), self._types.formats or ()) for row in rows
+        ]
+        return Answer(self, numbered(sql), values)
 
     def _open(self) -> psycopg.Connection[Any]:
         if self._connection is None:
@@ -341,23 +383,14 @@ class Writer:
         return self._connection
 
 
-def _results(pgconn: PGconn, count: int) -> PQGen[list[PGresult]]:
-    """Send libpq's buffer and read the results of ``count`` statements.
+def _pause(wire: select.poll, pgconn: PGconn, end: float | None) -> None:
+    """Wait until the connection can be read or written, and read the bytes that arrived.
 
     Raises:
-        psycopg.Error: the first error.
+        psycopg.OperationalError: the server did not answer until ``end`` on the monotonic clock.
     """
-    error: psycopg.Error | None = None
-    results: list[PGresult] = []
-    yield from generators.send(pgconn)
-    for _ in range(count):
-        try:
-            found = yield from generators.fetch_many(pgconn)
-        except psycopg.Error as lost:
-            raise error or lost from None
-        results += found
-        if found and found[-1].status == ExecStatus.FATAL_ERROR and error is None:
-            error = psycopg.errors.error_from_result(found[-1])
-    if error is not None:
-        raise error
-    return results
+    events = wire.poll(None if end is None else max(0.0, end - time.monotonic()) * 1000)
+    if not events:
+        raise psycopg.OperationalError("the server did not answer in time")
+    if events[0][1] & ~select.POLLOUT:
+        pgconn.consume_input()

@@ -7,7 +7,6 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -65,13 +64,8 @@ _UP = (
 _TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 
 
-@dataclass(frozen=True, slots=True)
-class _Attempt:
-    """A transaction that is complete but for its commit."""
-
-    results: list[Any]
-    seen: tuple[int, str]
-    sign: tuple[int, str]
+_Attempt = tuple[list[Any], tuple[int, str], tuple[int, str]]
+"""A transaction before its commit: the results, the last entry, and the sign of the commit."""
 
 
 class PostgresStore(Store):
@@ -156,9 +150,10 @@ class PostgresStore(Store):
                     attempt = self._attempt(units)
                     sent = attempt
                     self._writer.fetch("COMMIT")
-                self.size, self.seen = sent.seen[0] + 1, sent.seen
+                results, self.seen, _ = sent
+                self.size = self.seen[0] + 1
                 self.outage.over()
-                return sent.results
+                return results
             except BaseException as error:
                 if isinstance(error, LedgerRollbackError):
                     self._miss()
@@ -199,7 +194,7 @@ class PostgresStore(Store):
             sign = (-1, secrets.token_hex(8))
             writer.put(_WRITE_MARK, (self._name, sign[1]))
             self._has_mark = True
-        return _Attempt(results, seen, sign)
+        return results, seen, sign
 
     def _was_committed(self, sent: _Attempt) -> bool:
         """Whether a transaction took place whose commit was not answered.
@@ -208,7 +203,7 @@ class PostgresStore(Store):
         """
         writer = self._writer
         begin(writer)  # waits for the old connection's transaction to end
-        seq, mark = sent.sign
+        _, _, (seq, mark) = sent
         if seq >= 0:
             rows = writer.fetch("SELECT entry_hash FROM entries WHERE seq = $1", (seq,))
         else:

@@ -11,11 +11,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from remit.ledger.appends import Head
-from remit.ledger.batch import Batch
+from remit.ledger.batch import Batch, Head
 from remit.ledger.clock import BootClock
 from remit.ledger.errors import LedgerLayoutError, LedgerRollbackError
-from remit.ledger.prepared import Key
+from remit.ledger.preparation import Key
 from remit.ledger.schema import TABLES
 from remit.ledger.usage import ON_CONFLICT
 

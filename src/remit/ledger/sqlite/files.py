@@ -15,8 +15,8 @@ from remit.ledger.tlog import VerifierKey
 __all__ = ["remove_ledger_file", "rename_ledger_file"]
 
 _TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table'"
-_TRIES = 100
-_AGAIN_S = 0.02
+_ATTEMPTS = 100
+_RETRY_S = 0.02
 
 
 def rename_ledger_file(path: Path, to: Path, timeout_s: float) -> None:
@@ -35,7 +35,7 @@ def rename_ledger_file(path: Path, to: Path, timeout_s: float) -> None:
         with contextlib.closing(
             sqlite3.connect(path, timeout=timeout_s, isolation_level=None)
         ) as file:
-            for _ in range(_TRIES):
+            for _ in range(_ATTEMPTS):
                 # All that was committed is in the file itself, and nothing is while it is renamed.
                 file.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
                 file.execute("BEGIN IMMEDIATE")
@@ -46,7 +46,7 @@ def rename_ledger_file(path: Path, to: Path, timeout_s: float) -> None:
                     file.execute("ROLLBACK")
                     break
                 file.execute("ROLLBACK")
-                time.sleep(_AGAIN_S)
+                time.sleep(_RETRY_S)
             else:
                 raise LedgerError(
                     f"The ledger {path} is read all the time.",

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from remit.ledger.errors import LedgerRollbackError, lost
 
-_LOOKS = 20
-_LOOK_AGAIN_S = 0.01
+_ATTEMPTS = 20
+_RETRY_S = 0.01
 _LAST = "SELECT seq, entry_hash FROM entries ORDER BY seq DESC LIMIT 1"
 _HASH = "SELECT entry_hash FROM entries WHERE seq = ?"
 
@@ -73,9 +73,9 @@ class SameFile:
         for as long as nothing more is copied: of such a file nothing is said, until it changes.
         """
         known, problem = self._copied[0], None
-        for attempt in range(_LOOKS):  # what is being copied just now cannot be read
+        for attempt in range(_ATTEMPTS):  # what is being copied just now cannot be read
             if attempt:
-                time.sleep(_LOOK_AGAIN_S)
+                time.sleep(_RETRY_S)
             try:
                 url = f"{Path(self._path).absolute().as_uri()}?immutable=1"
                 with contextlib.closing(sqlite3.connect(url, uri=True)) as file:

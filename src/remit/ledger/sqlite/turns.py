@@ -13,8 +13,8 @@ import os
 import time
 from pathlib import Path
 
-_ASK_S = 0.0005
-_LONGEST_S = 1.0  # after that SQLite's own lock decides: the other may be suspended
+_POLL_S = 0.0005
+_MAX_WAIT_S = 1.0  # after that SQLite's own lock decides: the other may be suspended
 
 
 class Turns:
@@ -29,14 +29,14 @@ class Turns:
         """Wait for one's turn, for a moment."""
         if self._directory is None:
             return
-        end = time.monotonic() + _LONGEST_S
+        end = time.monotonic() + _MAX_WAIT_S
         while True:
             try:
                 fcntl.flock(self._directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() > end:
                     return
-                time.sleep(_ASK_S)
+                time.sleep(_POLL_S)
             except OSError:  # a file system without such locks
                 return
             else:

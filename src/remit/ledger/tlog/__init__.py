@@ -57,7 +57,7 @@ __all__ = [
     "verify_inclusion",
 ]
 
-# Earlier names, for programs that catch them; they end with version 1.0.
+# Earlier names, until 1.0.
 CheckpointError = NoteError
 KeyFormatError = TlogError
 TileError = TlogError

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from remit.ledger.tlog.errors import NoteError, ProofError
+from remit.ledger.tlog.errors import TlogError
 from remit.ledger.tlog.merkle import leaf_hash, verify_inclusion
 from remit.ledger.tlog.note import (
     COSIGNATURE,
@@ -54,37 +54,24 @@ class Checkpoint:
 
     @classmethod
     def parse(cls, text: str) -> Checkpoint:
-        """Read a note's text; raises :class:`NoteError`."""
+        """Read a note's text; raises :class:`TlogError`."""
         lines = text.split("\n")
         if len(lines) < 4 or lines[-1] != "" or not all(lines[:-1]):
-            raise NoteError("This is not a checkpoint: it needs origin, size and root hash.")
+            raise TlogError("This is not a checkpoint: it needs origin, size and root hash.")
         origin, digits, encoded, *extensions = lines[:-1]
         size = parse_decimal(digits)
         if size is None:
-            raise NoteError(f"The checkpoint's tree size {digits[:40]!r} is not a number.")
+            raise TlogError(f"The checkpoint's tree size {digits[:40]!r} is not a number.")
         root = parse_base64(encoded, 32)
         if root is None:
-            raise NoteError("The checkpoint's root hash is not base64 of 32 bytes.")
+            raise TlogError("The checkpoint's root hash is not base64 of 32 bytes.")
         return cls(origin, size, root, tuple(extensions))
 
     def sign(self, signer: Signer) -> SignedCheckpoint:
-        """Signed by the log's own key; raises :class:`NoteError` for another name."""
+        """Signed by the log's own key; raises :class:`TlogError` for another name."""
         if signer.name != self.origin:
-            raise NoteError(f"The key {signer.name} cannot sign for {self.origin}.")
+            raise TlogError(f"The key {signer.name} cannot sign for {self.origin}.")
         return SignedCheckpoint(self, Note(self.text, (signer.sign_note(self.text),)))
-
-
-@dataclass(frozen=True, slots=True)
-class Cosignature:
-    """A witness's statement that it saw this tree head, consistent, at a time.
-
-    Attributes:
-        key: the witness's.
-        timestamp: seconds since 1970.
-    """
-
-    key: VerifierKey
-    timestamp: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +86,7 @@ class SignedCheckpoint:
 
     @classmethod
     def parse(cls, data: str | bytes) -> SignedCheckpoint:
-        """Read a signed note; raises :class:`NoteError` or :class:`NoteError`."""
+        """Read a signed note; raises :class:`TlogError` or :class:`TlogError`."""
         note = Note.parse(data)
         return cls(Checkpoint.parse(note.text), note)
 
@@ -107,17 +94,17 @@ class SignedCheckpoint:
         """The checkpoint, once ``key`` is seen to have signed it.
 
         Raises:
-            NoteError: it is of another origin, or another key signed it.
+            TlogError: it is of another origin, or another key signed it.
         """
         if self.checkpoint.origin != key.name:
-            raise NoteError(
+            raise TlogError(
                 f"This checkpoint is of the log {self.checkpoint.origin!r}, not of {key.name!r}.",
                 next_step="Take a checkpoint of this log, or the verifier key of that one.",
             )
         try:
             self.note.verify([key])
-        except NoteError as error:
-            raise NoteError(
+        except TlogError as error:
+            raise TlogError(
                 f"This checkpoint of {key.name} is not signed by the key {key}.",
                 next_step="Check the verifier key. If it is right, the checkpoint is forged.",
             ) from error
@@ -126,16 +113,16 @@ class SignedCheckpoint:
     def cosign(self, signer: Signer, timestamp: int | None = None) -> NoteSignature:
         """A cosignature line; ``signer`` is of kind :data:`~remit.ledger.tlog.note.COSIGNATURE`."""
         if signer.verifier_key.kind != COSIGNATURE:
-            raise NoteError("A log's own key cannot cosign.")
+            raise TlogError("A log's own key cannot cosign.")
         now = int(time.time()) if timestamp is None else timestamp
         signature = struct.pack(">Q", now) + signer.sign(_cosigned(self.note.text, now))
         return NoteSignature(signer.name, signer.verifier_key.key_id, signature)
 
-    def cosignatures(self, keys: Iterable[VerifierKey]) -> list[Cosignature]:
+    def cosignatures(self, keys: Iterable[VerifierKey]) -> list[tuple[VerifierKey, int]]:
         """The cosignatures by any of ``keys``.
 
         Raises:
-            NoteError: a line under one of the keys does not hold.
+            TlogError: a line under one of the keys does not hold.
         """
         found = []
         for key in keys:
@@ -143,12 +130,12 @@ class SignedCheckpoint:
                 if (item.name, item.key_id) != (key.name, key.key_id):
                     continue
                 if len(item.signature) != 72:
-                    raise NoteError(f"The cosignature of {key.name} is malformed.")
+                    raise TlogError(f"The cosignature of {key.name} is malformed.")
                 (timestamp,) = struct.unpack(">Q", item.signature[:8])
                 message = _cosigned(self.note.text, timestamp)
                 if not key.verify(message, item.signature[8:]):
-                    raise NoteError(f"The cosignature of {key.name} does not hold.")
-                found.append(Cosignature(key, timestamp))
+                    raise TlogError(f"The cosignature of {key.name} does not hold.")
+                found.append((key, timestamp))
         return found
 
     def with_signatures(self, lines: Iterable[NoteSignature]) -> SignedCheckpoint:
@@ -190,41 +177,41 @@ class TlogProof:
 
     @classmethod
     def parse(cls, data: str | bytes) -> TlogProof:
-        """Read a proof file; raises :class:`ProofError` or what the checkpoint raises."""
+        """Read a proof file; raises :class:`TlogError` or what the checkpoint raises."""
         try:
             text = data.decode() if isinstance(data, bytes) else data
         except UnicodeDecodeError as error:
-            raise ProofError("The proof is not UTF-8.") from error
+            raise TlogError("The proof is not UTF-8.") from error
         if len(text) > MAX_NOTE_BYTES:
-            raise ProofError("The proof is too long.")
+            raise TlogError("The proof is too long.")
         head, separator, checkpoint = text.partition("\n\n")
         header, *lines = head.split("\n")
         if header != _PROOF_HEADER or not separator:
-            raise ProofError(
+            raise TlogError(
                 "This is not a proof.", next_step=f"It begins with the line {_PROOF_HEADER}."
             )
         extra = None
         if lines and lines[0].startswith("extra "):
             extra = parse_base64(lines.pop(0)[6:])
             if extra is None:
-                raise ProofError("The proof's extra data is not base64.")
+                raise TlogError("The proof's extra data is not base64.")
         name, _, digits = lines.pop(0).partition(" ") if lines else ("", "", "")
         index = parse_decimal(digits)
         if name != "index" or index is None:
-            raise ProofError("The proof names no index.")
+            raise TlogError("The proof names no index.")
         if len(lines) > _MAX_HASHES:
-            raise ProofError("The inclusion proof is too long.")
+            raise TlogError("The inclusion proof is too long.")
         hashes = [item for line in lines if (item := parse_base64(line, 32)) is not None]
         if len(hashes) != len(lines):
-            raise ProofError("A hash of the proof is not base64 of 32 bytes.")
+            raise TlogError("A hash of the proof is not base64 of 32 bytes.")
         return cls(index, tuple(hashes), SignedCheckpoint.parse(checkpoint), extra)
 
     def verify(self, record: bytes, key: VerifierKey) -> Checkpoint:
         """The checkpoint, once ``record`` is seen to be leaf ``index`` of the tree ``key`` signed.
 
         Raises:
-            NoteError: the checkpoint is another log's or another key's.
-            ProofError: the record is not in that tree at that place.
+            TlogError: the checkpoint is another log's or another key's.
+            TlogError: the record is not in that tree at that place.
         """
         checkpoint = self.signed.verify(key)
         leaf = leaf_hash(record)

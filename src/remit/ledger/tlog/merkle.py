@@ -6,7 +6,7 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
-from remit.ledger.tlog.errors import ProofError
+from remit.ledger.tlog.errors import TlogError
 
 EMPTY_ROOT = hashlib.sha256(b"").digest()
 """The root of the tree without leaves."""
@@ -49,10 +49,10 @@ def inclusion_proof(index: int, size: int, range_hash: RangeHash) -> list[bytes]
     """PATH(index, D[size]) of RFC 6962, 2.1.1: from the leaf's sibling to the root's child.
 
     Raises:
-        ProofError: there is no such leaf in a tree of that size.
+        TlogError: there is no such leaf in a tree of that size.
     """
     if not 0 <= index < size:
-        raise ProofError(f"A tree of {size} leaves has no leaf {index}.")
+        raise TlogError(f"A tree of {size} leaves has no leaf {index}.")
     path: list[bytes] = []
     start, end = 0, size
     while end - start > 1:
@@ -70,10 +70,10 @@ def consistency_proof(old: int, new: int, range_hash: RangeHash) -> list[bytes]:
     """PROOF(old, D[new]) of RFC 6962, 2.1.2; empty for equal sizes and from the empty tree.
 
     Raises:
-        ProofError: ``old`` is greater than ``new``, or negative.
+        TlogError: ``old`` is greater than ``new``, or negative.
     """
     if not 0 <= old <= new:
-        raise ProofError(f"A tree of {new} leaves does not extend one of {old}.")
+        raise TlogError(f"A tree of {new} leaves does not extend one of {old}.")
     if old in (0, new):
         return []
     path: list[bytes] = []
@@ -126,14 +126,14 @@ def verify_inclusion(
         root: of that tree.
 
     Raises:
-        ProofError: it does not hold.
+        TlogError: it does not hold.
     """
     if not 0 <= index < size:
-        raise ProofError(f"A tree of {size} leaves has no leaf {index}.")
+        raise TlogError(f"A tree of {size} leaves has no leaf {index}.")
     node, last, current = index, size - 1, leaf
     for sibling in path:
         if last == 0:
-            raise ProofError("The inclusion proof is too long.")
+            raise TlogError("The inclusion proof is too long.")
         if node & 1 or node == last:
             current = node_hash(sibling, current)
             while not node & 1 and node:
@@ -142,9 +142,9 @@ def verify_inclusion(
             current = node_hash(current, sibling)
         node, last = node >> 1, last >> 1
     if last:
-        raise ProofError("The inclusion proof is too short.")
+        raise TlogError("The inclusion proof is too short.")
     if current != root:
-        raise ProofError("The inclusion proof does not lead to the root of the checkpoint.")
+        raise TlogError("The inclusion proof does not lead to the root of the checkpoint.")
 
 
 def verify_consistency(
@@ -153,30 +153,30 @@ def verify_consistency(
     """Check that the tree of ``new`` leaves extends that of ``old`` (RFC 9162, 2.1.4.2).
 
     Raises:
-        ProofError: it does not, or nothing shows that it does.
+        TlogError: it does not, or nothing shows that it does.
     """
     if not 0 <= old <= new:
-        raise ProofError(f"A tree of {new} leaves does not extend one of {old}.")
+        raise TlogError(f"A tree of {new} leaves does not extend one of {old}.")
     if old in (0, new):
         if path:
-            raise ProofError("The consistency proof should be empty.")
+            raise TlogError("The consistency proof should be empty.")
         if old == 0 and old_root != EMPTY_ROOT:
-            raise ProofError("The root of the empty tree is not SHA-256 of nothing.")
+            raise TlogError("The root of the empty tree is not SHA-256 of nothing.")
         if old == new and old_root != new_root:
-            raise ProofError("Two trees of one size have different roots: a fork.")
+            raise TlogError("Two trees of one size have different roots: a fork.")
         return
     steps = list(path)
     if old & (old - 1) == 0:
         steps.insert(0, old_root)
     if not steps:
-        raise ProofError("The consistency proof is empty.")
+        raise TlogError("The consistency proof is empty.")
     node, last = old - 1, new - 1
     while node & 1:
         node, last = node >> 1, last >> 1
     old_hash = new_hash = steps[0]
     for sibling in steps[1:]:
         if last == 0:
-            raise ProofError("The consistency proof is too long.")
+            raise TlogError("The consistency proof is too long.")
         if node & 1 or node == last:
             old_hash = node_hash(sibling, old_hash)
             new_hash = node_hash(sibling, new_hash)
@@ -186,8 +186,8 @@ def verify_consistency(
             new_hash = node_hash(new_hash, sibling)
         node, last = node >> 1, last >> 1
     if last:
-        raise ProofError("The consistency proof is too short.")
+        raise TlogError("The consistency proof is too short.")
     if old_hash != old_root:
-        raise ProofError("The consistency proof does not lead to the older root.")
+        raise TlogError("The consistency proof does not lead to the older root.")
     if new_hash != new_root:
-        raise ProofError("The consistency proof does not lead to the newer root: a fork.")
+        raise TlogError("The consistency proof does not lead to the newer root: a fork.")

@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from remit.ledger.tlog.errors import NoteError, TlogError
+from remit.ledger.tlog.errors import TlogError
 
 ED25519 = 0x01
 """Signature type: Ed25519 over the note's text."""
@@ -48,13 +48,13 @@ class NoteSignature:
 
     @classmethod
     def parse(cls, line: str) -> NoteSignature:
-        """Read a line without its newline; raises :class:`NoteError`."""
+        """Read a line without its newline; raises :class:`TlogError`."""
         name, _, encoded = line.removeprefix(_DASH).partition(" ")
         if not line.startswith(_DASH) or not _is_key_name(name):
-            raise NoteError("A signature line of the note is malformed.")
+            raise TlogError("A signature line of the note is malformed.")
         data = parse_base64(encoded)
         if data is None or len(data) < 5:
-            raise NoteError(f"The signature of {name} is not base64 of a key id and a signature.")
+            raise TlogError(f"The signature of {name} is not base64 of a key id and a signature.")
         return cls(name, data[:4], data[4:])
 
 
@@ -193,32 +193,32 @@ class Note:
 
     @classmethod
     def parse(cls, data: str | bytes) -> Note:
-        """Read a note; raises :class:`NoteError` where it is malformed."""
+        """Read a note; raises :class:`TlogError` where it is malformed."""
         raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
         if len(raw) > MAX_NOTE_BYTES:
-            raise NoteError(f"The note is longer than {MAX_NOTE_BYTES:,} bytes.")
+            raise TlogError(f"The note is longer than {MAX_NOTE_BYTES:,} bytes.")
         try:
             content = raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise NoteError("The note is not UTF-8.") from error
+            raise TlogError("The note is not UTF-8.") from error
         if any(ord(char) < 0x20 and char != "\n" for char in content):
-            raise NoteError("The note holds a control character.")
+            raise TlogError("The note holds a control character.")
         text, separator, lines = content.rpartition("\n\n")
         if not separator or not lines.endswith("\n"):
-            raise NoteError("The note has no signatures, or its last line is cut off.")
+            raise TlogError("The note has no signatures, or its last line is cut off.")
         found = lines[:-1].split("\n")
         if len(found) > _MAX_SIGNATURES:
-            raise NoteError(f"The note has more than {_MAX_SIGNATURES} signatures.")
+            raise TlogError(f"The note has more than {_MAX_SIGNATURES} signatures.")
         signatures = tuple(NoteSignature.parse(line) for line in found)
         if len({(item.name, item.key_id) for item in signatures}) != len(signatures):
-            raise NoteError("A key signed the note twice.")
+            raise TlogError("A key signed the note twice.")
         return cls(text + "\n", signatures)
 
     def verify(self, keys: Iterable[VerifierKey]) -> list[VerifierKey]:
         """Those of ``keys`` that signed the text, by plain Ed25519 note signatures.
 
         Raises:
-            NoteError: none did, or a signature under one of the keys is not its own.
+            TlogError: none did, or a signature under one of the keys is not its own.
         """
         signed = []
         for key in keys:
@@ -226,11 +226,11 @@ class Note:
                 if (item.name, item.key_id) != (key.name, key.key_id):
                     continue
                 if not key.verify(self.text.encode(), item.signature):
-                    raise NoteError(f"The signature of {key.name} does not hold.")
+                    raise TlogError(f"The signature of {key.name} does not hold.")
                 signed.append(key)
         if not signed:
             names = ", ".join(dict.fromkeys(item.name for item in self.signatures))
-            raise NoteError(
+            raise TlogError(
                 f"No trusted key signed this. It is signed by: {names}.",
                 next_step="Check that it comes from this log, and that the verifier key is right.",
             )

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
 from remit.kernel.canonical import sha256_hex
-from remit.ledger.archived import Places
 from remit.ledger.entry import entry_id
 from remit.ledger.erasure import is_erasure_of
 from remit.ledger.errors import LedgerFormatError
+from remit.ledger.ranges import Places
 from remit.ledger.reader import GREATEST
 from remit.ledger.record import (
     MAX_RECORD_BYTES,
@@ -35,7 +35,6 @@ from remit.ledger.subjects import commitment_in, subjects_before
 from remit.ledger.tlog import TlogError, read_tile
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
-from remit.ledger.verification.contents import Damage
 from remit.ledger.verification.subjects import check_subjects
 
 _PAGE = 400
@@ -101,7 +100,13 @@ def as_hash(value: Any) -> bytes:
 
 
 def check_entries(
-    store: Store, first: int, last: int, damage: Damage, sizes: Collection[int], left: Places
+    store: Store,
+    first: int,
+    last: int,
+    bad_contents: Mapping[int, str],
+    bad_steps: Mapping[int, str],
+    sizes: Collection[int],
+    left: Places,
 ) -> EntryRange:
     """Check the entries from ``first`` (a multiple of 256) to ``last``.
 
@@ -109,13 +114,14 @@ def check_entries(
         store: of the ledger.
         first: sequence number.
         last: sequence number.
-        damage: what is known to be wrong with content.
+        bad_contents: the problem of each damaged content value, by content id.
+        bad_steps: the problem of each damaged message step, by step id.
         sizes: tree sizes whose root will be wanted, from ``first`` to ``last + 1``.
         left: which entries were archived, numbered from ``first`` on.
     """
     found = EntryRange(first, last, VerificationReport())
     with found.report.guard(f"entries {first} to {last}"):
-        _EntryChecker(store, damage, sizes, left, found).run(first, last)
+        _EntryChecker(store, bad_contents, bad_steps, sizes, left, found).run(first, last)
     return found
 
 
@@ -137,21 +143,14 @@ def known_entries(store: Store, first: int, last: int) -> EntryRange:
 _Rows = list[tuple[Any, ...]]
 
 
-class _Page(NamedTuple):
-    """Some entries, and what is noted to be shown by them: sequence numbers first."""
-
-    rows: list[RawEntry]
-    shown: _Rows
-    lists: _Rows
-
-
-def _pages(store: Store, first: int, last: int) -> Iterator[_Page]:
+def _pages(store: Store, first: int, last: int) -> Iterator[tuple[list[RawEntry], _Rows, _Rows]]:
+    """Yield entries page by page, with their rows of shown values and of shown lists."""
     scan = store.scan_entries(first, last)
     while rows := list(itertools.islice(scan, _PAGE)):
         window = (rows[0].seq, min(rows[-1].seq + 1, GREATEST))  # whatever numbers between
         shown = store.select(f"{_SHOWN} >= ? AND s.seq < ?", window)
         lists = store.select(f"{_LISTS} >= ? AND l.seq < ?", window)
-        yield _Page(rows, shown, lists)
+        yield rows, shown, lists
 
 
 def _read_tiles(store: Store, first: int, last: int) -> _Rows:
@@ -164,12 +163,19 @@ def _read_tiles(store: Store, first: int, last: int) -> _Rows:
 
 class _EntryChecker:
     def __init__(
-        self, store: Store, damage: Damage, sizes: Collection[int], left: Places, found: EntryRange
+        self,
+        store: Store,
+        bad_contents: Mapping[int, str],
+        bad_steps: Mapping[int, str],
+        sizes: Collection[int],
+        left: Places,
+        found: EntryRange,
     ) -> None:
         self._left = left
         self._kept_leaves: dict[int, list[bytes]] = {}  # by tile, as they are stored
         self._store = store
-        self._damage = damage
+        self._bad_contents = bad_contents
+        self._bad_steps = bad_steps
         self._sizes = frozenset(sizes)
         self._found = found
         self._sound: dict[int, bool] = {}
@@ -187,11 +193,10 @@ class _EntryChecker:
         if first in self._sizes:
             found.partial_roots[first] = b""
         self._read_leaves(first, last)
-        for page in _pages(self._store, first, last):
-            shown = _by_entry(page.shown)
-            lists = _by_entry(page.lists)
-            self._read_steps(page.rows[0].seq, lists)
-            for row in page.rows:
+        for rows, *related in _pages(self._store, first, last):
+            shown, lists = map(_by_entry, related)
+            self._read_steps(rows[0].seq, lists)
+            for row in rows:
                 if row.seq != expected:
                     self._pass_over(expected, row.seq - 1)
                     previous = None
@@ -213,8 +218,8 @@ class _EntryChecker:
             check_subjects(report, self._store, self._subjects)
             found.named.update(self._subjects)
             self._subjects.clear()
-            for table, rows in (("shown_contents", shown), ("shown_lists", lists)):
-                for seq in rows:
+            for table, others in (("shown_contents", shown), ("shown_lists", lists)):
+                for seq in others:
                     said = f"{table}: there is a row of an entry {seq}, which is not there"
                     report.add(None, "store", said)
         if expected <= last:
@@ -367,8 +372,8 @@ class _EntryChecker:
             row = there.get(mac)
             if row is None:
                 missing[mac] = None
-            elif row[0] in self._damage.contents:
-                self._blame(seq, "content", self._damage.contents[row[0]])
+            elif row[0] in self._bad_contents:
+                self._blame(seq, "content", self._bad_contents[row[0]])
             elif row[3] != item["bytes"] or row[2] != (
                 scope if item is not subject else content_scope(None, seq)
             ):
@@ -426,14 +431,14 @@ class _EntryChecker:
         if row is None or row[2] != item["count"] or row[3] not in (scope, None):
             report.add(seq, "messages", "the message list is not the one committed to")
             return
-        if not (self._damage.steps or self._damage.contents):
+        if not (self._bad_steps or self._bad_contents):
             return
         for step_id, step in self._chain(row[0]):
-            problem = self._damage.steps.get(step_id)
+            problem = self._bad_steps.get(step_id)
             if step is None:
                 problem = problem or f"message_steps: row {step_id} is missing"
-            elif step[1] in self._damage.contents:
-                problem = problem or self._damage.contents[step[1]]
+            elif step[1] is not None and step[1] in self._bad_contents:
+                problem = problem or self._bad_contents[step[1]]
             if problem:
                 self._blame(seq, "messages", problem)
                 return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from remit.ledger.archived import ARCHIVED_TO
 from remit.ledger.entry import entry_id
+from remit.ledger.ranges import ARCHIVED_TO
 from remit.ledger.reader import info_number
 from remit.ledger.report import VerificationReport
 from remit.ledger.schema import LAYOUT_VERSION
@@ -23,7 +23,7 @@ _WRITER = "writer "  # begins the name of a PostgreSQL writer's own row
 _END = 1 << 53
 """No writer makes a row with a number from here on."""
 
-_MOST_NAMED = 20  # rows of one table
+_MAX_ROWS = 20  # rows of one table
 
 
 def last_id(report: VerificationReport, store: Store, column: str, table: str) -> int | None:
@@ -48,7 +48,7 @@ def check_outliers(report: VerificationReport, store: Store, size: int) -> None:
         with report.guard(table):
             for (found,) in store.select(
                 f"SELECT DISTINCT {column} FROM {table} WHERE {column} < ? OR {column} >= ? "
-                f"LIMIT {_MOST_NAMED}",
+                f"LIMIT {_MAX_ROWS}",
                 (lowest, _END),
             ):
                 where = f"{table}: no writer makes a row with {column} {readable(found)}"
@@ -58,7 +58,7 @@ def check_outliers(report: VerificationReport, store: Store, size: int) -> None:
             for (found,) in store.select(
                 f"SELECT DISTINCT seq FROM {table} AS t WHERE seq < 0 OR seq >= ? "
                 "AND NOT EXISTS (SELECT 1 FROM entries AS e WHERE e.seq = t.seq) "
-                f"LIMIT {_MOST_NAMED}",
+                f"LIMIT {_MAX_ROWS}",
                 (size,),  # an entry may have been written since
             ):
                 where = f"{table}: there is a row of an entry {readable(found)}, which is not there"

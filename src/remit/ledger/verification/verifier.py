@@ -6,16 +6,16 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from remit.ledger.archived import ArchivedRange, Places, archived_ranges, left_of
 from remit.ledger.checkpoints import stored_notes
 from remit.ledger.marks import Marks
+from remit.ledger.ranges import ArchivedRange, Places, archived_ranges, left_of
 from remit.ledger.reader import chunks, marks
 from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.schema import TABLES
 from remit.ledger.state import of_other_types
 from remit.ledger.store import Store, may_have_left
 from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, VerifierKey, tree_root
-from remit.ledger.verification.contents import Damage, check_contents, check_steps
+from remit.ledger.verification.contents import check_contents, check_steps
 from remit.ledger.verification.entries import (
     EntryRange,
     as_hash,
@@ -41,8 +41,8 @@ _T = TypeVar("_T")
 # The checks of the two largest tables look at types themselves.
 _TYPED = {name: TABLES[name] for name in TABLES if name not in ("entries", "contents")}
 _RANGE = 8 * TILE_WIDTH  # entries or rows in one task
-_WORTH_A_PROCESS = 40_000  # entries and contents; below, starting processes costs more
-_AGAIN = 4  # ranges of each kind, taken at random, that are read again under a mark
+_MIN_PARALLEL_ROWS = 40_000  # entries and contents; below, starting processes costs more
+_SAMPLE = 4  # ranges of each kind, taken at random, that are read again under a mark
 
 _Range = tuple[int, int]  # first and last
 
@@ -174,7 +174,7 @@ class Verifier:
                 content_ranges = list(self._ranges("content_id", "contents", 1, contents))
                 step_ranges = list(self._ranges("step_id", "message_steps", 1, steps))
         heads = read_heads(report, notes, outside, self._key)
-        wanted = {head.size for head in heads if start <= head.size <= size}
+        wanted = {one.checkpoint.size for _, one in heads if start <= one.checkpoint.size <= size}
         archived: list[ArchivedRange] = []
         left = Places(0)
         with report.guard("archived entries"):
@@ -202,18 +202,19 @@ class Verifier:
                 progress(done, total)
 
         advance(0)
-        with runner(self._reopen, self._store, jobs if total > _WORTH_A_PROCESS else 1) as pool:
+        with runner(self._reopen, self._store, jobs if total > _MIN_PARALLEL_ROWS else 1) as pool:
             file_problems = pool.start(_check_file, deep)
             try:
-                damage = Damage()
+                bad_contents: dict[int, str] = {}
+                bad_steps: dict[int, str] = {}
                 for part in pool.run(check_contents, content_ranges):
                     report.contents += 0 if known.size else part.count
                     report.merge(part.report)
-                    damage.contents.update(part.bad)
+                    bad_contents.update(part.bad)
                     advance(part.count)
                 for part in pool.run(check_steps, step_ranges):
                     report.merge(part.report)
-                    damage.steps.update(part.bad)
+                    bad_steps.update(part.bad)
                     advance(part.count)
                 read = pool.run(
                     check_entries,
@@ -221,7 +222,8 @@ class Verifier:
                         (
                             low,
                             high,
-                            damage,
+                            bad_contents,
+                            bad_steps,
                             {item for item in wanted if low <= item <= high + 1},
                             left.part(low, high),
                         )
@@ -237,11 +239,11 @@ class Verifier:
             finally:
                 report.merge(file_problems())
         report.unread = sum(high - low + 1 for low, high in unread) - self._unread_archived
-        if known.size and damage.steps:  # where they show, unread entries were not asked
+        if known.size and bad_steps:  # where they show, unread entries were not asked
             report.add(None, "messages", "a message list is damaged")
         if known.size and tree_digest(roots[: known.size // TILE_WIDTH]) != known.tree:
             report.add(None, "tree", "the stored tree hashes are others")
-        for problem in {**damage.contents, **damage.steps}.values():
+        for problem in {**bad_contents, **bad_steps}.values():
             if problem not in blamed:
                 report.add(None, "content", problem)
         with report.guard("tree_hashes"):
@@ -385,7 +387,7 @@ def _runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
 def _left_out(ranges: Sequence[_Range], end: int) -> Iterator[_Range]:
     """Those before the ``end`` of a mark, but for a few, so that again and again all are read."""
     whole = [item for item in ranges if item[1] < end]
-    again = random.SystemRandom().sample(whole, min(_AGAIN, len(whole)))
+    again = random.SystemRandom().sample(whole, min(_SAMPLE, len(whole)))
     return (item for item in whole if item not in again)
 
 

@@ -10,7 +10,7 @@ from yarl import URL
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import call_in_thread
-from remit.ledger.tlog import Note, NoteError, SignedCheckpoint, VerifierKey
+from remit.ledger.tlog import Note, SignedCheckpoint, TlogError, VerifierKey
 from remit.ledger.tlog.note import COSIGNATURE, parse_decimal
 from remit.ledger.witness.state import WitnessConflictError, WitnessError
 from remit.ledger.witness.witness import SIZE_TYPE, Answer, Request
@@ -162,8 +162,8 @@ class _Exchange:
                 if (item.name, item.key_id) == (self.key.name, self.key.key_id)
             ]
             alone = SignedCheckpoint(self.signed.checkpoint, Note(note.text, tuple(own)))
-            times = [item.timestamp for item in alone.cosignatures([self.key])]
-        except NoteError as error:
+            times = [time for _, time in alone.cosignatures([self.key])]
+        except TlogError as error:
             raise self.failed(
                 f"answers with what is no cosignature of its key: {error.message}",
                 "Check the witness's verifier key (`remit witness key`) and its URL.",

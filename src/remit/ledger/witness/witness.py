@@ -12,10 +12,9 @@ from aiohttp import web
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.tlog import (
-    NoteError,
-    ProofError,
     SignedCheckpoint,
     Signer,
+    TlogError,
     VerifierKey,
     verify_consistency,
 )
@@ -70,17 +69,17 @@ class Request:
 
     @classmethod
     def parse(cls, body: bytes) -> Request:
-        """Read a body; raises :class:`NoteError`."""
+        """Read a body; raises :class:`TlogError`."""
         head, separator, rest = body.partition(b"\n\n")
         first, *lines = head.decode("latin-1").split("\n")
         old_size = parse_decimal(first.removeprefix("old "))
         if not separator or not first.startswith("old ") or old_size is None:
-            raise NoteError("The request does not begin with an old size and a proof.")
+            raise TlogError("The request does not begin with an old size and a proof.")
         if len(lines) > MAX_PROOF_LINES:
-            raise NoteError(f"The proof has more than {MAX_PROOF_LINES} lines.")
+            raise TlogError(f"The proof has more than {MAX_PROOF_LINES} lines.")
         proof = tuple(item for line in lines if (item := parse_base64(line, 32)) is not None)
         if len(proof) != len(lines):
-            raise NoteError("A line of the proof is not base64 of 32 bytes.")
+            raise TlogError("A line of the proof is not base64 of 32 bytes.")
         return cls(old_size, proof, SignedCheckpoint.parse(rest))
 
     def __str__(self) -> str:
@@ -146,7 +145,7 @@ class Witness:
             return _refuse(413, f"The request is longer than {MAX_BODY_BYTES:,} bytes.")
         try:
             request = Request.parse(body)
-        except NoteError as error:
+        except TlogError as error:
             return _refuse(400, error.message)
         new = request.signed.checkpoint
         keys = self._logs.get(new.origin)
@@ -154,7 +153,7 @@ class Witness:
             return _refuse(404, "This witness does not serve that log.")
         try:
             trusted = request.signed.note.verify(keys)
-        except NoteError as error:
+        except TlogError as error:
             return _refuse(403, error.message)
         if request.old_size > new.size:
             return _refuse(400, "The old size is greater than the checkpoint's.")
@@ -187,7 +186,7 @@ class Witness:
             return _refuse(409, f"Another tree of {held.size} leaves was cosigned: a fork.")
         try:
             verify_consistency(held.size, new.size, request.proof, held.root, new.root)
-        except ProofError as error:
+        except TlogError as error:
             if 0 < held.size < new.size:  # else the proof alone is wrong, not the tree
                 self._keep(UNPROVEN, request, signed, held)
             return _refuse(422, error.message)

@@ -14,7 +14,7 @@ import orjson
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.archive.files import Line, read_part, unfinished_part, write_part
-from remit.ledger.archive.reading import Archive, messages_of
+from remit.ledger.archive.reader import Archive, messages_of
 from remit.ledger.archive.removal import Guard
 from remit.ledger.client import LedgerClient
 from remit.ledger.contents import StoredValue, commitments_in
@@ -27,7 +27,7 @@ from remit.ledger.subjects import BY_SUBJECT
 
 __all__ = ["erase_archived", "purge", "retain_archived"]
 
-_AT_ONCE = 400
+_BATCH_COMMITMENTS = 400
 
 
 def erase_archived(
@@ -171,7 +171,7 @@ def _batches(macs: Iterator[str]) -> Iterator[set[str]]:
     batch: set[str] = set()
     for mac in macs:
         batch.add(mac)
-        if len(batch) >= _AT_ONCE:
+        if len(batch) >= _BATCH_COMMITMENTS:
             yield batch
             batch = set()
     if batch:

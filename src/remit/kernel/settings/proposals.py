@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from remit.kernel.errors import ConfigError
-from remit.kernel.installed import InstalledFiles
+from remit.kernel.installation import InstalledFiles
 
 __all__ = ["LEARNABLE", "LEARNED_FOLDER", "learned_layers", "not_learnable"]
 

@@ -20,12 +20,12 @@ from remit.ledger.archive.files import (
     read_part,
     without_kept,
 )
-from remit.ledger.archived import ArchivedRange, Places
 from remit.ledger.client import LedgerClient
 from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.errors import LedgerError
 from remit.ledger.keyfiles import known_as
 from remit.ledger.line_reader import ARCHIVE_ORDER, LineReader, is_hash, require
+from remit.ledger.ranges import ArchivedRange, Places
 from remit.ledger.record import record_problem
 from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.subjects import subjects_before
@@ -45,8 +45,8 @@ from remit.ledger.tree import LedgerTree
 
 __all__ = ["RangeCheck", "check_archive", "check_range", "digest", "root_of"]
 
-_MOST = 20
-_AT_ONCE = 400
+_MAX_PROBLEMS = 20
+_BATCH_LINES = 400
 
 Erasures = Callable[[Iterable[str]], dict[str, int]]
 """By commitment, the sequence number of the entry under which it was erased."""
@@ -174,7 +174,7 @@ class RangeCheck:
             self._add(getattr(error, "message", "") or str(error))
 
     def _add(self, problem: str) -> None:
-        if len(self.problems) < _MOST:
+        if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(problem)
 
     # -- records -------------------------------------------------------------------------
@@ -287,7 +287,7 @@ class RangeCheck:
         for part in parts_in(self._path):
             for line in read_part(part, is_checked=True):
                 waiting.append(line)
-                if len(waiting) >= _AT_ONCE:
+                if len(waiting) >= _BATCH_LINES:
                     yield from asked()
                     waiting = []
         yield from asked()

@@ -14,7 +14,6 @@ import orjson
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.archive.files import Line, parts_in, ranges_in, read_part
-from remit.ledger.archived import ArchivedRange
 from remit.ledger.client import LedgerClient
 from remit.ledger.contents import NO_STEP, Erased, ExactText, StoredValue, commit, fill
 from remit.ledger.entry import LedgerEntry, parse_entry_id
@@ -26,6 +25,7 @@ from remit.ledger.errors import (
     LedgerFormatError,
 )
 from remit.ledger.queries import Equalities, Order, instant, to_seq
+from remit.ledger.ranges import ArchivedRange
 from remit.ledger.reader import EntryRow, decode_record
 from remit.ledger.record import columns_of
 

@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from remit.kernel.errors import RemitError
-from remit.ledger.archive.checking import check_range, root_of
-from remit.ledger.archive.copying import RangeCopy
-from remit.ledger.archive.erasing import purge
+from remit.ledger.archive.check import check_range, root_of
+from remit.ledger.archive.erasure import purge
 from remit.ledger.archive.files import Kind, kind_there, parts_in, range_name, ranges_in
-from remit.ledger.archive.leaving import leaving, refers
+from remit.ledger.archive.range_copy import RangeCopy
 from remit.ledger.archive.removal import Guard, remove
-from remit.ledger.archived import (
+from remit.ledger.archive.selection import leaving, refers
+from remit.ledger.client import LedgerClient
+from remit.ledger.contents import Content, content
+from remit.ledger.entry import LedgerEntry
+from remit.ledger.errors import LedgerError, NoSignerError
+from remit.ledger.ranges import (
     ARCHIVED,
     ARCHIVED_TO,
     ArchivedRange,
@@ -26,10 +30,6 @@ from remit.ledger.archived import (
     archived_to,
     left_of,
 )
-from remit.ledger.client import LedgerClient
-from remit.ledger.contents import Content, content
-from remit.ledger.entry import LedgerEntry
-from remit.ledger.errors import LedgerError, NoSignerError
 from remit.ledger.report import Progress
 from remit.ledger.store import Store, Transaction
 from remit.ledger.tlog import TILE_WIDTH
@@ -42,7 +42,7 @@ Carry = Callable[[LedgerClient, int], dict[str, Any]]
 """What other parts of Remit need of the entries before a cut, to check what they keep."""
 
 _ATTEMPTS = 3
-_TILES_AT_ONCE = 64
+_BATCH_TILES = 64
 _ROWS = 50_000
 _TILE = "INSERT INTO tree_hashes VALUES (0, ?, ?) ON CONFLICT (level, idx) DO NOTHING"
 _INFO = (
@@ -50,7 +50,7 @@ _INFO = (
     "SET value = excluded.value"
 )
 _IN_DATABASE = "All entries are in the database"
-_AGAIN = "run the same command again."
+_REPEAT = "run the same command again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +308,7 @@ class _Archiving:
             f"The copy {copy.path} could not be written and checked",
             f"{_IN_DATABASE}. If {copy.path} is there, it is incomplete and can be removed.",
             "Make sure that there is space and that the directory can be written, or give another "
-            f"--out; then {_AGAIN}",
+            f"--out; then {_REPEAT}",
         ):
             try:
                 copy.write(places)
@@ -325,7 +325,7 @@ class _Archiving:
         with _phase(
             f"{copy.path} could not be renamed to {copy.place}",
             f"{_IN_DATABASE}, and a complete copy is in one of these directories.",
-            f"Make sure that nothing else has that name; then {_AGAIN}",
+            f"Make sure that nothing else has that name; then {_REPEAT}",
         ):
             copy.keep()
 
@@ -340,10 +340,10 @@ class _Archiving:
         """Store the leaf hashes of the range, which proofs need when the records are gone."""
         tree = LedgerTree(self._store.select, self._store)
         last = end // TILE_WIDTH
-        for low in range(first // TILE_WIDTH, last, _TILES_AT_ONCE):
+        for low in range(first // TILE_WIDTH, last, _BATCH_TILES):
             rows = [
                 (index, b"".join(tree.tile(0, index)))
-                for index in range(low, min(low + _TILES_AT_ONCE, last))
+                for index in range(low, min(low + _BATCH_TILES, last))
             ]
             self._ledger.transact(functools.partial(_insert, self._guard, rows))
 
@@ -357,7 +357,7 @@ class _Archiving:
         with _phase(
             "The ARCHIVED entry could not be recorded",
             f"{_IN_DATABASE}. A copy is in {copy.path}.",
-            f"Make sure that the database and the disk can be written; then {_AGAIN} Remove "
+            f"Make sure that the database and the disk can be written; then {_REPEAT} Remove "
             f"{copy.path} after that.",
         ):
             self._keep_leaves(first, end)

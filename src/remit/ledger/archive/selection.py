@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from remit.ledger.archived import LEAVING, Places
 from remit.ledger.entry import entry_id, parse_entry_id
+from remit.ledger.ranges import LEAVING, Places
 from remit.ledger.reader import chunks, marks
 from remit.ledger.store import Clock, Execute, Filter, Store
 

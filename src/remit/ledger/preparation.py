@@ -35,7 +35,7 @@ from remit.ledger.record import (
 )
 from remit.ledger.usage import key_of, usage_of
 
-_DEEPEST = 100
+_MAX_DEPTH = 100
 _HOLE = b"\xff"  # which UTF-8 never has
 _PLACE = orjson.Fragment(b"\xff\xff")
 _PLACE_TEXT = orjson.Fragment(b'"\xff\xff"')
@@ -237,7 +237,7 @@ class _Walk:
         self.is_odd = False
 
     def object(self, value: dict[str, Any], depth: int) -> dict[str, Any]:
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise NotCanonicalError("The metadata is nested more than 100 deep.")
         self._check_keys(value)
         copy: dict[str, Any] = {}
@@ -292,7 +292,7 @@ class _Walk:
         if isinstance(item, dict):  # subclasses too: content may be inside
             return self.object(item, depth + 1)
         if isinstance(item, (list, tuple)):
-            if depth >= _DEEPEST:
+            if depth >= _MAX_DEPTH:
                 raise NotCanonicalError("The metadata is nested more than 100 deep.")
             return [self._value(key, inner, depth + 1) for inner in item]
         if is_fast({key: item}):  # or says what is wrong with it

@@ -18,11 +18,11 @@ from remit.ledger.archive.files import (
     range_name,
     write_part,
 )
-from remit.ledger.archived import Places
 from remit.ledger.client import LedgerClient
 from remit.ledger.errors import LedgerError
 from remit.ledger.line_reader import ARCHIVE_ORDER
 from remit.ledger.line_writer import lines_of
+from remit.ledger.ranges import Places
 from remit.ledger.record import columns_of
 from remit.ledger.report import Progress
 from remit.ledger.store import Store
