@@ -262,7 +262,7 @@ def test_a_step_of_the_clock_is_told(
     monkeypatch.setattr(clock, "WALL_WATCH", watch := clock._WallWatch())
     monkeypatch.setattr("remit.ledger.committer.WALL_WATCH", watch)
     monkeypatch.setattr("remit.ledger.batch.WALL_WATCH", watch)
-    monkeypatch.setattr("remit.ledger.committer._LOOK_EVERY_S", 0)
+    monkeypatch.setattr("remit.ledger.committer._CLOCK_CHECK_S", 0)
     ledger._committer._look_at = 0.0
     ledger.write(LedgerEntry("NOTE", "x", "d", "r"))
     real = time.time

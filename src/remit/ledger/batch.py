@@ -68,7 +68,7 @@ class Head:
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> Head:
-        """Return the head from a row of these six values, all null in an empty ledger."""
+        """Return the head in a row of these six values, all null in an empty ledger."""
         seq, entry_hash, timestamp, content_id, step_id, seen_hash = row
         return cls(
             -1 if seq is None else seq, entry_hash or "", timestamp or "", content_id or 0,
@@ -77,7 +77,7 @@ class Head:
 
 
 def prepared_in(units: Sequence[Unit]) -> Iterator[Prepared]:
-    """The prepared entries whose values are looked for again."""
+    """Yield the prepared entries whose values can be reused in a session."""
     for unit in units:
         for prepared in unit.prepared or getattr(unit.step, "prepared", ()):
             if prepared.keys:
@@ -85,7 +85,7 @@ def prepared_in(units: Sequence[Unit]) -> Iterator[Prepared]:
 
 
 def keys_of(units: Sequence[Unit]) -> dict[Key, None]:
-    """The keys of their values, each once."""
+    """Return the keys of all reusable values in the units, each once, in order."""
     keys: dict[Key, None] = {}
     for prepared in prepared_in(units):
         keys |= dict.fromkeys(prepared.keys)
@@ -126,62 +126,72 @@ class Batch(ABC):
     @property
     @abstractmethod
     def now_ms(self) -> int:
-        """:attr:`~remit.ledger.store.Clock.now_ms`."""
+        """The shared clock of all writers, as :attr:`~remit.ledger.store.Clock.now_ms`."""
 
     @property
     @abstractmethod
     def wall_ms(self) -> int:
-        """:attr:`~remit.ledger.store.Clock.wall_ms`."""
+        """The wall clock, as :attr:`~remit.ledger.store.Clock.wall_ms`."""
 
     @abstractmethod
     def _read(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """:meth:`execute` of a statement that none of the collected rows concerns."""
+        """Run a statement that does not concern the collected rows; return its rows."""
 
     @abstractmethod
     def _insert_all(self, collected: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
-        """Insert rows by table, several in one statement; a subject there already is left."""
+        """Insert collected rows by table; a subject that exists already is skipped."""
 
     @abstractmethod
     def _find_contents(self, keys: list[Key]) -> Iterable[tuple[str, bytes, int, str, bytes]]:
-        """``(scope, digest, content_id, commitment, nonce)`` of those that are stored."""
+        """Return scope, digest, content id, commitment and nonce of the stored ``keys``."""
 
     @abstractmethod
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """:meth:`~remit.ledger.store.Transaction.execute_many`."""
+        """Run a portable statement once for each of ``rows``."""
 
     @abstractmethod
     def _savepoint(self, verb: str) -> None:
-        """``SAVEPOINT``, ``ROLLBACK TO`` or ``RELEASE``."""
+        """Run ``SAVEPOINT``, ``ROLLBACK TO`` or ``RELEASE`` for the one savepoint."""
 
     @abstractmethod
     def _is_lost(self, error: Exception) -> bool:
-        """Whether ``error`` ends the whole transaction, not only the unit that raised it."""
+        """Return True if ``error`` ends the whole transaction, not only its unit."""
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """:meth:`~remit.ledger.store.Transaction.execute`."""
+        """Insert the collected rows, run a portable statement, and return its rows."""
         self.flush()
         return self._read(sql, parameters)
 
     def append(self, entry: LedgerEntry | Prepared) -> str:
-        """Append one entry; returns its id."""
+        """Append one entry and return its id.
+
+        Raises:
+            InvalidInputError: the entry cannot be recorded.
+            LedgerFormatError: a stored content value that it repeats is damaged.
+        """
         return self._append(
             prepare(entry, self._content_keys) if isinstance(entry, LedgerEntry) else entry
         ).id
 
     @property
     def last_timestamp(self) -> str:
-        """:attr:`~remit.ledger.store.Transaction.last_timestamp`."""
+        """Timestamp of the last entry, empty in an empty ledger."""
         return self.head.timestamp
 
     def forget(self) -> None:
-        """Look up content and message steps again, as rows of them were deleted."""
+        """Insert the collected rows, and forget known content, as rows of it were deleted."""
         self.flush()
         self._known.clear()
         self._steps.clear()
         _commitments.clear()
 
     def restore(self, table: str, row: tuple[Any, ...]) -> None:
-        """Insert a row of an export, which the caller has checked, as it was."""
+        """Collect a row of an export or archive unchanged; the caller has checked it.
+
+        Args:
+            table: name of the table.
+            row: values of all columns.
+        """
         rows = self._rows[table]
         rows.append(row)
         if table == "entries":
@@ -272,7 +282,11 @@ class Batch(ABC):
     ) -> Known:
         """Return the value that names an entry's subject, as a row of its own.
 
-        An equal value of the same scope in ``beside`` is reused.
+        Args:
+            subject: the value.
+            seq: sequence number of the entry.
+            beside: values of the same scope by digest, of which an equal one is reused.
+            rows: receives the row of a new value.
         """
         if beside and subject.digest in beside:
             return beside[subject.digest]
@@ -286,7 +300,7 @@ class Batch(ABC):
     def _committed(
         self, prepared: Prepared, seq: int
     ) -> tuple[dict[bytes, Known], dict[Key, Known | None], list[tuple[Any, ...]]]:
-        """Return all content values by digest, the new ones by key, and the rows for those."""
+        """Return the content values by digest, the new ones by key, and rows for those."""
         values: dict[bytes, Known] = {}
         new: dict[Key, Known | None] = {}
         rows: list[tuple[Any, ...]] = []
@@ -319,7 +333,7 @@ class Batch(ABC):
         return values, new, rows
 
     def _add_list(self, messages: list[Known], steps: list[str]) -> int:
-        """The id of a list's last step, every step of it stored or collected."""
+        """Return the id of a list's last step, after each step is stored or collected."""
         parent_id, position = 0, len(steps)
         # A value that is collected and not written is named by no stored step.
         contents = self._rows["contents"]
@@ -344,7 +358,7 @@ class Batch(ABC):
         return parent_id
 
     def _find(self, keys: Iterable[Key]) -> None:
-        """Look up which of ``keys`` the table holds, as far as that is not known."""
+        """Look up which of ``keys`` the table contains, unless known."""
         wanted = [key for key in keys if key not in self._known]
         if wanted:
             self._learn(wanted, self._find_contents(wanted))
@@ -352,13 +366,13 @@ class Batch(ABC):
     def _learn(
         self, keys: Iterable[Key], found: Iterable[tuple[str, bytes, int, str, bytes]]
     ) -> None:
-        """Note which of ``keys`` the table was found to hold; the others it does not."""
+        """Remember the stored values among ``keys``; the others are not stored."""
         self._known.update(dict.fromkeys(keys))
         for scope, digest, content_id, commitment, nonce in found:
             self._known[(scope, bytes(digest))] = (content_id, commitment, bytes(nonce))
 
     def _complete_tile(self, index: int) -> None:
-        """Store the root of a subtree of 256 leaves, and of 256 such, as it is completed."""
+        """Store the roots of the subtrees that an entry completed: of 256 leaves, of 256² …"""
         first = index * TILE_WIDTH
         rows = self.execute(
             f"SELECT {self.RECORD_SQL} FROM entries WHERE seq >= ? AND seq < ? ORDER BY seq",
@@ -383,7 +397,7 @@ class Batch(ABC):
         # Fewer: entries were removed. Verification says so; what comes now is still recorded.
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
-        """:meth:`~remit.ledger.store.Transaction.ask`."""
+        """Run a statement that only reads, and return its rows, which may be fetched later."""
         return self.execute(sql, parameters)
 
     def look_up(self, units: Sequence[Unit]) -> None:
@@ -391,7 +405,11 @@ class Batch(ABC):
         self._find(keys_of(units))
 
     def open_stages(self, units: Sequence[Unit]) -> None:
-        """Let the steps among ``units`` read their rows, all steps of a kind together."""
+        """Have the steps among ``units`` read their rows, all steps of a kind together.
+
+        A stage that fails here is opened again by its first step, which gets the error. Errors of
+        the engine are raised.
+        """
         steps: dict[StageOpener, list[Any]] = {}
         for unit in units:
             if unit.opener is not None:
@@ -407,7 +425,11 @@ class Batch(ABC):
                 self._stages.pop(opener, None)
 
     def do(self, unit: Unit) -> Any:
-        """Run one unit; an error of its own is returned, one of the engine's raised."""
+        """Run one unit; return its result, or an error of its own.
+
+        Raises:
+            ENGINE_ERRORS: the engine failed; the whole transaction is lost.
+        """
         opener = unit.opener
         if opener is None and (unit.call is not None or len(unit.prepared) != 1):
             return self._do_in_savepoint(unit)

@@ -41,7 +41,7 @@ def missing(location: str, size: int, seen: int, how: str) -> str:
 
 
 def lost(location: str, size: int, seen: int) -> LedgerRollbackError:
-    """The error where a ledger's first ``seen`` entries were seen, and are not there."""
+    """Return the error of a ledger whose first ``seen`` entries are missing or differ."""
     if seen > size:
         return LedgerRollbackError(missing(location, size, seen, f"there were {seen}"))
     return LedgerRollbackError(
@@ -92,8 +92,10 @@ class LedgerKeyError(LedgerError):
 
 
 class LedgerUnavailableError(LedgerWriteError):
-    """The store cannot be written just now: a full disk, an I/O error, a lock, a lost server. The
-    same write may succeed later."""
+    """The store cannot be written at present: a full disk, an I/O error, a lock, a lost server.
+
+    The same write may succeed later.
+    """
 
 
 class LedgerLayoutError(LedgerUnavailableError):

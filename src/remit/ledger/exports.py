@@ -49,7 +49,13 @@ _UNVOUCHED = (
 
 
 class Exporter:
-    """Exports one ledger, streaming."""
+    """The export of one ledger, page by page.
+
+    Args:
+        store: the store of the ledger.
+        checkpoints: its checkpoints, one of which the export contains.
+        progress: called with the number of entries done and their total.
+    """
 
     def __init__(
         self, store: Store, checkpoints: Checkpoints, progress: Progress | None = None
@@ -59,11 +65,14 @@ class Exporter:
         self._advance = progress or (lambda done, total: None)
 
     def export(self, target: str | Path | IO[bytes], kind: Format) -> int:
-        """Export to a file, a directory (tiles) or an open file (jsonl); returns the entries.
+        """Write the ledger to a path or an open file (jsonl); return the number of entries.
+
+        An export to a file is repeated, at most twice, if content is erased during it.
 
         Raises:
             NoSignerError: tiles need a checkpoint, and there is neither one nor a key.
-            LedgerError: the target cannot be written; tiles: entries were archived.
+            LedgerError: the target cannot be written, tiles are requested of a ledger with archived
+                entries, or content was erased during the export.
         """
         if (end := archived_to(self._store.select)) and kind == "tiles":
             raise LedgerError(
@@ -113,7 +122,7 @@ class Exporter:
             ) from error
 
     def _jsonl(self, out: IO[bytes], signed: SignedCheckpoint | None) -> int:
-        """Write what ``signed`` covers, or all entries without one; returns how many."""
+        """Write the entries that ``signed`` covers, or all without one; return their number."""
         size = signed.checkpoint.size if signed is not None else self._store.count()
         key = self._checkpoints.key
         before = subjects_before(self._store.select)
@@ -154,8 +163,10 @@ class Exporter:
     def _stated(
         self, checkpoint: Checkpoint, header: dict[str, Any], before: int
     ) -> SignedCheckpoint | None:
-        """The checkpoint with a line that signs the statement of the export; ``None`` if this
-        client cannot sign it."""
+        """Return the checkpoint with a signed line over the statement of the export.
+
+        The result is ``None`` if this client cannot sign the checkpoint.
+        """
         signer = self._checkpoints.signer
         if signer is None or signer.name != checkpoint.origin:
             return None
@@ -183,7 +194,7 @@ class Exporter:
         return plain
 
     def _seqs(self, size: int, archived: int) -> Iterator[int]:
-        """The entries before ``size`` that are not archived."""
+        """Yield the numbers of the entries before ``size`` that are in the database."""
         after = -1
         while after < size - 1:
             rows = self._store.select(
@@ -196,7 +207,7 @@ class Exporter:
             after = seqs[-1]
 
     def _left(self, first: int, end: int) -> Iterator[bytes]:
-        """Lines of entries that were archived: their leaf hashes."""
+        """Yield the lines of archived entries, which contain leaf hashes."""
         tree = LedgerTree(self._store.select, self._store)
         for seq in range(first, end):
             index, place = divmod(seq, TILE_WIDTH)
@@ -206,7 +217,7 @@ class Exporter:
             yield orjson.dumps({"seq": seq, "leaf": leaf}) + b"\n"
 
     def _tiles(self, directory: Path, signed: SignedCheckpoint | None) -> int:
-        """Write a static C2SP tlog-tiles directory; files that are correct already stay."""
+        """Write a static C2SP tlog-tiles directory; correct files are not written again."""
         if signed is None:
             raise NoSignerError(
                 "Tiles need a signed checkpoint; there is none, and no key to sign one.",
@@ -249,7 +260,7 @@ class Exporter:
         return size
 
     def _parquet(self, out: IO[bytes]) -> int:
-        """Write the entries as one table, content in place as JSON."""
+        """Write the entries as one table, with content as JSON in its place."""
         try:
             import pyarrow
             import pyarrow.parquet
@@ -285,7 +296,7 @@ class Exporter:
         return size
 
     def _pages(self, size: int, archived: int) -> Iterator[list[EntryRow]]:
-        """The entries before ``size``; of those before ``archived`` some have left."""
+        """Yield the entries before ``size``; some before ``archived`` are missing."""
         after = -1
         while after < size - 1:
             rows = self._store.page(Filter(after=after), min(_PAGE, size - 1 - after))
@@ -327,7 +338,7 @@ def _json(value: Any) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write atomically, as a reader may be fetching; leave a file that is correct already."""
+    """Write a file atomically, because a reader may be fetching it; skip an equal file."""
     if path.exists() and path.stat().st_size == len(data) and path.read_bytes() == data:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

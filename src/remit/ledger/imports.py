@@ -1,4 +1,4 @@
-"""Imports: an export is read into an empty ledger, every line checked, all or nothing."""
+"""Import of an export into an empty ledger: every line is checked; all or nothing."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ImportReport:
 
 @contextlib.contextmanager
 def opened(source: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
-    """An export to read: the file at a path, or an open one. Raises :class:`LedgerError`."""
+    """Yield an export as an open file; raise LedgerError if it cannot be read."""
     if not isinstance(source, (str, Path)):
         yield source
         return
@@ -84,10 +84,10 @@ class Import:
     """The import of one export, within a transaction.
 
     Args:
-        tx: of an empty ledger; the :class:`~remit.ledger.batch.Batch`, which restores rows.
-        store: of that ledger.
-        key: the verifier key of the log that was exported, to hold the export's own checkpoint
-            against. Without one a forged export looks like a real one.
+        tx: the :class:`~remit.ledger.batch.Batch` of an empty ledger, which restores rows.
+        store: the store of that ledger.
+        key: verifier key of the exported log, by which the export's checkpoint is checked. Without
+            it a forged export looks like a genuine one.
     """
 
     def __init__(self, tx: Any, store: Store, key: VerifierKey | None) -> None:
@@ -105,11 +105,15 @@ class Import:
         self._leaves: list[bytes] = []  # Leaf hashes of the present tile.
 
     def read(self, source: IO[bytes], progress: Progress | None) -> ImportReport:
-        """Read all of it.
+        """Read an export and restore its rows; return the result.
+
+        Args:
+            source: an open file of JSON lines.
+            progress: called with the number of lines read and their total.
 
         Raises:
             LedgerFormatError: the ledger is not empty, or a line is malformed or does not hold.
-            TlogError: the export is another log's.
+            TlogError: the checkpoint is another log's.
         """
         if self._tx.execute("SELECT 1 FROM entries LIMIT 1"):
             raise LedgerFormatError(
@@ -329,7 +333,7 @@ class Import:
 
 
 def _lines(source: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """The lines of an export, each with its number, without the line's end."""
+    """Yield the number and the bytes of each line; raise LedgerFormatError if one is too long."""
     number = 0
     while line := source.readline(MAX_LINE_BYTES + 1):
         number += 1
@@ -343,7 +347,7 @@ def _lines(source: IO[bytes]) -> Iterator[tuple[int, bytes]]:
 
 @contextlib.contextmanager
 def _refused(what: str) -> Iterator[None]:
-    """Raise LedgerFormatError for a condition that does not hold."""
+    """Raise LedgerFormatError if a condition fails in the block."""
     try:
         yield
     except (ValueError, RemitError) as error:

@@ -1,7 +1,7 @@
-"""Reading the lines of exports and archives: :class:`LineReader` holds each to the conditions of
-``docs/ledger-format.md``, §12. The import and the check of an archive both read through it.
+"""The reader of the lines of exports and archives.
 
-An error names the condition in parentheses, as the table of that section does.
+:class:`LineReader` checks each line by the conditions of ``docs/ledger-format.md``, section 12. An
+error names the condition in parentheses.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Known(NamedTuple):
 
 
 class NewValue(NamedTuple):
-    """A value that is new with a line."""
+    """A value that no earlier line contained."""
 
     number: int
     commitment: str
@@ -104,7 +104,7 @@ class NewValue(NamedTuple):
 
 
 class NewStep(NamedTuple):
-    """A message step that is new with a line.
+    """A message step that no earlier line contained.
 
     ``parent`` is the number of the preceding step, or 0. ``content`` is the number of the message;
     ``None`` if the message was erased.
@@ -145,7 +145,7 @@ class CheckedLine(NamedTuple):
 
     @property
     def is_kernels(self) -> bool:
-        """Whether no worker wrote the entry."""
+        """True if no worker wrote the entry."""
         return self.columns.tier in (None, "hot")
 
 
@@ -158,8 +158,15 @@ def require(holds: object, condition: str, otherwise: str) -> None:
 def require_members(
     value: Any, condition: str, what: str, needed: Mapping[str, type], more: Mapping[str, type] = {}
 ) -> None:
-    """Raise ValueError unless ``value`` is an object of the ``needed`` members, each of its type,
-    and no others than those of ``more``."""
+    """Raise ValueError unless ``value`` is an object with exactly the allowed members.
+
+    Args:
+        value: the value.
+        condition: name of the condition, for the error.
+        what: name of the value, for the error.
+        needed: type of each required member.
+        more: type of each optional member.
+    """
     require(type(value) is dict, condition, f"{what} is not an object")
     for name in needed:
         require(name in value, condition, f"{what} has no member {name!r}")
@@ -279,10 +286,10 @@ class LineReader:
     def read(
         self, seq: int, entry_hash: Any, text: bytes, contents: Any, steps: Any
     ) -> CheckedLine:
-        """Return one line, checked.
+        """Check one line; return its record and rows.
 
         Args:
-            seq: the sequence number that the line must be of.
+            seq: expected sequence number.
             entry_hash: member of the line.
             text: the member ``record``, in UTF-8.
             contents: member of the line.
@@ -348,7 +355,7 @@ class LineReader:
         return CheckedLine(seq, entry_hash, text, record, columns, values, new, shown, ends)
 
     def note_erased_under(self, line: CheckedLine, commitments: Any) -> None:
-        """Note the values that a line's member ``erased`` names; raises as :meth:`read`."""
+        """Record the values in a line's member ``erased``; raise ValueError."""
         is_list = (
             type(commitments) is list
             and all(map(is_hash, commitments))
@@ -428,7 +435,7 @@ class LineReader:
     def _ends(
         self, items: list[dict[str, Any]], scope: str, steps: list[dict[str, Any]]
     ) -> set[int]:
-        """The last steps of the lists; the new steps must be those of the lists, in their order."""
+        """Return the numbers of the lists' last steps; require the new steps to be theirs."""
         parents = {item["step"]: item["parent"] for item in steps}
         expected: dict[str, None] = {}
         ends = set()
@@ -457,7 +464,7 @@ class LineReader:
 def _read_record(
     seq: int, entry_hash: Any, data: bytes
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The parsed record and its commitments, in the order of its text."""
+    """Return the parsed record, and its commitments in the order of its text."""
     is_short = len(data) <= MAX_RECORD_BYTES
     require(is_short, "record-text", f"the record is longer than {MAX_RECORD_BYTES:,} bytes")
     fits = sha256_hex(data) == entry_hash

@@ -1,4 +1,4 @@
-"""Whether a store can be written just now, as far as its writer knows."""
+"""The state of a store, as far as its writer knows: writable or not."""
 
 from __future__ import annotations
 
@@ -42,15 +42,11 @@ class Outage:
 
     @property
     def is_long(self) -> bool:
-        """Whether it is no blip any more: then who only reads does not wait for its end either."""
+        """True if an outage has lasted over a second; readers then do not wait either."""
         return bool(self.reason) and time.monotonic() - self._began > _BLIP_S
 
     def check(self) -> None:
-        """Refuse at once while the store is away; now and then one caller tries it.
-
-        Raises:
-            LedgerUnavailableError: the store could not be written a moment ago.
-        """
+        """Raise LedgerUnavailableError during an outage; let one caller a second try the store."""
         if not self.reason:
             return
         now = time.monotonic()

@@ -356,7 +356,7 @@ _LAYOUTS = {
 
 
 def declare(words: Mapping[str, str], *layouts: int) -> str:
-    """The SQL that makes the tables and indexes of ``layouts``; of all when none is named."""
+    """Return the SQL that makes the tables and indexes of ``layouts``; of all if none is given."""
     return "".join(Template(_LAYOUTS[version]).substitute(words) for version in layouts or _LAYOUTS)
 
 
@@ -365,9 +365,9 @@ class Column(NamedTuple):
 
     Attributes:
         postgres_type: ``text``, ``bigint`` or ``bytea``.
-        default: the SQL text of its default; empty when it has none.
-        is_key: whether the column is part of the primary key.
-        other_type: a second type that SQLite stores in it; empty if there is none.
+        default: SQL text of the default; empty if there is none.
+        is_key: True if the column is part of the primary key.
+        other_type: a second type that SQLite stores in the column; empty if there is none.
     """
 
     name: str
@@ -382,7 +382,7 @@ _POSTGRES_TYPES = {"INTEGER": "bigint", "BIGINT": "bigint", "BLOB": "bytea"}
 
 
 def _tables(*layouts: int) -> dict[str, tuple[Column, ...]]:
-    """The columns of each table, as SQLite reads the declarations: none is listed twice here."""
+    """Return the columns of each table, as SQLite reads the declarations."""
     with contextlib.closing(sqlite3.connect(":memory:")) as scratch:
         scratch.executescript(declare(SQLITE, *layouts))
         names = [name for (name,) in scratch.execute(
@@ -414,11 +414,11 @@ STATE_TABLES = _tables(3, 4, 7)
 
 
 def refuse_views(views: Iterable[str], location: str) -> None:
-    """Raise LedgerFormatError if a view has the name of a table: to read it may never end.
+    """Raise LedgerFormatError if a view has a table's name: reading it may never end.
 
     Args:
-        views: the names of all views of the database.
-        location: of the ledger, for the message.
+        views: names of all views of the database.
+        location: the place of the ledger, for the message.
     """
     tables = {*TABLES, *STATE_TABLES}
     if found := sorted(tables.intersection(map(str.lower, views))):

@@ -51,10 +51,10 @@ def reason_of(error: Exception) -> str:
 
 
 def locked(ledger: LedgerClient, look: Callable[[Select], _T]) -> _T:
-    """Return what ``look`` finds while nobody else writes.
+    """Return the result of ``look`` while nobody else writes.
 
-    A ledger that takes no transaction (a read-only medium, or one that is damaged) is read without
-    the lock.
+    A ledger that accepts no transaction (a read-only medium, or a damaged one) is read without the
+    lock.
     """
     try:
         return ledger.transact(lambda tx: look(tx.execute))
@@ -109,5 +109,5 @@ def readable(value: Any) -> str:
 
 
 def imported_size(select: Select) -> int:
-    """Return how many entries came with an import. An import brings no rows of state."""
+    """Return the number of imported entries. An import brings no rows of state."""
     return info_number(select, "imported")

@@ -87,10 +87,10 @@ def _quarter_at(minute: str) -> int:
 
 
 def quarter_of(timestamp: str) -> int:
-    """Quarters of an hour since 1970, UTC, of an entry's time.
+    """Return the quarter of an hour of an entry's time, counted from 1970 UTC.
 
     Raises:
-        ValueError: it is not a time.
+        ValueError: the text is not a time.
     """
     return _quarter_at(timestamp[:16])
 
@@ -147,14 +147,14 @@ def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, A
 
 
 def _key_among(accounts: Any) -> str:
-    """The virtual key for which an agent's session worked, by the accounts that paid too."""
+    """Return the virtual key among the paying accounts of an agent's session; empty if none."""
     names = accounts if isinstance(accounts, (list, tuple)) else ()
     own = (name for name in names if isinstance(name, str) and name.startswith("key:"))
     return next(own, "").removeprefix("key:")
 
 
 def _count(name: str, metadata: Mapping[str, Any], given: Mapping[str, Any]) -> int:
-    """A whole number, as far as a record has it exactly; 0 of anything else."""
+    """Return a recorded whole number that is exact; 0 for anything else."""
     number = _number(metadata.get(name), name, given)
     if number is None or number != int(number):
         return 0
@@ -162,7 +162,7 @@ def _count(name: str, metadata: Mapping[str, Any], given: Mapping[str, Any]) -> 
 
 
 def key_of(event_type: str, metadata: Mapping[str, Any]) -> Row | None:
-    """The row of ``usage_keys`` that an entry makes, if any."""
+    """Return the row of ``usage_keys`` that an entry adds; ``None`` if it adds none."""
     if event_type != "KEY_CREATED" or not _is_own(metadata):
         return None
     return _names(*(_text(metadata.get(name)) for name in _KEY_COLUMNS))
@@ -185,8 +185,10 @@ def _number(value: Any, name: str, given: Mapping[str, Any]) -> float | None:
 
 @functools.lru_cache(maxsize=1024)
 def _names(*found: Any) -> tuple[str, ...]:
-    """Names as every database keeps and indexes them: of a very long one its beginning and a
-    hash."""
+    """Return names in a form that every database stores and indexes.
+
+    A very long name becomes its beginning and a hash.
+    """
     names = []
     for name in found:
         text = _text(name).replace("\x00", "\ufffd")
@@ -199,7 +201,7 @@ def _names(*found: Any) -> tuple[str, ...]:
 
 
 def added(rows: Iterable[Row]) -> list[Row]:
-    """``rows`` with those of the same quarter and dimensions added up, each once."""
+    """Return ``rows`` with equal quarters and dimensions summed, each once."""
     sums: dict[Row, list[int]] = {}
     for row in rows:
         known = sums.get(key := row[:_KEY])
@@ -232,11 +234,11 @@ def fill(
     record: str,
     write: Callable[[str, Sequence[Row]], object],
 ) -> None:
-    """Make the rows of all entries, in empty tables.
+    """Insert the rows of all entries into empty tables.
 
     Args:
         read: runs a query.
-        record: reads the column of that name, whatever is in it.
+        record: SQL that reads the column ``record``, however damaged.
         write: runs a statement for each row.
     """
     for page in pages(lambda *query: list(read(*query)), _READ.format(record), 0, GREATEST,

@@ -95,13 +95,14 @@ def audit_usage(
 ) -> list[UsageDifference]:
     """Return the first thousand figures that differ between the table and the entries.
 
-    What is written meanwhile is no difference.
+    Entries written meanwhile are no difference. A mark is written for later audits.
 
     Args:
-        ledger: has both in its database.
-        repair: make the rows equal to the entries, each hour in a transaction of its own.
-        since_mark: of hours to which no entry was added since this root's last audit, compare the
-            rows with those of then, in place of reading the entries again.
+        ledger: the ledger with both.
+        repair: True to correct the rows, each hour in a transaction of its own; hours with archived
+            entries are not corrected.
+        since_mark: True to read only the entries of hours that changed since this root's last
+            audit; the rows of other hours are compared with that audit.
     """
     end, archived = _archived(ledger)
     mark = read_mark(ledger, _MARK) if since_mark else {}
@@ -171,10 +172,12 @@ def _said(row: Row | None) -> str:
 
 
 def _hours(select: Select, texts: Set[Any]) -> list[int]:
-    """Return the hours since 1970 that have entries, by the beginnings of their times, or rows.
+    """Return the hours since 1970 that have entries or rows.
 
-    A stored text that is not the beginning of a time names no hour: the check of the records
-    reports its entry.
+    Args:
+        select: runs a query.
+        texts: the first 13 characters of entries' times. Damaged ones name no hour; the check of
+            the records reports them.
     """
     hours = {quarter // _IN_HOUR for (quarter,) in select(_QUARTERS, _OUTER)
              if type(quarter) is int}  # fmt: skip
@@ -186,7 +189,7 @@ def _hours(select: Select, texts: Set[Any]) -> list[int]:
 
 
 def _text(hour: int) -> str:
-    """Return how the times of an hour begin."""
+    """Return the first 13 characters of the times in an hour."""
     return (_EPOCH + timedelta(hours=hour)).isoformat()[:13]
 
 
@@ -216,8 +219,14 @@ def _as_read(record: Any) -> bytes | str:
 def _settle(
     ledger: LedgerClient, hour: int, first: int, *, repair: bool
 ) -> tuple[list[UsageDifference], dict[Row, Row]]:
-    """Return what differs in an hour while nobody else writes, by the entries from ``first`` on,
-    and the rows of the hour afterwards."""
+    """Return the differences of an hour while nobody else writes, and its rows afterwards.
+
+    Args:
+        ledger: the ledger.
+        hour: the hour since 1970.
+        first: first sequence number that is not archived.
+        repair: True to correct the rows.
+    """
     size = ledger.count()
     before = _expected(ledger.select, hour, first, size)  # most of it, not under the lock
 
@@ -238,8 +247,10 @@ def _settle(
 
 
 def carried_usage(ledger: LedgerClient, first: int, end: int) -> dict[str, str]:
-    """Return, for each hour with an entry from ``first`` to before ``end``, a digest of its rows
-    without what entries from ``end`` on added."""
+    """Return a digest of the rows of each hour with an entry from ``first`` to before ``end``.
+
+    Amounts of entries at or after ``end`` are subtracted.
+    """
     hours = ledger.select(f"{_HOURS} WHERE seq >= ? AND seq < ?", (first, end))
     found = {}
     for (text,) in sorted(hours):
@@ -288,7 +299,7 @@ def archived_usage_problem(select: Select, end: int, hours: Mapping[str, str]) -
 
 
 def _before(hour: int, end: int, select: Select) -> str:
-    """Return the digest of an hour's rows without what entries from ``end`` on added."""
+    """Return the digest of an hour's rows without the amounts of entries from ``end``."""
     live = _live(select, hour)
     for key, later in _expected(select, hour, end, _NO_END).items():
         there = live.get(key, (0,) * len(later))
@@ -299,7 +310,7 @@ def _before(hour: int, end: int, select: Select) -> str:
 def _check_archived(
     ledger: LedgerClient, hour: int, end: int, digest: str
 ) -> tuple[list[UsageDifference], dict[Row, Row]]:
-    """Return what differs in an hour whose entries were archived, and the rows of the hour."""
+    """Return the differences of an hour with archived entries, and its rows."""
 
     def look(select: Select) -> tuple[str, dict[Row, Row]]:
         return _before(hour, end, select), _live(select, hour)
@@ -337,6 +348,6 @@ def _differences(key: Row, live: Row | None, expected: Row | None) -> Iterator[U
 
 
 def _digest(rows: dict[Row, Row]) -> str:
-    """A hash over rows, whatever is in them."""
+    """Return a hash over rows, whatever they contain."""
     text = repr(sorted(repr((*key, *sums)) for key, sums in rows.items()))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -62,16 +62,16 @@ def call_answer(ledger: LedgerClient | Archive, entry_id: str) -> bytes:
 
 
 def wire_body(texts: Mapping[str, ExactText], cut: Iterable[Sequence[Any]]) -> bytes:
-    """The body as it was sent, byte for byte.
+    """Return a request body byte for byte as it was sent.
 
     Args:
-        texts: exact texts by metadata key, as :meth:`LedgerClient.exact` gives them:
-            ``parameters``, and each name in ``cut``. A list stands for an array of its elements.
-        cut: pairs of a name and the offset in bytes in ``parameters`` at which ``[]`` stands for
-            its value.
+        texts: exact texts by metadata key, from :meth:`LedgerClient.exact`: ``parameters``, and
+            each name in ``cut``. A list stands for an array of its elements.
+        cut: pairs of a name and the byte offset in ``parameters`` at which ``[]`` replaces its
+            value.
 
     Raises:
-        LedgerError: a part of it was erased.
+        LedgerError: a part of the body was erased.
         LedgerFormatError: ``texts`` and ``cut`` do not fit together.
     """
     parameters = _whole("parameters", texts)

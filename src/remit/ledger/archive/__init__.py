@@ -1,4 +1,11 @@
-"""Archives: old entries outside the database, with their content, in files that can be checked."""
+"""Archives: old entries in files outside the database, with their content.
+
+The package copies entries to a directory, removes their rows, and reads, checks and erases the
+copy. The package does not change entries: an ``ARCHIVED`` entry records each range, and proofs of
+archived entries stay valid.
+
+Start reading in ``run`` (:func:`archive`, :func:`finish`). ``files`` defines the format.
+"""
 
 from remit.ledger.archive.check import check_archive
 from remit.ledger.archive.erasure import erase_archived, purge, retain_archived

@@ -38,19 +38,20 @@ def remove(
     guard: Guard,
     progress: Progress | None = None,
 ) -> int:
-    """Delete the entries in ``places`` with the content that no other entry shows.
+    """Delete the entries in ``places``, with the content that no other entry shows.
 
-    Each row is compared with the archive in the transaction that deletes it.
+    Each row is compared with the archive in the transaction that deletes the row. The words of the
+    deleted content are removed from the text index.
 
     Args:
-        ledger: the rows are deleted from its database.
-        places: the entries, of which some may be deleted already.
-        held: the digests of what is in the archive, which :func:`check_range` opened.
-        guard: called in each transaction.
-        progress: called with the number of deleted entries and of all.
+        ledger: the ledger.
+        places: the entries; some may be deleted already.
+        held: digests of the archive's rows, from :func:`check_range`.
+        guard: called in each transaction; raises if the lease is lost.
+        progress: called with the number of deleted entries and their total.
 
     Returns:
-        How many entries were deleted.
+        The number of deleted entries.
 
     Raises:
         LedgerError: the archive lacks a row; no row of that transaction is deleted.
@@ -68,7 +69,7 @@ def remove(
 
 
 def _batches(store: Store, places: Places) -> Iterator[dict[str, list[int]]]:
-    """Return by session the entries that are in the database still: whole sessions."""
+    """Yield, by session, the listed entries that are in the database; sessions stay whole."""
     batch: dict[str, list[int]] = {}
     waiting = 0
     for session_id, entries in sessions_of(store):
@@ -96,7 +97,7 @@ def _value(nonce: bytes, codec: str, value: str | bytes) -> tuple[bytes, str, by
 
 
 class _Removal:
-    """One transaction."""
+    """The removal of some sessions' rows in one transaction."""
 
     def __init__(
         self, store: Store, index: TextIndex, batch: dict[str, list[int]], held: set[bytes],
@@ -110,7 +111,7 @@ class _Removal:
         self._seqs = sorted(seq for seqs in batch.values() for seq in seqs)
 
     def run(self, tx: Any) -> None:
-        """Delete the rows; raises LedgerError if one of them is not in the archive."""
+        """Delete the rows; raise LedgerError if one of them is not in the archive."""
         self._guard(tx)
         steps = self._steps(tx, self._seqs)
         contents = self._ids(tx, "content_id", "shown_contents", self._seqs)
@@ -137,7 +138,7 @@ class _Removal:
     def _require(
         self, tx: Any, kind: str, sql: str, ids: list[int], parts: Callable[..., Any] = _unchanged
     ) -> None:
-        """Raise LedgerError if a row that is to be deleted is not in the archive."""
+        """Raise LedgerError if a row to delete is not in the archive."""
         for part in chunks(ids):
             for name, *more in tx.execute(f"{sql} IN ({marks(part)})", part):
                 if digest(kind, str(name), *parts(*more)) not in self._held:
@@ -156,7 +157,7 @@ class _Removal:
         }
 
     def _steps(self, tx: Any, seqs: list[int]) -> set[int]:
-        """All steps of the lists of entries."""
+        """Return all message steps of the entries' lists."""
         return self._above(tx, self._ids(tx, "step_id", "shown_lists", seqs))
 
     @staticmethod
@@ -178,8 +179,11 @@ class _Removal:
         return found
 
     def _go_on(self, tx: Any) -> set[int]:
-        """The steps that entries that stay show, too; the messages of these are then noted to be
-        shown by the first of those entries."""
+        """Return the message steps that remaining entries also show.
+
+        The messages of these steps are recorded in ``shown_contents`` for the first remaining
+        entry.
+        """
         kept: set[int] = set()
         leaving = frozenset(self._seqs)
         for session_id in self._batch:

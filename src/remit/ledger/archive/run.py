@@ -60,12 +60,12 @@ class ArchiveReport:
     Attributes:
         first: the first entry of the range.
         end: the first entry after the range; equal to ``first`` if there was nothing to archive.
-        entries: how many entries left the database.
-        stayed: how many entries before ``end`` are still in it.
-        archived_id: the ``ARCHIVED`` entry; empty if there was nothing to archive.
-        directory: of the range.
+        entries: number of entries that were removed from the database.
+        stayed: number of entries before ``end`` that are still in the database.
+        archived_id: id of the ``ARCHIVED`` entry; empty if there was nothing to archive.
+        directory: directory of the range; empty if there was nothing to archive.
         remainder: the reason if :meth:`LedgerClient.compact` could not finish; else empty.
-        seconds: how long each step took.
+        seconds: duration of each step, keyed by the step's name.
     """
 
     first: int
@@ -79,15 +79,15 @@ class ArchiveReport:
 
 
 def cut_at(ledger: LedgerClient, before: str) -> int:
-    """Return the greatest multiple of 256 that is at or below the cut that was asked for.
+    """Return the greatest multiple of 256 at or below the requested cut.
 
     Args:
-        ledger: to be cut.
-        before: a sequence number, an entry's id, or a time (ISO 8601): then the first entry that
-            is not older.
+        ledger: the ledger to archive.
+        before: a sequence number, an entry id, or a time (ISO 8601). A time stands for the first
+            entry that is not older.
 
     Raises:
-        InvalidInputError: it is none of these.
+        InvalidInputError: ``before`` is none of these.
     """
     from remit.ledger.queries import instant, to_seq
 
@@ -117,24 +117,25 @@ def archive(
 ) -> ArchiveReport:
     """Archive the entries before ``end``: see ``docs/operations/growth.md``.
 
-    The copy is synced to disk and checked before the ``ARCHIVED`` entry is written. It is opened
-    again after that, and each row is compared with it in the transaction that deletes the row.
-    After an interruption anywhere, the same call begins again or finishes.
+    The steps: verify the ledger, copy the range to files and sync them, check the copy, write the
+    ``ARCHIVED`` entry, then delete the rows. Each row is compared with the archive in the
+    transaction that deletes the row. After an interruption at any step, the same call starts again
+    or finishes.
 
     Args:
         ledger: opened with its key.
-        end: a multiple of 256 (:func:`cut_at`).
-        directory: of the archive; made if it does not exist.
-        by: who asked, for the record.
+        end: a multiple of 256, from :func:`cut_at`.
+        directory: directory of the archive; made if it does not exist.
+        by: the person who asked, for the record.
         carry: :data:`Carry`; its result must be JSON.
-        guard: raises an error in a transaction if another run has taken over this one's lease.
-        jobs: processes for the verification of the ledger.
-        kind: the format of the parts; Parquet if pyarrow is installed.
+        guard: called in each transaction; raises an error if another run has taken over the lease.
+        jobs: number of processes that verify the ledger.
+        kind: format of the parts; ``None`` means Parquet if pyarrow is installed, else JSON lines.
         progress: returns, for a step's name, the function that reports its progress.
 
     Raises:
-        LedgerError: the ledger does not verify, or a phase failed. The message names the phase,
-            where the entries are and the next command.
+        LedgerError: the ledger does not verify, or a step failed. The message names the step, where
+            the entries are and the next command.
         NoSignerError: the client holds no key.
     """
     run = _Archiving(ledger, directory, by, carry, guard, kind or kind_there(), progress)
@@ -149,26 +150,26 @@ def finish(
     progress: Callable[[str], Progress] | None = None,
     copy_again: Callable[[ArchivedRange], Path] | None = None,
 ) -> tuple[int, str]:
-    """Remove the entries that are recorded as archived and are still in the database.
+    """Remove the recorded archived entries that are still in the database.
 
-    The archive of each range is opened and checked, and each row is compared with it in the
+    The archive of each range is checked first. Each row is compared with the archive in the
     transaction that deletes the row.
 
     Args:
         ledger: opened with its key.
-        directories: of the archive; empty if no removal was interrupted.
-        guard: as of :func:`archive`.
-        progress: as of :func:`archive`.
-        copy_again: copies a range again that is in none of the directories, and returns the
-            range's directory; called only if all entries of the range are in the database.
+        directories: directories of the archive; may be empty if no removal was interrupted.
+        guard: as for :func:`archive`.
+        progress: as for :func:`archive`.
+        copy_again: copies a range again and returns its directory. Called only for a range that is
+            in none of the directories, and whose entries are all in the database.
 
     Returns:
-        How many entries were removed, and the reason if :meth:`LedgerClient.compact` could not
+        The number of removed entries, and the reason if :meth:`LedgerClient.compact` could not
         finish.
 
     Raises:
-        LedgerError: the archive of entries that are still in the database was not given, or does
-            not match them; these entries stay.
+        LedgerError: the archive of entries in the database was not given, or does not match them;
+            these entries stay.
     """
     removed = 0
     for one, here in _unfinished(ledger._store):
@@ -197,7 +198,7 @@ def finish(
 
 
 def _unfinished(store: Store) -> list[tuple[ArchivedRange, Places]]:
-    """Return the recorded ranges of which entries are still in the database, and these entries."""
+    """Return each recorded range with entries in the database, and these entries."""
     ranges = archived_ranges(store)
     gone = left_of(ranges)
     ((count,),) = store.select("SELECT count(*) FROM entries WHERE seq < ?", (gone.end,))
@@ -228,7 +229,7 @@ def _not_given(one: ArchivedRange, here: int) -> LedgerError:
 
 @contextlib.contextmanager
 def _phase(failure: str, state: str, next_step: str) -> Iterator[None]:
-    """Say in an error of the block which phase failed, where the entries are, and what to do."""
+    """Name the failed phase, the place of the entries and the next step in a block's error."""
     try:
         yield
     except (OSError, RemitError) as error:
@@ -337,7 +338,7 @@ class _Archiving:
         self._seconds[step], self._since = round(now - self._since, 3), now
 
     def _keep_leaves(self, first: int, end: int) -> None:
-        """Store the leaf hashes of the range, which proofs need when the records are gone."""
+        """Store the range's leaf hashes, which proofs need without the records."""
         tree = LedgerTree(self._store.select, self._store)
         last = end // TILE_WIDTH
         for low in range(first // TILE_WIDTH, last, _BATCH_TILES):
@@ -350,8 +351,11 @@ class _Archiving:
     def _record(self, copy: RangeCopy, size: int, places: Places) -> str:
         """Write the ``ARCHIVED`` entry; return its id.
 
-        Sessions that went on meanwhile, and values that were erased, are taken out of the copy
-        first.
+        Entries of sessions that continued meanwhile, and values that were erased, are first removed
+        from the copy.
+
+        Raises:
+            LedgerError: sessions continued during each of three attempts.
         """
         first, end = copy.first, copy.end
         with _phase(
@@ -380,8 +384,11 @@ class _Archiving:
         self, first: int, end: int, root: bytes, size: int, places: Places,
         carried: dict[str, Any], tx: Transaction,
     ) -> str | list[int]:  # fmt: skip
-        """Return the id of the entry; or the entries that must stay as their sessions went on,
-        none if only a value was erased."""
+        """Return the id of the new entry, or the entries that must stay.
+
+        Entries must stay if their session has continued. The list is empty if only a value was
+        erased since the copy was made; the copy is then written again.
+        """
         self._guard(tx)
         alive = [
             seq

@@ -1,4 +1,4 @@
-"""One transaction of the server store."""
+"""A transaction of the server store."""
 
 from __future__ import annotations
 
@@ -61,7 +61,19 @@ _INTO = {
 
 
 class PostgresBatch(Batch):
-    """A :class:`~remit.ledger.batch.Batch` on PostgreSQL, of a transaction that it begins."""
+    """A :class:`~remit.ledger.batch.Batch` on PostgreSQL, which begins its transaction.
+
+    Args:
+        writer: a connected writer.
+        location: the place of the database, for messages.
+        units: the units of the transaction; their content is looked up in the first round trip.
+        content_keys: metadata keys whose values are content.
+        seen: sequence number of the last entry that the store saw.
+
+    Raises:
+        LedgerLayoutError: the database has another layout.
+        psycopg.Error: the server refused the transaction, or the connection was lost.
+    """
 
     ENGINE_ERRORS = _ENGINE_ERRORS
     _now_ms: int | None = None
@@ -118,8 +130,10 @@ class PostgresBatch(Batch):
         self._show_life()
 
     def _show_life(self) -> None:
-        """Send what was put, where it is a while that anything was: the server ends the
-        transaction of a writer that it does not hear of."""
+        """Send queued statements if none was sent for a second.
+
+        The server ends the transaction of a writer that is silent for ``FROZEN_S``.
+        """
         if time.monotonic_ns() - self._heard > _SILENT_NS:
             self._read("SELECT 1", ())
 
@@ -130,7 +144,7 @@ class PostgresBatch(Batch):
 
     def _insert_all(self, collected: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
         for table, rows in collected:
-            if table == "usage":  # one statement changes a row once
+            if table == "usage":  # A statement can change a row only once.
                 rows = added(rows)
             self._writer.put(_INTO[table], [list(column) for column in zip(*rows, strict=True)])
 
@@ -148,7 +162,7 @@ class PostgresBatch(Batch):
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether ``error`` is the fault of a statement or a value, not of the server."""
+    """Return True if a statement or a value is at fault, not the server."""
     if isinstance(error, psycopg.Error):
         state = error.sqlstate
         if state is None:  # a value that cannot be sent
@@ -164,7 +178,7 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def _tails_of(units: Sequence[Unit]) -> Iterable[Key]:
-    """The keys of the last messages of lists that belong to a session."""
+    """Yield the keys of the last messages of lists that belong to a session."""
     return (
         (prepared.keys[0][0], message.digest)
         for prepared in prepared_in(units)

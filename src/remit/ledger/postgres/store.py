@@ -44,9 +44,9 @@ FROZEN_S = 4.0
 """A writer that stands still within its batch loses it after this, in seconds: whether its process
 is stopped or its machine gone, others go on. Awake again, it finds the connection lost, and begins
 the batch again."""
-_MAX_POSITION = 16_383  # of a word in a tsvector
+_MAX_POSITION = 16_383  # The engine stores no greater position in a tsvector.
 _VECTOR_BYTES = 900_000  # the engine's limit is 1 MB
-_MAX_PLACES = 255  # of one word: the engine keeps no more
+_MAX_PLACES = 255  # The engine stores no more positions of one word.
 _RETRY_S = 0.05
 _LONGEST_RETRY_S = 1.0
 _WRITE_MARK = (
@@ -74,14 +74,16 @@ class PostgresStore(Store):
     Args:
         url: ``postgresql://user@host/database``, with ``?search_path=name`` for a schema.
         content_keys: metadata keys whose values are content.
-        lock_timeout_s: how long a writer waits for another's batch, and how long a lost
-            connection is retried, in seconds.
-        create: make the tables when they are not there.
+        lock_timeout_s: time limit of waiting for another writer, and of retrying a lost connection,
+            in seconds.
+        create: True to make the tables if there are none.
         require: as for :func:`~remit.ledger.stores.open_store`.
 
     Raises:
-        LedgerFormatError: the tables there are not a ledger's, or of a newer version.
-        LedgerError: the database cannot be reached or used.
+        LedgerKeyError: ``require`` refused the ledger's owner.
+        LedgerFormatError: the tables belong to another program or a newer version.
+        LedgerConnectionError: the server cannot be reached.
+        LedgerError: the database cannot be used.
     """
 
     record_sql = "convert_to(record, 'UTF8')"
@@ -131,10 +133,10 @@ class PostgresStore(Store):
     # -- writing -----------------------------------------------------------------------
 
     def run(self, units: Sequence[Unit]) -> list[Any]:
-        """:meth:`Store.run`.
+        """Run units as :meth:`Store.run` does.
 
-        A connection that is lost on the way is retried until the lock timeout has passed. Whether
-        a commit that was not answered took place, the server knows: nothing is lost or doubled.
+        A lost connection is retried until the lock timeout has passed. After a commit without an
+        answer, the store asks the server whether it took place, so nothing is lost or doubled.
         Units may therefore be called more than once; only the last call counts.
         """
         end = time.monotonic() + self._timeout
@@ -143,7 +145,7 @@ class PostgresStore(Store):
         while True:
             in_doubt = sent is not None
             try:
-                if self._writer.connect():  # to another server, maybe
+                if self._writer.connect():  # The new connection may lead to another server.
                     self.doubt()
                 if sent is None or not self._was_committed(sent):
                     sent, in_doubt = None, False
@@ -178,7 +180,7 @@ class PostgresStore(Store):
             delay = min(2 * delay, _LONGEST_RETRY_S)
 
     def _attempt(self, units: Sequence[Unit]) -> _Attempt:
-        """Everything but the commit, as far as no caller waits for it."""
+        """Do the units up to the commit."""
         writer = self._writer
         batch = PostgresBatch(writer, self.location, units, self._content_keys, self.seen[0])
         if batch.head.seen_hash != self.seen[1] or not self.is_held:
@@ -197,9 +199,10 @@ class PostgresStore(Store):
         return results, seen, sign
 
     def _was_committed(self, sent: _Attempt) -> bool:
-        """Whether a transaction took place whose commit was not answered.
+        """Return True if a transaction took place whose commit was not answered.
 
-        Its id would not show it: a server that crashed reuses the ids of what it lost.
+        The transaction's id would not show it: a server that crashed reuses the ids of lost
+        transactions.
         """
         writer = self._writer
         begin(writer)  # waits for the old connection's transaction to end
@@ -359,7 +362,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _vector(text: str) -> str:
-    """The literal of a tsvector: every word with its places. Words hold letters and digits only."""
+    """Return the literal of a tsvector: each word with its positions."""
     places: dict[str, list[str]] = {}
     room = _VECTOR_BYTES
     for position, word in enumerate(text.split()[:_MAX_POSITION], start=1):

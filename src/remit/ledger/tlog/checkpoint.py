@@ -30,10 +30,10 @@ class Checkpoint:
     """A tree head.
 
     Attributes:
-        origin: the log's unique name.
-        size: leaves in the tree.
+        origin: unique name of the log.
+        size: number of leaves.
         root: 32 bytes.
-        extensions: further lines, opaque.
+        extensions: further lines of the note's text.
     """
 
     origin: str
@@ -43,7 +43,7 @@ class Checkpoint:
 
     @property
     def text(self) -> str:
-        """The note's text."""
+        """The text of the note."""
         lines = (
             self.origin,
             str(self.size),
@@ -54,7 +54,7 @@ class Checkpoint:
 
     @classmethod
     def parse(cls, text: str) -> Checkpoint:
-        """Read a note's text; raises :class:`TlogError`."""
+        """Return the checkpoint in a note's text; raise TlogError if it is malformed."""
         lines = text.split("\n")
         if len(lines) < 4 or lines[-1] != "" or not all(lines[:-1]):
             raise TlogError("This is not a checkpoint: it needs origin, size and root hash.")
@@ -68,7 +68,7 @@ class Checkpoint:
         return cls(origin, size, root, tuple(extensions))
 
     def sign(self, signer: Signer) -> SignedCheckpoint:
-        """Signed by the log's own key; raises :class:`TlogError` for another name."""
+        """Return the checkpoint signed by the log's key; raise TlogError for another name."""
         if signer.name != self.origin:
             raise TlogError(f"The key {signer.name} cannot sign for {self.origin}.")
         return SignedCheckpoint(self, Note(self.text, (signer.sign_note(self.text),)))
@@ -76,7 +76,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class SignedCheckpoint:
-    """A checkpoint with its signature lines; not trusted until :meth:`verify`."""
+    """A checkpoint with its signature lines; not trusted before :meth:`verify`."""
 
     checkpoint: Checkpoint
     note: Note
@@ -86,15 +86,15 @@ class SignedCheckpoint:
 
     @classmethod
     def parse(cls, data: str | bytes) -> SignedCheckpoint:
-        """Read a signed note; raises :class:`TlogError` or :class:`TlogError`."""
+        """Return the checkpoint in a signed note; raise TlogError if it is malformed."""
         note = Note.parse(data)
         return cls(Checkpoint.parse(note.text), note)
 
     def verify(self, key: VerifierKey) -> Checkpoint:
-        """The checkpoint, once ``key`` is seen to have signed it.
+        """Return the checkpoint if ``key`` signed it.
 
         Raises:
-            TlogError: it is of another origin, or another key signed it.
+            TlogError: the checkpoint belongs to another origin, or another key signed it.
         """
         if self.checkpoint.origin != key.name:
             raise TlogError(
@@ -111,7 +111,12 @@ class SignedCheckpoint:
         return self.checkpoint
 
     def cosign(self, signer: Signer, timestamp: int | None = None) -> NoteSignature:
-        """A cosignature line; ``signer`` is of kind :data:`~remit.ledger.tlog.note.COSIGNATURE`."""
+        """Return a cosignature line.
+
+        Args:
+            signer: a witness's key; raises TlogError for a log's key.
+            timestamp: seconds since 1970; ``None`` for the clock.
+        """
         if signer.verifier_key.kind != COSIGNATURE:
             raise TlogError("A log's own key cannot cosign.")
         now = int(time.time()) if timestamp is None else timestamp
@@ -119,10 +124,16 @@ class SignedCheckpoint:
         return NoteSignature(signer.name, signer.verifier_key.key_id, signature)
 
     def cosignatures(self, keys: Iterable[VerifierKey]) -> list[tuple[VerifierKey, int]]:
-        """The cosignatures by any of ``keys``.
+        """Return the valid cosignatures of witnesses, each with the witness's key and its time.
+
+        Args:
+            keys: the witnesses' keys; lines of other keys are ignored.
+
+        Returns:
+            Pairs of a key and the seconds since 1970 at which the witness had seen the tree.
 
         Raises:
-            TlogError: a line under one of the keys does not hold.
+            TlogError: a line of one of the keys is malformed or is not its signature.
         """
         found = []
         for key in keys:
@@ -139,7 +150,7 @@ class SignedCheckpoint:
         return found
 
     def with_signatures(self, lines: Iterable[NoteSignature]) -> SignedCheckpoint:
-        """The same with further signature lines; one that is there already is not doubled."""
+        """Return the checkpoint with further signature lines, each once."""
         known = {(item.name, item.key_id) for item in self.note.signatures}
         new = tuple(item for item in lines if (item.name, item.key_id) not in known)
         return SignedCheckpoint(
@@ -153,13 +164,13 @@ def _cosigned(text: str, timestamp: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class TlogProof:
-    """An inclusion proof and the checkpoint it leads to.
+    """An inclusion proof and the checkpoint that it leads to.
 
     Attributes:
-        index: of the leaf, from 0.
+        index: index of the leaf, from 0.
         path: hashes from the leaf's sibling to the root's child.
         signed: the checkpoint.
-        extra: opaque bytes that nothing authenticates; ``None`` when there are none.
+        extra: unauthenticated bytes; ``None`` if there are none.
     """
 
     index: int
@@ -177,7 +188,7 @@ class TlogProof:
 
     @classmethod
     def parse(cls, data: str | bytes) -> TlogProof:
-        """Read a proof file; raises :class:`TlogError` or what the checkpoint raises."""
+        """Return the proof in a file; raise TlogError if it is malformed."""
         try:
             text = data.decode() if isinstance(data, bytes) else data
         except UnicodeDecodeError as error:
@@ -207,11 +218,11 @@ class TlogProof:
         return cls(index, tuple(hashes), SignedCheckpoint.parse(checkpoint), extra)
 
     def verify(self, record: bytes, key: VerifierKey) -> Checkpoint:
-        """The checkpoint, once ``record`` is seen to be leaf ``index`` of the tree ``key`` signed.
+        """Return the checkpoint if ``record`` is leaf ``index`` of the tree that ``key`` signed.
 
         Raises:
-            TlogError: the checkpoint is another log's or another key's.
-            TlogError: the record is not in that tree at that place.
+            TlogError: the checkpoint is another log's or another key's, or the record is not that
+                leaf.
         """
         checkpoint = self.signed.verify(key)
         leaf = leaf_hash(record)

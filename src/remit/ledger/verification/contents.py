@@ -1,7 +1,7 @@
-"""Checking content and message steps, range by range. Trusts nothing it reads.
+"""Checks of content and message steps, range by range, without trust in any stored byte.
 
-Each function reads one range of ids and returns what it found as plain data, so that ranges can
-be checked in several processes at once.
+Each function reads one range of ids and returns plain data, so ranges can be checked in several
+processes at once.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _STEPS = """
 
 @dataclass(slots=True)
 class IdRange:
-    """The findings in one range of content or message steps.
+    """The result of checking one range of content or message steps.
 
     Attributes:
-        count: how many rows there are.
-        bad: by id, what is wrong, with the table and the id.
-        report: has a problem if the range could not be read to its end.
+        count: number of rows.
+        bad: problems by id; each names the table and the id.
+        report: contains a problem if the range could not be read to its end.
     """
 
     count: int = 0
@@ -44,7 +44,7 @@ class IdRange:
 
 
 def check_contents(store: Store, first: int, last: int) -> IdRange:
-    """Return what is wrong with which content rows in a range of ids."""
+    """Return the problems of the content rows in a range of ids."""
     found = IdRange()
     with found.report.guard(f"contents {first} to {last}"):
         for row in store.scan_contents(first, last):
@@ -61,7 +61,7 @@ def check_contents(store: Store, first: int, last: int) -> IdRange:
 
 
 def check_steps(store: Store, first: int, last: int) -> IdRange:
-    """Return what is wrong with which message steps in a range of ids."""
+    """Return the problems of the message steps in a range of ids."""
     found = IdRange()
     with found.report.guard(f"message_steps {first} to {last}"):
         for rows in pages(store.select, _STEPS, first, last):

@@ -1,7 +1,6 @@
-"""Checking entries, range by range. Trusts nothing it reads.
+"""Checks of entries, range by range, without trust in any stored byte.
 
-A range is read in one go and what it gave is returned as plain data, so that ranges can be
-checked in several processes at once.
+The result of a range is plain data, so ranges can be checked in several processes at once.
 """
 
 from __future__ import annotations
@@ -49,20 +48,20 @@ _LISTS = """
 
 @dataclass(slots=True)
 class EntryRange:
-    """The findings in one range of entries.
+    """The result of checking one range of entries.
 
     Attributes:
         first: the first sequence number of the range.
-        last: the last.
-        report: what is wrong in it.
-        first_link: the first record's ``previous_hash``; ``None`` when it could not be read.
-        last_hash: ``entry_hash`` of the last row; ``None`` when there was no row.
+        last: the last sequence number of the range.
+        report: the problems in the range.
+        first_link: ``previous_hash`` of the first record; ``None`` if it could not be read.
+        last_hash: ``entry_hash`` of the last row; ``None`` if that row is missing.
         tile_roots: roots of the complete subtrees of 256 leaves.
-        partial_roots: by tree size requested, the root over the leaves after its last complete
-            subtree; empty bytes where there are none.
-        blamed: damage of content and message steps that was reported at an entry.
+        partial_roots: by requested tree size, the root over the leaves after its last complete
+            subtree; empty bytes if there are none.
+        blamed: problems of content and message steps that were reported at an entry.
         named: content ids of the values that name an entry's subject.
-        waiting: entries that were archived and are to be removed yet.
+        waiting: number of archived entries that are still in the database.
     """
 
     first: int
@@ -84,7 +83,7 @@ def report_gap(report: VerificationReport, first: int, last: int) -> None:
 
 
 def report_tree_hash(report: VerificationReport, level: int, index: int) -> None:
-    """Report that a stored hash is not the root of the entries under it."""
+    """Report that a stored hash differs from the root of the entries under it."""
     width = TILE_WIDTH**level
     report.add(
         None,
@@ -95,7 +94,7 @@ def report_tree_hash(report: VerificationReport, level: int, index: int) -> None
 
 
 def as_hash(value: Any) -> bytes:
-    """A stored hash; nothing where something else is stored."""
+    """Return a stored hash as bytes; empty bytes for a value of another type."""
     return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else b""
 
 
@@ -108,16 +107,16 @@ def check_entries(
     sizes: Collection[int],
     left: Places,
 ) -> EntryRange:
-    """Check the entries from ``first`` (a multiple of 256) to ``last``.
+    """Check the entries from ``first`` (a multiple of 256) to ``last``; return the result.
 
     Args:
-        store: of the ledger.
-        first: sequence number.
-        last: sequence number.
+        store: the store of the ledger.
+        first: the first sequence number.
+        last: the last sequence number.
         bad_contents: the problem of each damaged content value, by content id.
         bad_steps: the problem of each damaged message step, by step id.
-        sizes: tree sizes whose root will be wanted, from ``first`` to ``last + 1``.
-        left: which entries were archived, numbered from ``first`` on.
+        sizes: tree sizes, from ``first`` to ``last + 1``, whose roots are needed.
+        left: the archived entries, numbered from ``first``.
     """
     found = EntryRange(first, last, VerificationReport())
     with found.report.guard(f"entries {first} to {last}"):
@@ -126,7 +125,10 @@ def check_entries(
 
 
 def known_entries(store: Store, first: int, last: int) -> EntryRange:
-    """A range that was sound and is not read again: what its neighbours and the tree need of it."""
+    """Return the result of a range that an earlier verification found sound, without reading it.
+
+    The hash of the last row and the stored tree hashes are read, for the neighbours and the tree.
+    """
     row = store.get(last)
     ((there,),) = store.select(
         "SELECT count(*) FROM entries WHERE seq BETWEEN ? AND ?", (first, last)
@@ -154,7 +156,7 @@ def _pages(store: Store, first: int, last: int) -> Iterator[tuple[list[RawEntry]
 
 
 def _read_tiles(store: Store, first: int, last: int) -> _Rows:
-    """Index and hash of the stored complete subtrees of 256 leaves in a range."""
+    """Return index and hash of the stored subtrees of 256 leaves in a range."""
     return store.select(
         "SELECT idx, hash FROM tree_hashes WHERE level = 1 AND idx >= ? AND idx < ? ORDER BY idx",
         (first // TILE_WIDTH, (last + 1) // TILE_WIDTH),
@@ -172,7 +174,7 @@ class _EntryChecker:
         found: EntryRange,
     ) -> None:
         self._left = left
-        self._kept_leaves: dict[int, list[bytes]] = {}  # by tile, as they are stored
+        self._kept_leaves: dict[int, list[bytes]] = {}  # The stored hashes of each tile.
         self._store = store
         self._bad_contents = bad_contents
         self._bad_steps = bad_steps
@@ -183,10 +185,10 @@ class _EntryChecker:
         self._last_step: int | None = None
         self._leaves: list[bytes] = []
         self._subjects_before = subjects_before(store.select)
-        self._subjects: dict[int, int] = {}  # by content id, the entry that it names it for
+        self._subjects: dict[int, int] = {}  # The entry of each subject value, by content id.
 
     def run(self, first: int, last: int) -> None:
-        """Check the range; what is wrong goes into the findings."""
+        """Check the range; add the problems to the result."""
         found, report = self._found, self._found.report
         expected = first
         previous: str | None = None
@@ -231,7 +233,7 @@ class _EntryChecker:
                 report_tree_hash(report, 1, index)
 
     def _read_leaves(self, first: int, last: int) -> None:
-        """Read the stored leaf hashes, which archived entries have."""
+        """Read the stored leaf hashes, which exist for tiles with archived entries."""
         rows = self._store.select(
             "SELECT idx, hash FROM tree_hashes WHERE level = 0 AND idx >= ? AND idx <= ?",
             (first // TILE_WIDTH, last // TILE_WIDTH),
@@ -244,7 +246,7 @@ class _EntryChecker:
                 self._found.report.add(None, "tree", said)
 
     def _pass_over(self, first: int, last: int) -> None:
-        """Entries that are not there: they were archived, and their hashes are, or are missing."""
+        """Count absent entries that were archived; report the others as missing."""
         report, low = self._found.report, self._found.first
         missing: list[int] = []  # first and last of a run
         for seq in range(first, last + 1):
@@ -272,7 +274,7 @@ class _EntryChecker:
             self._found.partial_roots[size] = tree_root(self._leaves) if self._leaves else b""
 
     def _read_steps(self, first: int, lists: dict[int, list[tuple[Any, ...]]]) -> None:
-        """The message steps that are new with a page, which are those of greater ids."""
+        """Read the message steps that are new with a page, which have greater ids."""
         if self._last_step is None:
             rows = self._store.select(
                 "SELECT step_id FROM shown_lists WHERE seq < ? ORDER BY seq DESC LIMIT 1", (first,)
@@ -404,7 +406,7 @@ class _EntryChecker:
     def _chain(self, step_id: int) -> Iterator[tuple[int, tuple[int, int | None] | None]]:
         """Yield a message step and its parents, up to one that is missing.
 
-        A writer makes a parent before its child, so ids fall: a damaged chain ends, too.
+        A writer makes a parent before its child, so ids fall and a damaged chain ends too.
         """
         while True:
             step = self._step(step_id)
@@ -414,7 +416,7 @@ class _EntryChecker:
             step_id = step[0]
 
     def _messages(self, step_id: int, sought: set[int]) -> set[int]:
-        """Return those of ``sought`` that are messages of a list, from its end upwards."""
+        """Return the values in ``sought`` that are messages of a list."""
         found: set[int] = set()
         for _, step in self._chain(step_id):
             if step is not None and step[1] in sought:
@@ -444,12 +446,12 @@ class _EntryChecker:
                 return
 
     def _blame(self, seq: int, kind: str, problem: str) -> None:
-        """Report at an entry the damage of what it shows."""
+        """Report the damage of shown content at the entry that shows it."""
         self._found.blamed.add(problem)
         self._found.report.add(seq, kind, problem)
 
     def _is_sound(self, seq: int) -> bool:
-        """Whether an ``ERASURE`` entry accounts for exactly what is gone under it."""
+        """Return True if an ``ERASURE`` entry accounts for exactly its erased values."""
         if seq not in self._sound:
             self._sound[seq] = erasure_is_sound(self._store, seq)
         return self._sound[seq]
@@ -463,7 +465,7 @@ def _by_entry(rows: _Rows) -> dict[int, _Rows]:
 
 
 def erasure_is_sound(store: Store, seq: int) -> bool:
-    """Whether the entry at ``seq`` is an ``ERASURE`` of exactly what is noted under it."""
+    """Return True if the entry at ``seq`` is an ``ERASURE`` of exactly its erased values."""
     row = store.get(seq)
     under = store.erased_under(seq)
     try:

@@ -1,4 +1,4 @@
-"""Signed tree heads against the records: those stored, and one held outside."""
+"""Checks of signed tree heads, stored or given by the caller, against the records."""
 
 from __future__ import annotations
 
@@ -26,9 +26,15 @@ def read_heads(
     outside: str | bytes | SignedCheckpoint | None,
     key: VerifierKey | None,
 ) -> list[TreeHead]:
-    """The tree heads, greatest last; malformed and forged ones go into ``report``.
+    """Return the readable tree heads by growing size.
 
-    ``notes`` are the size and note of those stored; without a ``key`` signatures are not checked.
+    Malformed and forged heads are reported and left out.
+
+    Args:
+        report: receives the problems; its ``checkpoint`` becomes ``failed`` at the first.
+        notes: size and note of each stored checkpoint.
+        outside: the checkpoint that the caller gave; ``None`` if there is none.
+        key: the log's key; ``None`` leaves signatures unchecked.
     """
     heads: list[TreeHead] = []
     given: list[tuple[int | None, str | bytes | SignedCheckpoint]] = [*notes]
@@ -61,17 +67,17 @@ def check_heads(
     is_signed: bool,
     witnesses: Sequence[VerifierKey],
 ) -> None:
-    """Compare the records with the tree heads, and report how far these vouch for them.
+    """Compare the records with the tree heads, and set the report's ``checkpoint`` members.
 
     Args:
-        report: of the verification.
-        heads: by growing size.
-        roots: of the complete subtrees of 256 leaves.
+        report: receives the problems and the assurance.
+        heads: the heads by growing size.
+        roots: roots of the complete subtrees of 256 leaves.
         partials: by tree size, the root over the leaves after those.
-        start: the first entry that was read.
-        size: entries in the ledger.
-        is_signed: whether the signatures of ``heads`` were checked.
-        witnesses: keys whose cosignatures are looked for.
+        start: the first entry that was read; smaller heads are skipped.
+        size: number of entries in the ledger.
+        is_signed: True if the signatures of ``heads`` were checked.
+        witnesses: keys whose cosignatures on the best head are reported.
     """
     peaks: list[bytes] = []  # roots of the growing tree's complete subtrees, greatest first
     count = 0  # subtrees of 256 leaves under them
@@ -124,7 +130,7 @@ def check_heads(
 
 
 def _joined(nodes: list[bytes]) -> bytes:
-    """The root over complete subtrees, greatest first."""
+    """Return the root over complete subtrees, greatest first."""
     if not nodes:
         return EMPTY_ROOT
     return functools.reduce(lambda right, left: node_hash(left, right), reversed(nodes))

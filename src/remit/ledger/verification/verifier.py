@@ -1,4 +1,4 @@
-"""The verification of one ledger, from its engine's file to its checkpoints."""
+"""The verification of one ledger, from the engine's file to the checkpoints."""
 
 from __future__ import annotations
 
@@ -48,9 +48,14 @@ _Range = tuple[int, int]  # first and last
 
 
 class Verifier:
-    """One verification of one ledger.
+    """The verification of one ledger; each object verifies once.
 
-    Without a ``key`` signatures are not checked. ``reopen`` opens the store in another process.
+    Args:
+        reopen: opens the store in another process.
+        store: the store to read.
+        key: the key that checkpoints are checked by; ``None`` leaves signatures unchecked.
+        witnesses: keys whose cosignatures are reported.
+        marks: the marks of the root; ``None`` neither reads nor writes a mark.
     """
 
     def __init__(
@@ -80,7 +85,17 @@ class Verifier:
         progress: Progress | None,
         since_mark: bool = False,
     ) -> VerificationReport:
-        """:meth:`LedgerClient.verify`; once only."""
+        """Return the result of :meth:`LedgerClient.verify`; write a mark if the ledger is sound.
+
+        Args:
+            outside: a signed checkpoint that the caller held; ``None`` if there is none.
+            first: the first entry to read; entries before it are left out.
+            jobs: number of processes.
+            deep: True to have the engine check its file too.
+            progress: called with the number of checked rows and their total.
+            since_mark: True to read entries below the last mark only in samples. Any fault then
+                leads to a full verification.
+        """
         report = self._report
         marks = None if first else self._marks
         before, known, now = VerifiedMark(), VerifiedMark(), VerifiedMark()
@@ -162,7 +177,7 @@ class Verifier:
         known: VerifiedMark,
         now: VerifiedMark,
     ) -> None:
-        """Check content, message steps and entries in ranges, then the tree over all of them."""
+        """Check content, message steps and entries in ranges, then the tree."""
         report, size = self._report, now.size
         content_ranges: list[_Range] = []
         step_ranges: list[_Range] = []
@@ -239,7 +254,7 @@ class Verifier:
             finally:
                 report.merge(file_problems())
         report.unread = sum(high - low + 1 for low, high in unread) - self._unread_archived
-        if known.size and bad_steps:  # where they show, unread entries were not asked
+        if known.size and bad_steps:  # Unread entries may show a damaged step.
             report.add(None, "messages", "a message list is damaged")
         if known.size and tree_digest(roots[: known.size // TILE_WIDTH]) != known.tree:
             report.add(None, "tree", "the stored tree hashes are others")
@@ -270,7 +285,7 @@ class Verifier:
         return part
 
     def _entry_ranges(self, start: int, size: int, archived: int) -> Iterator[_Range]:
-        """Ranges of entries: all of them where they may have been archived."""
+        """Yield ranges of entries; below ``archived`` all of them, else those with rows."""
         low = start
         while low < archived:
             yield low, min(low + _RANGE, size) - 1
@@ -278,7 +293,7 @@ class Verifier:
         yield from self._ranges("seq", "entries", low, size - 1)
 
     def _ranges(self, column: str, table: str, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Ranges of ids with rows in them, at multiples of one width from ``first`` on."""
+        """Yield ranges of ids with rows in them, at multiples of one width from ``first``."""
         low = first
         while low <= last:
             rows = self._store.select(
@@ -292,7 +307,7 @@ class Verifier:
             low += _RANGE
 
     def _reach(self, start: int, size: int) -> tuple[set[int], set[int]]:
-        """The content and the message steps that entries from ``start`` on show."""
+        """Return the content and the message steps that entries from ``start`` show."""
         contents: set[int] = set()
         steps: set[int] = set()
         for window in self._ranges("seq", "entries", start, size - 1):
@@ -333,7 +348,7 @@ class Verifier:
         now: VerifiedMark,
         advance: Callable[[int], None],
     ) -> tuple[list[bytes], dict[int, bytes], set[str]]:
-        """Put ranges together: links across their borders, the tree from left to right."""
+        """Join the results of ranges: links across their borders, and the tree in order."""
         roots = [
             as_hash(row[0])
             for row in self._store.select(
@@ -372,7 +387,7 @@ class Verifier:
 
 
 def _runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Ids as ranges without gaps."""
+    """Yield ids as ranges without gaps."""
     low = high = -1
     for number in sorted(ids):
         if number != high + 1 or number - low >= _RANGE:
@@ -385,7 +400,7 @@ def _runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _left_out(ranges: Sequence[_Range], end: int) -> Iterator[_Range]:
-    """Those before the ``end`` of a mark, but for a few, so that again and again all are read."""
+    """Yield the ranges below the ``end`` of a mark, except for a random sample."""
     whole = [item for item in ranges if item[1] < end]
     again = random.SystemRandom().sample(whole, min(_SAMPLE, len(whole)))
     return (item for item in whole if item not in again)
