@@ -95,7 +95,7 @@ class Places:
 
     @classmethod
     def of_text(cls, end: int, text: str) -> Places:
-        """Return the set in a text of :meth:`to_text`; raise ValueError if it does not fit ``end``."""
+        """Return the set in a text of :meth:`to_text`; raise ValueError if it does not fit."""
         packed, length = zlib.decompressobj(), (end + 7) // 8
         try:
             bits = bytearray(packed.decompress(base64.b64decode(text, validate=True), length + 1))

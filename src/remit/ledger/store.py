@@ -284,8 +284,7 @@ class Store(Reader):
         return results
 
     def bounded(self, where: Filter) -> Filter:
-        """Return ``where`` with its bounds in time as bounds in number too, so that pages read little
-        else.
+        """Return ``where`` with bounds in number for its bounds in time, so that pages read less.
 
         Clocks may have gone back, so numbers and times can differ in order. The index of times is
         read from the bound on, once for all pages of a query.

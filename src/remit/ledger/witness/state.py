@@ -259,7 +259,7 @@ class WitnessState:
         return [Evidence(*row) for row in rows]
 
     def evidence_counts(self) -> dict[tuple[str, str], int]:
-        """Return the number of stored requests, keyed by ``(origin, reason)``; raise WitnessError."""
+        """Return the number of stored requests by ``(origin, reason)``; raise WitnessError."""
         rows = self._execute("SELECT origin, reason, count(*) FROM evidence GROUP BY 1, 2")
         return {(origin, reason): number for origin, reason, number in rows}
 
