@@ -64,7 +64,7 @@ def load(text: bytes) -> Any:
     Unlike strict readers, this one accepts escaped lone surrogates and numbers beyond a double.
 
     Raises:
-        JsonTextError: it is not one, or is nested too deep.
+        JsonTextError: the text is not JSON, or is nested too deep.
     """
     try:
         return orjson.loads(text)
@@ -76,7 +76,7 @@ def load(text: bytes) -> Any:
 
 
 def has_more_values(text: bytes, most: int) -> bool:
-    """Whether a text holds more values than ``most``, without making any of them.
+    """Return True if a text contains more than ``most`` values; no value is made.
 
     Commas and opening brackets outside of strings are counted; the text need not be JSON.
     """
@@ -94,7 +94,11 @@ def has_more_values(text: bytes, most: int) -> bool:
 
 
 def load_exact(text: bytes) -> Any:
-    """:func:`load`, with integers of any size exact: for reading records, not for the wire."""
+    """Return the value of a JSON text with integers of any size exact, for reading records.
+
+    Raises:
+        JsonTextError: the text is not JSON, or is nested too deep.
+    """
     if _WIDE_NUMBER.search(text) is None:
         try:
             return orjson.loads(text)

@@ -1,4 +1,7 @@
-"""``remit.toml``, its schema, and where each value came from."""
+"""The settings: ``remit.toml``, its schema, and the source of each value.
+
+Start reading in ``layers`` (:func:`load_settings`); ``settings`` declares most sections.
+"""
 
 from remit.kernel.settings.approvals import ApprovalSettings
 from remit.kernel.settings.effective import EffectiveSettings

@@ -1,7 +1,7 @@
-"""The settings that adopted proposals brought: a layer over ``remit.toml``.
+"""The settings of adopted proposals: a layer over ``remit.toml``.
 
-A learned package states them in ``HOT/learned/NAME/settings.json``, tables as TOML has them. Only
-what :data:`LEARNABLE` names may be learned: an address, a key or a path never comes this way.
+A learned package states them in ``HOT/learned/NAME/settings.json``, as nested tables. Only the
+settings in :data:`LEARNABLE` can be learned, so an address, a key or a path never comes this way.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def learned_layers(
 
 
 def not_learnable(layer: Mapping[str, Any], *above: str) -> str:
-    """The first dotted key of nested tables that may not be learned; empty when all may."""
+    """Return the first dotted key that cannot be learned; empty if all can."""
     for key, value in layer.items():
         parts = (*above, key)
         fitting = [

@@ -1,4 +1,12 @@
-"""The decision trail: what agents thought, in chains, one for each task."""
+"""The decision trail: the recorded thoughts of agents, in one hash chain for each task.
+
+The package owns ``THOUGHT_RECORD`` entries and the table ``thoughts``, their verification, and
+their JSON lines. Each thought is one entry and one row, written in one transaction.
+
+Invariant: a chain never forks, and each record contains the hash of the one before.
+
+Start reading in ``record`` (fields and hash) and ``append``.
+"""
 
 from remit.routing.trail.append import (
     acreate_thought_record,

@@ -64,7 +64,7 @@ def import_thought_records(ledger: LedgerClient, stream: Iterable[str | bytes]) 
 
 
 class _Import:
-    """One import: appends records to the chains of a ledger, within one transaction."""
+    """An import: appends records to the chains of a ledger, within one transaction."""
 
     def __init__(self, tx: Transaction, ledger: LedgerClient) -> None:
         self._tx = tx
