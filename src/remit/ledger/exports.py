@@ -6,6 +6,7 @@ The format of the JSON lines is specified in ``docs/ledger-format.md``.
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,10 +22,10 @@ from remit.ledger.errors import LedgerError, LedgerWriteError, NoSignerError
 from remit.ledger.line_reader import EXPORT_FORMAT, MAX_LINE_BYTES, STATEMENT, statement_of
 from remit.ledger.line_writer import EntryLine, lines_of
 from remit.ledger.ranges import archived_ranges, archived_to
-from remit.ledger.reader import EntryRow
+from remit.ledger.reader import EntryRow, as_bytes
 from remit.ledger.report import Progress
 from remit.ledger.schema import COLUMNS
-from remit.ledger.store import Filter, Store
+from remit.ledger.store import Store
 from remit.ledger.subjects import BEFORE, subjects_before
 from remit.ledger.tlog import (
     TILE_WIDTH,
@@ -140,7 +141,8 @@ class Exporter:
         _write_line(out, header)
         archived = archived_to(self._store.select)
         expected = 0
-        for line in lines_of(self._store, self._seqs(size, archived)):
+        pages = self._pages(size, archived)
+        for line in lines_of(self._store, itertools.chain.from_iterable(pages)):
             seq = line.row.seq
             out.writelines(self._left(expected, seq))
             expected = seq + 1
@@ -193,8 +195,12 @@ class Exporter:
             plain["erased"] = sorted(macs)
         return plain
 
-    def _seqs(self, size: int, archived: int) -> Iterator[int]:
-        """Yield the numbers of the entries before ``size`` that are in the database."""
+    def _pages(self, size: int, archived: int) -> Iterator[list[int]]:
+        """Yield pages of the numbers of the entries before ``size`` that are in the database.
+
+        Raises:
+            LedgerError: an entry is missing that was not archived.
+        """
         after = -1
         while after < size - 1:
             rows = self._store.select(
@@ -203,7 +209,7 @@ class Exporter:
             )
             seqs = [seq for (seq,) in rows]
             _require_all(seqs, after, size, archived)
-            yield from seqs
+            yield seqs
             after = seqs[-1]
 
     def _left(self, first: int, end: int) -> Iterator[bytes]:
@@ -274,12 +280,17 @@ class Exporter:
         )
         size = self._store.count()
         with pyarrow.parquet.ParquetWriter(out, schema, compression="zstd") as writer:
-            for rows in self._pages(size, archived_to(self._store.select)):
-                columns = self._store.select(
-                    f"SELECT seq, {', '.join(COLUMNS)} FROM entries "
+            for seqs in self._pages(size, archived_to(self._store.select)):
+                found = self._store.select(
+                    f"SELECT {self._store.record_sql}, seq, {', '.join(COLUMNS)} FROM entries "
                     "WHERE seq BETWEEN ? AND ? ORDER BY seq",
-                    (rows[0].seq, rows[-1].seq),
+                    (seqs[0], seqs[-1]),
                 )
+                columns = [row[1:] for row in found]
+                rows = [
+                    EntryRow(row[1], row[1 + names.index("entry_hash")], as_bytes(row[0]))
+                    for row in found
+                ]
                 entries = self._store.entries(rows)
                 table = [
                     {
@@ -293,18 +304,8 @@ class Exporter:
                     for row, values, entry in zip(rows, columns, entries, strict=True)
                 ]
                 writer.write_table(pyarrow.Table.from_pylist(table, schema=schema))
+                self._advance(seqs[-1] + 1, size)
         return size
-
-    def _pages(self, size: int, archived: int) -> Iterator[list[EntryRow]]:
-        """Yield the entries before ``size``; some before ``archived`` are missing."""
-        after = -1
-        while after < size - 1:
-            rows = self._store.page(Filter(after=after), min(_PAGE, size - 1 - after))
-            rows = [row for row in rows if row.seq < size]
-            _require_all([row.seq for row in rows], after, size, archived)
-            yield rows
-            after = rows[-1].seq
-            self._advance(after + 1, size)
 
 
 def _require_all(seqs: list[int], after: int, size: int, archived: int) -> None:

@@ -163,16 +163,8 @@ class _Import:
 def _difference(entry: LedgerEntry, record: ThoughtRecord, position: int) -> str:
     """Return how a ledger entry differs from a record; empty if at most by erased content."""
     meta = entry.metadata
-    for name, expected in (
-        ("thought_id", record.id),
-        ("type", record.type),
-        ("task_id", record.task_id),
-        ("agent_id", record.agent_id),
-        ("session_id", record.session_id),
-        ("position", position),
-        ("thought_timestamp", record.timestamp),
-    ):
-        if meta.get(name) != expected:
+    for name, expected in entry_of(record, position, {}).metadata.items():
+        if name not in ("content", "hash") and meta.get(name) != expected:
             return f"has another {name}"
     content, own_hash = content_of(entry), meta.get("hash")
     if not isinstance(content, Erased):
