@@ -24,7 +24,7 @@ USD_NAMES = {
     "spent_nano": "spent_usd",
     "reserved_nano": "reserved_usd",
 }
-"""How a scope's sums of money are named where people read them, in dollars."""
+"""Names of a scope's sums in dollars, keyed by the field in nano-dollars."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def _escaped(value: str) -> str:
 
 
 LEARNING = BudgetScope("learning")
-"""The account that learning's own calls count in beside the exchange's that they ask again."""
+"""The account of learning's own calls, next to that of the repeated exchange."""
 
 
 def owners_of(scopes: Iterable[str]) -> dict[str, str]:

@@ -155,7 +155,7 @@ def _check(value: Any, path: str, depth: int) -> bool:
                     next_step="Use string keys.",
                 )
             fast = key.isascii() and fast
-            # Scalars are most of what there is: spare them the call.
+            # Most items are scalars: these are spared the call.
             item_kind = type(item)
             if item_kind is not str and item is not None and item_kind is not bool:
                 fast = _check(item, f"{path}.{key}", depth + 1) and fast

@@ -90,5 +90,5 @@ def _beside(path: Path, data: bytes, mode: int) -> Iterator[Path]:
 
 def publish(temporary: Path, path: Path) -> None:
     """Give a finished file its name, durably; raise OSError if ``path`` exists."""
-    os.link(temporary, path)  # unlike a rename, it never replaces what is there
+    os.link(temporary, path)  # Unlike a rename, a link never replaces a file.
     fsync(path.parent)

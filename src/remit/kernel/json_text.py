@@ -81,7 +81,7 @@ def has_more_values(text: bytes, most: int) -> bool:
     Commas and opening brackets outside of strings are counted; the text need not be JSON.
     """
     if sum(map(text.count, (b",", b"[", b"{"))) <= most:
-        return False  # also counting those in strings
+        return False  # The count includes characters in strings.
     values = strings = 0
     for found in _MARKS.finditer(text):
         if text[found.start()] == 0x22:  # "

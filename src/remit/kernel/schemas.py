@@ -49,9 +49,9 @@ _NAMED = ("$defs", "definitions", "properties", "patternProperties")
 _check_schema = functools.partial(
     jsonschema.Draft202012Validator.check_schema, format_checker=jsonschema.FormatChecker(())
 )
-"""Raises SchemaError for what is no schema; patterns are judged by the engine that runs them."""
+"""Raises SchemaError for an invalid schema. Patterns are checked by the engine that runs them."""
 _LONGEST_PLACE = 1_000  # characters
-_COMPARED = 20  # problems of which the most telling is shown
+_COMPARED = 20  # The most telling of so many problems is shown.
 
 
 @functools.cache

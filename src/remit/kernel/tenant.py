@@ -20,7 +20,7 @@ TENANTS = "tenants"
 """The folder of a host's root that holds the roots of its tenants, each by its name."""
 
 HOST = "host"
-"""In :attr:`TenantFile.database`: that of the host, whatever its address is just now."""
+"""The value of :attr:`TenantFile.database` for the host's database, whatever its address."""
 
 _FILE = "tenant.json"
 _MOVING = "moving.json"

@@ -117,7 +117,7 @@ class Batch(ABC):
         self._content_keys = content_keys
         self.compress_above = compress_above
         self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
-        # By scope and digest, what the table was found to hold, or will hold after a flush.
+        # Stored values, and those stored by the next flush, by scope and digest.
         self._known: dict[Key, Known | None] = {}
         self._steps: dict[str, int] = {}  # message steps of this batch, by hash
         # Of each kind one at a time, as two would not see each other's changes.
@@ -394,7 +394,7 @@ class Batch(ABC):
             )
             hashes = [bytes(row[0]) for row in rows]
             level, index = level + 1, index // TILE_WIDTH
-        # Fewer: entries were removed. Verification says so; what comes now is still recorded.
+        # Fewer hashes mean missing entries: verification reports them, and writing continues.
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
         """Run a statement that only reads, and return its rows, which may be fetched later."""
@@ -455,7 +455,7 @@ class Batch(ABC):
 
     def _do_in_savepoint(self, unit: Unit) -> Any:
         self.flush()
-        self._stages.clear()  # the call may change what they have read
+        self._stages.clear()  # The call may change rows that they have read.
         before = replace(self.head)
         self._savepoint("SAVEPOINT")
         try:

@@ -39,7 +39,7 @@ _BIND = "INSERT INTO ledger_info VALUES ('verifier_key', ?) ON CONFLICT (name) D
 
 
 Transact = Callable[[Callable[[Transaction], Any]], Any]
-"""Runs a function in a transaction; what it returns is committed then."""
+"""Runs a function in a transaction and returns its result after the commit."""
 
 
 class Checkpoints:
@@ -203,7 +203,7 @@ class Checkpoints:
                 raise LedgerRollbackError(problem)
             return self._tip(tx.execute)
 
-        # Only what is committed is signed: no crash leaves a head that is not led to.
+        # Only committed entries are signed, so no crash leaves a head without its entries.
         last, head = transact(look)
         signed: SignedCheckpoint
         if last is not None and last.checkpoint == head:

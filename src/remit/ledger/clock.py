@@ -143,4 +143,4 @@ def _steady_s() -> float:
 
 
 WALL_WATCH = _WallWatch()
-"""That of this process."""
+"""The watch of this process."""

@@ -208,7 +208,7 @@ class GroupCommitter:
         # Waking a loop costs a system call: each is woken once.
         loops: dict[Any, list[tuple[Unit, _Write, Any]]] = {}
         for (unit, waiter), result in zip(batch, results, strict=True):
-            if isinstance(result, StopIteration):  # which no future can carry
+            if isinstance(result, StopIteration):  # A future cannot carry StopIteration.
                 result = RuntimeError("a transaction raised StopIteration")
             if isinstance(waiter, _Waiter):
                 waiter.set_result(result)

@@ -137,7 +137,7 @@ class EncodedValue(Struct, frozen=True, gc=False):
 
 
 Encoded = tuple[EncodedValue | list[EncodedValue], str]
-"""What stands for a content value: one, or one for each message of a list; and its form."""
+"""An encoded content value, or one for each message of a list; and the form."""
 
 
 class StoredValue(NamedTuple):
@@ -324,7 +324,7 @@ def _encode(value: Any) -> EncodedValue:
     except (TypeError, NotCanonicalError):  # the former of orjson: a lone surrogate
         if (text := _json_text(value)) is None:
             raise
-        # A lone surrogate is what UTF-8 does not take; so replaced it is JSON's escape of it.
+        # UTF-8 refuses only lone surrogates; backslashreplace writes JSON's escape for them.
         return EncodedValue.of(text.encode("utf-8", "backslashreplace"), True)
 
 

@@ -23,7 +23,7 @@ from remit.ledger.store import Execute, Store, Transaction
 from remit.ledger.subjects import BY_SUBJECT
 from remit.ledger.withdrawal import WITHDRAWN, erasable, feedback_on, session_of, withdrawn_from
 
-# What a session shows, and who its entries speak of.
+# The content that a session shows, and the subjects of its entries.
 _BY_SESSION = """
     SELECT content_id FROM contents WHERE scope = ?
     UNION

@@ -267,7 +267,7 @@ _OPERATOR = "OPERATOR"
 _BETWEEN = re.compile(", | or ")
 
 KERNEL_ROWS = "coalesce(tier, 'hot') = 'hot'"
-"""A condition on the table ``entries``: what the kernel wrote; :func:`is_authentic` in SQL."""
+"""A condition on ``entries`` for entries of the kernel: :func:`is_authentic` in SQL."""
 
 
 def may_write(tier: str, event_type: str) -> bool:

@@ -43,7 +43,7 @@ __all__ = ["EVENT", "PROOF_FORMAT", "TakenHead", "TenantProof", "check_heads",
 
 EVENT = "TENANT_CHECKPOINT"
 PROOF_FORMAT = "remit-tenant-proof/1"
-"""What a proof through both logs says in ``format``."""
+"""The ``format`` of a proof through both logs."""
 
 _MAX_PROOF_BYTES = 1_000_000
 

@@ -36,7 +36,7 @@ from remit.ledger.record import (
 from remit.ledger.usage import key_of, usage_of
 
 _MAX_DEPTH = 100
-_HOLE = b"\xff"  # which UTF-8 never has
+_HOLE = b"\xff"  # This byte never occurs in UTF-8.
 _PLACE = orjson.Fragment(b"\xff\xff")
 _PLACE_TEXT = orjson.Fragment(b'"\xff\xff"')
 
@@ -270,7 +270,7 @@ class _Walk:
             names = "$"
         if "$" in names:
             for key in value:
-                is_fast({key: None})  # says what is wrong with it
+                is_fast({key: None})  # This call raises the fitting error.
                 if key[:1] == "$":
                     raise InvalidInputError(
                         f"The metadata key {key!r} starts with '$', which is kept for commitments.",

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 ARCHIVED = "ARCHIVED"
-"""The event type of the entry that says what was archived."""
+"""The event type of the entry that records an archived range."""
 
 ARCHIVED_TO = "archived_to"
 """The row of ``ledger_info`` with the first sequence number that no archive has."""
@@ -40,8 +40,8 @@ LEAVING = (
     "WO_COMPLETED", "WO_FAILED", "WO_CHAIN_COMPLETE", "WO_QUALITY_GATE", "ESCALATION",
     "DEGRADATION", "FEEDBACK",
 )  # fmt: skip
-"""The event types that leave, with their session: what a session did. All others stay: what says
-what is in force, who a session was, what is open; and a program's own types."""
+"""The event types of a session's work, which are archived with the session. Entries of all other
+types stay: state in force, the start of sessions, open work, and a program's own types."""
 
 
 class Places:

@@ -24,7 +24,7 @@ _CHUNK = 400  # parameters in one statement, well under every engine's limit
 _T = TypeVar("_T")
 
 MessageList = list[tuple[str, int | None]]
-"""Commitment and content id of each message, oldest first; no id where it was erased."""
+"""Commitment and content id of each message, oldest first; ``None`` for an erased message's id."""
 
 
 @dataclass(frozen=True, slots=True)

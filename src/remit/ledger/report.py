@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
 
 Progress = Callable[[int, int], None]
-"""Called now and then with what is done and what there is in all."""
+"""Called repeatedly with the amount done and the total."""
 
 StateCheck = Callable[["LedgerClient", bool], Iterable[Finding]]
-"""Compares what another part of Remit keeps in the ledger's database with the record. Takes the
-ledger, and True if the check may continue from the mark of an earlier one."""
+"""A check of another part's tables against the record. Takes the ledger, and True if the check may
+continue from the mark of an earlier one; yields findings."""
 
 _MAX_PROBLEMS = 100
 

@@ -34,12 +34,11 @@ NARROWEST_FIRST = (
     "outcome",
     "tier",
 )
-"""Which column drives a search by several, the most selective first."""
+"""Columns by selectivity: the first of several compared columns drives a search."""
 
 SQLITE = {"int": "INTEGER", "blob": "BLOB", "any": "", "clustered": "WITHOUT ROWID", "seq": ""}
 POSTGRES = {"int": "bigint", "blob": "bytea", "any": "text", "clustered": "", "seq": ", seq"}
-"""What the declarations say in each engine's own words. SQLite's indexes end in the row id by
-themselves."""
+"""Words of the declarations for each engine. SQLite adds the row id to each index itself."""
 
 _INDEXES = "\n".join(
     f"CREATE INDEX entries_{name} ON entries ({name}$seq) WHERE {name} IS NOT NULL;"
@@ -260,7 +259,7 @@ CREATE TABLE response_ids (
 );
 """
 
-# Files and batches that providers keep, whose they are, and what of a batch is still to come.
+# Files and batches at providers, with their owners, and the pending lines of batches.
 _OBJECTS = """
 CREATE TABLE provider_objects (
     object_id TEXT NOT NULL PRIMARY KEY,
@@ -316,7 +315,7 @@ CREATE TABLE usage_keys (
 ) $clustered;
 """
 
-# Orders that workers do or have set aside. What is to be done, and what became of it, is on record.
+# Orders in the queue or set aside. Entries record the work and its outcome.
 _ORDERS = """
 CREATE TABLE orders (
     order_id TEXT NOT NULL PRIMARY KEY,
@@ -410,7 +409,7 @@ TABLES = _tables(1, 2, 6)
 """The tables of the record, and of content, tree, checkpoints and usage."""
 
 STATE_TABLES = _tables(3, 4, 7)
-"""The tables of state beside the record."""
+"""The tables of state next to the record."""
 
 
 def refuse_views(views: Iterable[str], location: str) -> None:

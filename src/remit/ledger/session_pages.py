@@ -20,7 +20,7 @@ KINDS = (
 """The event types of a session, each found by one look into the index; takes its id twice."""
 
 MAX_KINDS = 200
-"""Of more event types SQLite makes no statement."""
+"""Maximum number of event types in a statement, a limit of SQLite."""
 
 
 def page_of_session(

@@ -79,7 +79,7 @@ Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 """Runs a portable SQL statement; returns its rows."""
 
 Write = LedgerEntry | Prepared | Callable[[Transaction], Any]
-"""An entry, already prepared or not, or a function of the transaction that it is done in."""
+"""An entry, prepared or not, or a function of the transaction."""
 
 
 class Stage(Protocol):
@@ -95,8 +95,8 @@ class Stage(Protocol):
 
 
 StageOpener = Callable[[Transaction, Sequence[Any]], Stage]
-"""Begins a stage: reads what these steps will need. Equal openers share a stage; those that are one
-method of several objects follow each other, each reading what the one before has written."""
+"""Opens a stage and reads the rows of the given steps. Equal openers share a stage. If openers are
+one method of several objects, each stage writes before the next one reads."""
 
 
 @dataclass(slots=True)
@@ -311,7 +311,7 @@ class Store(Reader):
         clauses = self.equalities(where)
         parameters: list[Any] = list(where.equals.values())
         for value, clause in (
-            # As an expression, which no index has: the rows are read in their order.
+            # No index has this expression, so the rows are read in their order.
             (where.since, "timestamp || '' >= ?"),
             (where.until, "timestamp || '' < ?"),
             (where.first, "seq >= ?"),

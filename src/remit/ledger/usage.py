@@ -28,19 +28,19 @@ DIMENSIONS = (
     "key_id", "user_id", "team_id", "organisation_id", "agent_id", "session_id", "contract_id",
     "provider_id", "model_id", "certainty",
 )  # fmt: skip
-"""What a row is of, besides its quarter; empty where the entry does not say."""
+"""The key of a row besides its quarter; a value is empty if the entry has none."""
 
 SUMS = (
     "calls", "failed", "fallbacks", "input_tokens", "output_tokens", "cached_input_tokens",
     "reasoning_tokens", "nano", "unpriced_calls",
 )  # fmt: skip
-"""What is added up."""
+"""The summed columns."""
 
 USAGE_EVENTS = ("EXCHANGE", "EXCHANGE_ORPHANED", "BUDGET_DEBIT")
-"""The events that add to it."""
+"""The event types that add to the table."""
 
 CERTAINTIES = ("measured", "estimated", "upper_bound", "unpriced")
-"""How sure tokens and cost are."""
+"""The certainty of tokens and cost."""
 
 QUARTER_S = 900
 """Seconds in a quarter of an hour: midnight of every time zone is the beginning of one."""
@@ -49,7 +49,7 @@ _TEXTS = DIMENSIONS[:-1]
 _CACHED, _THOUGHT = "cached_input_tokens", "reasoning_tokens"
 _KEY_COLUMNS = ("key_id", "name", "user_id", "team_id", "organisation_id")
 _MAX_SUM = 1 << 62  # sums stop here: it fits the columns
-_MAX_NAME_BYTES = 200  # bytes of one name; together they fit what PostgreSQL indexes
+_MAX_NAME_BYTES = 200  # All names together fit an index row of PostgreSQL.
 _NAME_BYTES = 160
 _KEY = len(DIMENSIONS) + 1
 
@@ -128,7 +128,7 @@ def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, A
         key_id = _key_among(beside)
     try:
         names = _names(key_id, *map(get, _TEXTS[1:]))
-    except TypeError:  # an object, which no cache finds
+    except TypeError:  # The cache cannot hash an object.
         names = _names(*map(_text, (key_id, *map(get, _TEXTS[1:]))))
     called = event_type != "BUDGET_DEBIT"
     return (

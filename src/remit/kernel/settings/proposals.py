@@ -28,7 +28,7 @@ LEARNABLE: tuple[tuple[str, ...], ...] = (
     ("routing", "set_aside"),
     ("routing", "models", "*", "abilities"),
 )
-"""By parts of their key the settings that may be learned; ``*`` is any name."""
+"""Keys of the settings that can be learned, in parts; ``*`` is any name."""
 
 
 def learned_layers(

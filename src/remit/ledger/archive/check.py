@@ -49,7 +49,7 @@ _MAX_PROBLEMS = 20
 _BATCH_LINES = 400
 
 Erasures = Callable[[Iterable[str]], dict[str, int]]
-"""By commitment, the sequence number of the entry under which it was erased."""
+"""Returns, for commitments, the sequence number of the entry that erased each."""
 
 
 def check_archive(

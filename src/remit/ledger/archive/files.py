@@ -34,10 +34,10 @@ __all__ = [
 ]  # fmt: skip
 
 Kind = Literal["parquet", "jsonl"]
-"""How parts are written."""
+"""The format of parts."""
 
 PART_ENTRIES = 65_536
-"""At most so many entries that left are in one part."""
+"""Maximum number of entries in a part."""
 
 _SUFFIX = {"parquet": ".parquet", "jsonl": ".jsonl.gz"}
 _NAME = re.compile(r"(\d{12})-(\d{12})")
@@ -74,7 +74,7 @@ class Line(NamedTuple):
 
 
 Wanted = Mapping[str, str | Collection[str]]
-"""By column, its value, or several that it may have."""
+"""The wanted value of each column, or several allowed values."""
 
 _GREATEST = (1 << 63) - 1
 

@@ -116,7 +116,7 @@ class _Removal:
         steps = self._steps(tx, self._seqs)
         contents = self._ids(tx, "content_id", "shown_contents", self._seqs)
         if steps:
-            # A session that has gone on since shows again what it said: that stays.
+            # A continued session shows its earlier messages again, so these stay.
             steps -= self._go_on(tx)
         self._require(tx, "entry", self._entries_sql, self._seqs, _record)
         self._require(tx, "message", _STEPS, sorted(steps))

@@ -39,7 +39,7 @@ from remit.ledger.usage_audit import carried_usage
 __all__ = ["ArchiveReport", "Carry", "archive", "cut_at", "finish"]
 
 Carry = Callable[[LedgerClient, int], dict[str, Any]]
-"""What other parts of Remit need of the entries before a cut, to check what they keep."""
+"""Returns sums over the entries before a cut, from which checks of other tables continue."""
 
 _ATTEMPTS = 3
 _BATCH_TILES = 64

@@ -23,7 +23,7 @@ _BY_SESSION = (
     "AND (session_id, event_type, seq) > (?, ?, ?) "
     f"ORDER BY session_id, event_type, seq LIMIT {_PAGE}"
 )
-# Work that is open: orders, approvals, lists that an entry shows which stays.
+# Open work: orders, approvals, and lists that a remaining entry shows.
 _OPEN = (
     "SELECT DISTINCT p.session_id FROM entries AS p WHERE p.event_type = 'WO_PLANNED' "
     "AND p.seq < ? AND NOT EXISTS (SELECT 1 FROM entries AS e "
@@ -40,7 +40,7 @@ _STATE = (
     "SELECT session_id FROM in_flight",
     "SELECT session_id FROM orders",
 )
-# Rows that name an entry, which they need.
+# These rows need the entry that they name.
 _NAMING = (
     "SELECT entry_id FROM provider_objects",
     "SELECT entry_id FROM batches UNION SELECT dispatch_entry_id FROM batches",

@@ -31,7 +31,7 @@ _STEPS = """
     CROSS JOIN LATERAL (SELECT step, step_id FROM message_steps
                         WHERE content_id = c.content_id ORDER BY step_id DESC LIMIT 4) AS s"""
 _SILENT_NS = 1_000_000_000  # a part of FROZEN_S
-_TAIL = 8  # messages at the end of a list, of which one is likely to end what is stored of it
+_TAIL = 8  # The stored part of a list probably ends within its last messages.
 
 _HEAD = """
     SELECT e.seq, e.entry_hash, e.timestamp, (SELECT max(content_id) FROM contents),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Rows = list[tuple[Any, ...]]
 
 ENGINE_ERRORS: tuple[type[Exception], ...] = (psycopg.Error, OSError, UnicodeEncodeError)
-"""All errors that a statement can raise."""
+"""The classes of all errors that a statement can raise."""
 
 CONNECT_S = 10
 _MAX_STATEMENTS = 512

@@ -36,7 +36,7 @@ _COLUMNS = f"""
     LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
     WHERE o.relnamespace = {_HERE} AND o.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped"""
 _UNSAMPLED = ", ".join(f"('{table}', '{column}')" for table, column in UNSAMPLED)
-# What changes, hides or adds rows behind a program's back, refuses them, or keeps what is erased.
+# Objects that can change, hide, add or refuse rows unnoticed, or keep erased data.
 _FOREIGN = f"""
     SELECT 'trigger ' || t.tgname FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid
     WHERE NOT t.tgisinternal AND c.relnamespace = {_HERE}

@@ -72,8 +72,8 @@ class Pool:
             reader = self._take()
             try:
                 reader.connect()
-                # A query may call functions: what they set ends with the transaction, what they
-                # lock is released.
+                # A query may call functions. Their settings end with the transaction, and their
+                # advisory locks are released.
                 reader.put("BEGIN READ ONLY", ())
                 rows = reader.ask(sql, parameters)
                 reader.put("ROLLBACK", ())

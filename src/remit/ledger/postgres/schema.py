@@ -63,13 +63,13 @@ CREATE VIEW entry_messages AS
     JOIN entries AS e ON e.seq = walk.seq
     LEFT JOIN contents AS c ON c.content_id = s.content_id;
 """
-"""For any SQL tool: what entries commit to, and what they show."""
+"""Views for any SQL tool: the commitments of entries, and the content they show."""
 
 SEARCH_COLUMNS = (
     Column("content_id", "bigint", nullable=False, default=""),
     Column("words", "tsvector", nullable=False, default=""),
 )
-"""Of ``content_search``, the text index."""
+"""The columns of ``content_search``, the text index."""
 
 UNSAMPLED = (
     ("contents", "value"),
@@ -118,8 +118,8 @@ MIGRATIONS: dict[int, str] = {
     6: declare(POSTGRES, 6),
     7: declare(POSTGRES, 7),
 }
-"""By layout version, the statements that lead to it from the one before. The first layout on
-PostgreSQL is 2."""
+"""The statements of each migration, keyed by the layout version that it leads to. The first layout
+on PostgreSQL is 2."""
 
 _USAGE = 6  # the layout whose migration adds up the entries, beyond its statements
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"  # read-only where the database is

@@ -165,7 +165,7 @@ class PostgresStore(Store):
                 if not (in_doubt or lost) and len(units) > 1 and is_refusal(error):
                     return self._run_each(units, is_refusal)
                 is_engine = isinstance(error, ENGINE_ERRORS)
-                # Whatever keeps the server from saying what became of a commit may pass.
+                # The obstacle to learning the outcome of a commit may be temporary.
                 goes_on = lost or (in_doubt and is_engine)
                 goes_on = goes_on and time.monotonic() + delay <= end
                 if isinstance(error, LedgerLayoutError):
@@ -303,7 +303,7 @@ class PostgresStore(Store):
 
     @override
     def search_expression(self, terms: Sequence[Sequence[str]]) -> str:
-        # The literal of a tsquery: phrases of words, which hold letters and digits only.
+        # The literal of a tsquery needs no escapes: words contain only letters and digits.
         return " & ".join(
             "(" + " <-> ".join(f"'{word}'" for word in words) + ")" for words in terms
         )

@@ -26,7 +26,7 @@ def migrate(connection: sqlite3.Connection) -> None:
         sqlite3.Error: a statement failed; the file is unchanged.
         LedgerFormatError: a table has foreign columns or triggers; the file is unchanged.
     """
-    # Otherwise renaming looks into views of others, which may be broken, or rewrites them.
+    # Otherwise renaming reads or rewrites foreign views, which may be broken.
     connection.execute("PRAGMA legacy_alter_table=ON")
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -215,4 +215,4 @@ _STEPS = {
     6: _add_up_usage,
     7: _declare_orders,
 }
-"""By layout version, what leads to it from the one before."""
+"""The migrations, keyed by the layout version that each leads to."""

@@ -54,7 +54,7 @@ CREATE VIEW entry_messages AS
 CREATE = f"""{declare(SQLITE)}{VIEWS}
 INSERT INTO migrations VALUES ({LAYOUT_VERSION}, strftime('%Y-%m-%dT%H:%M:%fZ'));
 """
-"""All statements that make a new ledger."""
+"""The statements that make a new ledger."""
 
 _STATISTICS = ("table", "sqlite_stat1"), "CREATE TABLE sqlite_stat1(tbl,idx,stat)"
 """The table that ANALYZE makes. A trigger or a view can have this name, too."""

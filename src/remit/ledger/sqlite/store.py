@@ -371,7 +371,7 @@ class SqliteStore(Store):
                 (content_id, text),
             )
         if merge:
-            # A deletion only marks; merging everything is what takes the words out of the file.
+            # A deletion only marks words; merging the index removes them from the file.
             tx.execute("INSERT INTO content_search(content_search) VALUES ('optimize')")
 
     @override
@@ -384,7 +384,7 @@ class SqliteStore(Store):
     def compact(self) -> str:
         connection = self._connect()
         try:
-            # Some at a time: who writes meanwhile waits for a moment only. A script is stepped to
+            # Few pages at a time, so that writers wait only briefly. A script is stepped to
             # its end; a single execute would free a single page.
             while connection.execute("PRAGMA freelist_count").fetchone()[0]:
                 connection.executescript(f"PRAGMA incremental_vacuum({_PAGES_AT_ONCE})")

@@ -21,7 +21,7 @@ _WRITER = "writer "  # begins the name of a PostgreSQL writer's own row
 
 
 _END = 1 << 53
-"""No writer makes a row with a number from here on."""
+"""The lowest number that no writer gives to a row."""
 
 _MAX_ROWS = 20  # rows of one table
 

@@ -23,10 +23,10 @@ from remit.ledger.tlog import EMPTY_ROOT, SignedCheckpoint, Signer, VerifierKey
 from remit.ledger.tlog.note import COSIGNATURE
 
 MAX_EVIDENCE_ROWS = 1_000
-"""Evidence kept of one log; what comes after is dropped."""
+"""Maximum number of stored requests of one log; later ones are dropped."""
 
 MAX_EVIDENCE_BYTES = 16_000_000
-"""The same in bytes: a log must not be able to fill its witness's disk."""
+"""Maximum bytes of stored requests of one log, which must not fill its witness's disk."""
 
 FORK = "fork"
 """Two signed trees of one size: proof by itself."""
@@ -127,7 +127,7 @@ class WitnessState:
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
-            # Never made here: a witness that forgot what it cosigned would cosign a fork.
+            # The record is never made here: a witness without memory would cosign a fork.
             raise WitnessError(
                 f"The witness's record {path} is not there.",
                 next_step="Put its newest copy back. If there is none, make another witness with a "

@@ -25,7 +25,7 @@ MAX_BODY_BYTES = 1_000_000
 """A request longer than this is refused."""
 
 MAX_PROOF_LINES = 63
-"""Of a consistency proof, by the protocol."""
+"""Maximum number of lines of a consistency proof, by the protocol."""
 
 SIZE_TYPE = "text/x.tlog.size"
 """Content type of the answer that says how large the latest cosigned tree is."""

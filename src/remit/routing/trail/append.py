@@ -171,7 +171,7 @@ class _Stage:
         self._rows: list[tuple[Any, ...]] = []
         self._heads = ChainHeads(tx.execute)
         self._looked_up: set[str] = set()  # ids
-        self._taken: set[str] = set()  # those of them that records have
+        self._taken: set[str] = set()  # The ids of existing records.
         self._look_up(steps)
 
     def do(self, step: _Step) -> ThoughtRecord:

@@ -70,7 +70,9 @@ class _Import:
         self._tx = tx
         self._ledger = ledger
         self._heads = ChainHeads(tx.execute)
-        self._unplaced: dict[str, dict[int, LedgerEntry]] = {}  # by task and position
+        self._unplaced: dict[
+            str, dict[int, LedgerEntry]
+        ] = {}  # The entries without a row, by task and position.
         self._rows: list[Row] = []
 
     def run(self, records: Sequence[tuple[int, ThoughtRecord]]) -> int:

@@ -16,7 +16,7 @@ from remit.kernel.validation import check_fields, first_error
 from remit.ledger import Erased
 
 ThoughtType = Literal["plan", "analysis", "decision", "reflection"]
-"""What a thought is."""
+"""The type of a thought."""
 
 FIRST_PREV_HASH = "0" * 64
 """``prev_hash`` of a task's first record."""
@@ -30,7 +30,7 @@ def _storable(text: str) -> str:
     return text
 
 
-# Ids are in ledger records as they are, and those have a limit.
+# Ledger records contain ids unchanged, and a record has a size limit.
 Text = Annotated[str, StringConstraints(max_length=512, pattern=r"^[^\x00]*$")]
 Id = Annotated[Text, StringConstraints(min_length=1)]
 """A text of 1 to 512 characters that every database keeps."""
@@ -130,7 +130,7 @@ def hash_thought(
     Raises:
         NotCanonicalError: a text contains a lone surrogate.
     """
-    try:  # of texts alone, with such keys, this is the canonical form
+    try:  # For texts with these sorted keys this is the canonical form.
         encoded = orjson.dumps(
             {
                 "content": content,

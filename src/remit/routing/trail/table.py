@@ -38,7 +38,7 @@ INSERT = (
 )
 _COLUMNS = "t.seq, t.task_id, t.position, t.thought_id, t.prev_hash, t.hash"
 _PAGE = 500
-_LARGEST = 2**63 - 1  # in SQLite texts and blobs are greater than any number
+_LARGEST = 2**63 - 1  # SQLite sorts texts and blobs after all numbers.
 
 
 class Row(NamedTuple):

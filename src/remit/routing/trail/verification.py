@@ -110,7 +110,7 @@ def check_trail(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
 
 
 _Found = tuple[int, LedgerEntry | RemitError]
-"""A ``THOUGHT_RECORD`` entry with its sequence number, or what keeps it from being read."""
+"""A sequence number and its ``THOUGHT_RECORD`` entry, or the error of reading it."""
 
 
 def verify_trail(
@@ -154,7 +154,7 @@ def verify_trail(
 
 
 class _Check:
-    """One verification, which reads rows and entries side by side."""
+    """A verification that reads rows and entries side by side."""
 
     def __init__(
         self,
@@ -314,7 +314,7 @@ def _entries(ledger: LedgerClient, task_id: str | None, behind: int, last: int) 
             page = []
         if [seq_of(entry) for entry in page] == seqs:
             yield from zip(seqs, page, strict=True)
-        else:  # one of them is damaged
+        else:  # An entry of the page is damaged.
             for seq in seqs:
                 yield seq, _read(ledger, seq)
         behind = seqs[-1]
