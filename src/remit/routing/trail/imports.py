@@ -70,9 +70,8 @@ class _Import:
         self._tx = tx
         self._ledger = ledger
         self._heads = ChainHeads(tx.execute)
-        self._unplaced: dict[
-            str, dict[int, LedgerEntry]
-        ] = {}  # The entries without a row, by task and position.
+        # Entries without a row, by task and position.
+        self._unplaced: dict[str, dict[int, LedgerEntry]] = {}
         self._rows: list[Row] = []
 
     def run(self, records: Sequence[tuple[int, ThoughtRecord]]) -> int:
