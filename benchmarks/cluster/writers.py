@@ -28,7 +28,7 @@ from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient
 from remit.ledger.committer import GroupCommitter
 from remit.ledger.postgres.connection import Writer
-from remit.ledger.prepared import prepare
+from remit.ledger.preparation import prepare
 from remit.ledger.store import Store, Unit
 
 PENDING = (

@@ -11,7 +11,7 @@ import pytest
 from remit import Runtime
 from remit.agents.supervisor import ClassificationRules
 from remit.agents.tools import Tool
-from remit.kernel.installed import InstalledFiles
+from remit.kernel.installation import InstalledFiles
 from remit.testing import ScriptedModel
 from tests.support.agents import TEXT
 from tests.support.roots import new_root

@@ -17,7 +17,7 @@ from remit.agents.supervisor.aside import SetAside
 from remit.agents.supervisor.tries import Tried, failing, is_version_of
 from remit.gateway.auth import Identity
 from remit.kernel.exchange import RouteOutcome
-from remit.kernel.installed import shipped_file
+from remit.kernel.installation import shipped_file
 from remit.learning import SignalPolicy
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.routing import find_decision, replay

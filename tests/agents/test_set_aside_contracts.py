@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from remit.contracts import ContractLoader
-from remit.kernel.installed import InstalledFiles, shipped_file
+from remit.kernel.installation import InstalledFiles, shipped_file
 from remit.ledger import LedgerEntry
 from remit.runtime import Runtime
 from tests.support.agents import anthropic_runtime

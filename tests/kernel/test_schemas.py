@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema.exceptions import SchemaError
 
-from remit.kernel.installed import shipped_file
+from remit.kernel.installation import shipped_file
 from remit.kernel.metaschema import _KEYWORDS, plainly_schema
 from remit.kernel.schemas import _check_schema, _fits, first_problem
 

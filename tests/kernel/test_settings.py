@@ -11,7 +11,7 @@ import pytest
 
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import ConfigError
-from remit.kernel.installed import OWNERSHIP_FILE, shipped_file
+from remit.kernel.installation import OWNERSHIP_FILE, shipped_file
 from remit.kernel.settings import default_settings, load_settings
 
 _DEFAULTS = "HOT/config/defaults.toml"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from remit.kernel.errors import ConfigError
-from remit.kernel.installed import shipped_file
+from remit.kernel.installation import shipped_file
 from remit.learning import Sample, Signal, SignalPolicy, observe
 from remit.learning.evidence import SettledWeights
 from remit.learning.signals import read_signals

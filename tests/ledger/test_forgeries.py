@@ -27,7 +27,7 @@ from remit.ledger import (
     masked,
 )
 from remit.ledger.erasure import Eraser
-from remit.ledger.prepared import prepare
+from remit.ledger.preparation import prepare
 from tests.support.postgres import PostgresServer
 from tests.support.stores import SIGNER, conversation, files_hold, outside
 
@@ -463,7 +463,7 @@ def test_an_import_refuses_what_does_not_hold(talked: str, tmp_path: Path) -> No
 
     last = whole[-1]["seq"]
     refused(changed(6, forge("LED-00000001")), "names no later entry")
-    refused(changed(6, forge(f"LED-{last:08x}")), "No ERASURE entry")
+    refused(changed(6, forge(f"LED-{last:08x}")), "no ERASURE entry")
     refused(changed(6, lambda line: line["contents"][0].update(jcs='"x"')), "commitment")
     refused(changed(6, lambda line: line["contents"].pop()), "missing|not the one")
     refused(changed(6, lambda line: line["steps"].clear()), "Line 7")

@@ -67,7 +67,7 @@ def small_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def nothing_again(small_ranges: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remit.ledger.verification.verifier._AGAIN", 0)
+    monkeypatch.setattr("remit.ledger.verification.verifier._SAMPLE", 0)
 
 
 def test_what_was_verified_is_not_read_again(home: Home, nothing_again: None) -> None:
@@ -118,7 +118,7 @@ def test_what_is_not_read_is_counted_and_its_tree_compared(home: Home, nothing_a
 def test_some_of_what_was_verified_is_read_again_each_time(
     home: Home, small_ranges: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("remit.ledger.verification.verifier._AGAIN", 1)
+    monkeypatch.setattr("remit.ledger.verification.verifier._SAMPLE", 1)
     assert home.verify().verified
     outside(home.target, "UPDATE contents SET value = 'forged' WHERE content_id = 100")
     found = 0

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remit.ledger import Content, LedgerClient, LedgerEntry, content
-from remit.ledger.prepared import prepare
+from remit.ledger.preparation import prepare
 from tests.kernel.test_canonical import json_values, texts
 
 

@@ -461,7 +461,7 @@ def test_a_clock_set_back_does_not_take_the_order_with_it(
     with LedgerClient(target) as client:
         client.write(_note(1))
         past = (datetime.now(UTC) - timedelta(days=1)).isoformat(timespec="microseconds")
-        monkeypatch.setattr("remit.ledger.appends.utc_now", lambda: past[:-6] + "Z")
+        monkeypatch.setattr("remit.ledger.batch.utc_now", lambda: past[:-6] + "Z")
         client.write(_note(2))
         assert client.read("LED-00000001").timestamp == past[:-6] + "Z"
         assert client.read("LED-00000000").timestamp > past

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from remit.contracts import ContractLoader
-from remit.kernel.installed import InstalledFiles
+from remit.kernel.installation import InstalledFiles
 from remit.ledger import EVENTS
 from remit.runtime import Runtime
 from remit.server import refusals

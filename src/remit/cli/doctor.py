@@ -115,7 +115,7 @@ def _held(name: str, holds: bool, message: str, next_step: str, state: str = "fa
 
 
 def _files(place: Root) -> Iterator[_Check]:
-    from remit.kernel.installed import InstalledFiles
+    from remit.kernel.installation import InstalledFiles
 
     changed = InstalledFiles(place.path).changed()
     how = f"{len(changed)} files are not as installed, such as {changed[0]}" if changed else ""

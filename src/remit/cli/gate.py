@@ -87,7 +87,7 @@ def run_gates(
 def _context(root: Path | None) -> Iterator[GateContext]:
     """A root to be checked, however damaged its settings are."""
     from remit.kernel.errors import ConfigError, RemitError
-    from remit.kernel.installed import ChangedFileError
+    from remit.kernel.installation import ChangedFileError
     from remit.kernel.root import find_root
     from remit.kernel.settings import (
         EffectiveSettings,

@@ -22,7 +22,7 @@ from remit.cli.shared import FOLDER, common, note, show_step, whoami
 @common
 def init(directory: Path | None, root: Path | None, bare: bool, new_ledger: bool) -> None:
     """Make a root in DIRECTORY (default: ./.remit), or put back what is missing of one."""
-    from remit.kernel.installed import InstalledFiles
+    from remit.kernel.installation import InstalledFiles
     from remit.kernel.root import Root, find_root
     from remit.packages.shipped import ASIDE_FOLDER
     from remit.runtime import make_root

@@ -14,7 +14,7 @@ from remit.cli.learn_files import note_unused, read_references, read_table, requ
 from remit.cli.shared import FILE, NumberRange, emit, note, reads, whoami
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.installed import InstalledFiles
+from remit.kernel.installation import InstalledFiles
 
 if TYPE_CHECKING:
     from remit.learning.prompts import Found, Measured

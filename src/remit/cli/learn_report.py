@@ -33,7 +33,7 @@ def report(root: Path | None, as_json: bool, propose: bool, page: IO[str] | None
     the right question."""
     from remit.contracts import ContractLoader
     from remit.gateway.auth import Identity
-    from remit.kernel.installed import InstalledFiles
+    from remit.kernel.installation import InstalledFiles
     from remit.learning.meta import propose_rollbacks, read_report
     from remit.learning.proposals import Learner, Proposals
     from remit.views import learning_page

@@ -49,7 +49,7 @@ def signals(
     Without --since the baseline is what came before the policy epoch in force, or, before the
     first epoch, the first samples of each. Intervals hold however often they are looked at.
     """
-    from remit.kernel.installed import InstalledFiles
+    from remit.kernel.installation import InstalledFiles
     from remit.learning import SignalPolicy, current_signals, observe
 
     place, _ = open_settings(root)

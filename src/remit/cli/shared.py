@@ -365,7 +365,7 @@ def package_settings(root: Path | None) -> PackageSettings:
 def open_root(root: Path | None) -> tuple[Root, LoadedSettings, LedgerClient]:
     """A root, its settings and its ledger, to repair it: where the installed defaults were changed,
     those that come with Remit are in force."""
-    from remit.kernel.installed import ChangedFileError
+    from remit.kernel.installation import ChangedFileError
     from remit.kernel.root import find_root
     from remit.kernel.settings import load_settings
     from remit.ledger import open_root_ledger

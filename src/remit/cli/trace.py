@@ -22,7 +22,7 @@ from remit.cli.shared import (
     say,
 )
 from remit.contracts import ContractLoader
-from remit.kernel.installed import InstalledFiles
+from remit.kernel.installation import InstalledFiles
 from remit.ledger import LedgerClient
 from remit.views import gates_of, journey_text, open_journey, page_parts
 

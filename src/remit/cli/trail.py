@@ -34,15 +34,15 @@ _LINE_CHARS = 100
 
 @click.group()
 def trail() -> None:
-    """What agents thought, in chains."""
+    """Show, verify, export and import the recorded thoughts of agents."""
 
 
 @trail.command("list")
-@click.option("--task", "task_id", help="Only this task's.")
+@click.option("--task", "task_id", help="Only thoughts of this task.")
 @limited
 @reads
 def list_all(root: Path | None, as_json: bool, task_id: str | None, limit: int | None) -> None:
-    """Thoughts in the order in which they were recorded."""
+    """List thoughts in the order in which they were recorded."""
     from remit.routing.trail import iter_thought_records
 
     with open_ledger(root) as client:
@@ -71,10 +71,10 @@ def show(root: Path | None, as_json: bool, thought_id: str) -> None:
 
 
 @trail.command()
-@click.option("--task", "task_id", help="Only this task's chain.")
+@click.option("--task", "task_id", help="Only the chain of this task.")
 @reads
 def verify(root: Path | None, as_json: bool, task_id: str | None) -> None:
-    """Hash every thought again and check that each follows the one before; exit 1 if not."""
+    """Check the hash of every thought and its link to the one before; exit 1 if one fails."""
     from remit.routing.trail import verify_trail
 
     with open_ledger(root) as client:
@@ -96,7 +96,7 @@ def verify(root: Path | None, as_json: bool, task_id: str | None) -> None:
 
 @trail.command()
 @click.option("--out", required=True, type=FILE, help="File, or -.")
-@click.option("--task", "task_id", help="Only this task's.")
+@click.option("--task", "task_id", help="Only thoughts of this task.")
 @common
 def export(root: Path | None, out: Path, task_id: str | None) -> None:
     """Write thoughts as JSON lines."""
@@ -111,9 +111,10 @@ def export(root: Path | None, out: Path, task_id: str | None) -> None:
 @click.argument("source", type=click.File("rb"))
 @reads
 def import_(root: Path | None, as_json: bool, source: IO[bytes]) -> None:
-    """Read JSON lines from a file, or -: all of them, every link checked, or nothing.
+    """Import JSON lines from a file, or - for standard input.
 
-    In a restored ledger, thoughts that lost their places in a chain get them back.
+    Every line and link is checked first; then all thoughts are recorded, or none. In a restored
+    ledger, thoughts without a place in a chain get it back.
     """
     from remit.routing.trail import import_thought_records
 
@@ -123,14 +124,14 @@ def import_(root: Path | None, as_json: bool, source: IO[bytes]) -> None:
 
 
 @trail.command()
-@click.option("--task", "task_id", required=True, help="Whose chain it goes on.")
+@click.option("--task", "task_id", required=True, help="Task whose chain gets the thought.")
 @click.option("--type", "kind", required=True, type=click.Choice(_TYPES))
-@click.option("--agent", "agent_id", required=True, help="Who thought it.")
-@click.option("--session", "session_id", default="", help="The session it belongs to.")
+@click.option("--agent", "agent_id", required=True, help="Agent of the thought.")
+@click.option("--session", "session_id", default="", help="Session of the thought.")
 @click.argument("text")
 @reads
 def add(root: Path | None, as_json: bool, text: str, kind: Any, **ids: str) -> None:
-    """Put a thought on record."""
+    """Record a thought."""
     from remit.routing.trail import ThoughtInput, create_thought_record
 
     with open_ledger(root, signing=True) as client:

@@ -12,7 +12,7 @@ import orjson
 from remit.contracts.contract import PromptContract
 from remit.contracts.folder import ContractError, read_inside, text_of
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.installed import ChangedFileError, InstalledFiles, NotInstalledError
+from remit.kernel.installation import ChangedFileError, InstalledFiles, NotInstalledError
 from remit.ledger import Erased, LedgerPort
 
 _CURRENT = "current"

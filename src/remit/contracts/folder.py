@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from remit.kernel.errors import RemitError
-from remit.kernel.installed import (
+from remit.kernel.installation import (
     ChangedFileError,
     FileIdentity,
     InstalledFiles,

@@ -1,9 +1,14 @@
 """The bottom room: errors, canonical JSON, settings, roots, JSON Schema checks, background loops.
 
-Every other room may import any module of the kernel; the kernel imports no other room. Nothing
-here opens a ledger, calls a model or knows a provider. Start with ``errors`` (``RemitError`` and
-its next step), ``settings`` (all of ``remit.toml``) and ``exchange`` (a call and its answer, as
-agents and the gateway see them).
+The room owns what every other room needs and no other room's data. Every room may import any module
+of the kernel; the kernel imports no other room. Nothing here opens a ledger, calls a model or knows
+a provider.
+
+Invariants: every deliberate error is a ``RemitError`` with a next step; settings are immutable; a
+file that is replaced survives a loss of power.
+
+Start reading in ``errors``, ``settings`` (all of ``remit.toml``) and ``exchange`` (a call and its
+answer, as agents and the gateway see them).
 """
 
 from __future__ import annotations
@@ -17,12 +22,12 @@ __all__ = ["lazy_names"]
 
 
 def lazy_names(door: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a door: importing the door loads none of these modules.
+    """Return the ``__getattr__`` of a door, which imports a module at the first use of its names.
 
     Args:
         door: the door's module.
-        modules: the names that the door exports, separated by spaces, by the module that defines
-            them: ``worker`` is a submodule of the door, ``remit.kernel.exchange`` any module.
+        modules: the exported names, separated by spaces, by the module that defines them:
+            ``worker`` is a submodule of the door, ``remit.kernel.exchange`` any module.
     """
     places = {name: module for module, names in modules.items() for name in names.split()}
 

@@ -1,4 +1,4 @@
-"""Value objects of budgets."""
+"""Value objects of budgets: scopes, limits, amounts and states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ USD_NAMES = {
     "spent_nano": "spent_usd",
     "reserved_nano": "reserved_usd",
 }
-"""How a scope's sums of money are named where people read them, in dollars."""
+"""Names of a scope's sums in dollars, keyed by the field in nano-dollars."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,15 @@ class BudgetScope:
     """The accounts that a call is charged to: session, work order, agent, and the key's owners.
 
     Attributes:
-        requested_tokens: upper bound of what a call can use.
-        model_id: the model that will be asked, when known.
-        key_id: the virtual key that pays; ``user_id``, ``team_id`` and ``organisation_id`` name
-            its owners.
-        charged_to: keys of further accounts that pay: the sessions and orders that contain this
+        requested_tokens: upper bound of the call's tokens.
+        model_id: the model, if known.
+        key_id: the virtual key that pays; ``user_id``, ``team_id`` and ``organisation_id`` name its
+            owners.
+        charged_to: keys of further paying accounts: the sessions and orders that contain this
             session.
+
+    Raises:
+        InvalidInputError: there is no session and no owner, or ``requested_tokens`` is negative.
     """
 
     session_id: str = ""
@@ -60,10 +63,10 @@ class BudgetScope:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Every key that a call in this scope counts against, the narrowest last.
+        """The keys of all accounts that a call is charged to, the narrowest last.
 
-        Organisation, team, user and virtual key; those in ``charged_to``; then the session, the
-        agent in the session, the work order, the agent in the work order.
+        The order: organisation, team, user and virtual key; those in ``charged_to``; session, agent
+        in the session, work order, agent in the work order.
         """
         return path_of(
             self.session_id, self.work_order_id, self.agent_id, self.key_id, self.user_id,
@@ -72,7 +75,7 @@ class BudgetScope:
 
     @property
     def key(self) -> str:
-        """Key of the narrowest scope named."""
+        """The key of the narrowest account."""
         return self.path[-1]
 
 
@@ -87,7 +90,7 @@ def path_of(
     organisation_id: str | None,
     charged_to: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """:attr:`BudgetScope.path` of a scope."""
+    """Return the :attr:`BudgetScope.path` of a scope."""
     keys = [
         f"{kind}:{_escaped(name)}"
         for kind, name in (
@@ -114,16 +117,16 @@ def path_of(
 
 
 def _escaped(value: str) -> str:
-    """An id without the separators of a key: no id can name another's scope."""
+    """Return an id without the separators of a key, so no id can name another's scope."""
     return value.replace("%", "%25").replace("/", "%2F").replace(":", "%3A")
 
 
 LEARNING = BudgetScope("learning")
-"""The account that learning's own calls count in beside the exchange's that they ask again."""
+"""The account of learning's own calls, next to that of the repeated exchange."""
 
 
 def owners_of(scopes: Iterable[str]) -> dict[str, str]:
-    """``user_id``, ``team_id`` and ``organisation_id`` among the keys of a path."""
+    """Return ``user_id``, ``team_id`` and ``organisation_id`` of the keys in a path."""
     owners = {}
     for key in scopes:
         kind, _, name = key.partition(":")
@@ -133,7 +136,13 @@ def owners_of(scopes: Iterable[str]) -> dict[str, str]:
 
 
 def charged_beside(scopes: Iterable[str], session_id: str, key_id: str = "") -> list[str]:
-    """The keys of a path that belong to another session, or virtual key, than the call's own."""
+    """Return the keys of a path that belong to another session or virtual key than the call's.
+
+    Args:
+        scopes: keys of a path.
+        session_id: the call's session.
+        key_id: the call's virtual key; empty for none.
+    """
     own = f"session:{_escaped(session_id)}"
     named = f"key:{_escaped(key_id)}"
     return [
@@ -146,10 +155,10 @@ def charged_beside(scopes: Iterable[str], session_id: str, key_id: str = "") -> 
 
 
 def nano_of(usd: float | str | Decimal) -> int:
-    """Nano-dollars of a sum in dollars, fractions of one dropped.
+    """Return a sum of dollars in whole nano-dollars, rounded down.
 
     Raises:
-        InvalidInputError: it is no sum, or negative.
+        InvalidInputError: the value is not a sum, or is negative.
     """
     try:
         nano = Decimal(str(usd)) * NANO
@@ -163,15 +172,15 @@ def nano_of(usd: float | str | Decimal) -> int:
 
 
 def usd_of(nano: int) -> float:
-    """Dollars of a sum in nano-dollars, for people to read and records to hold."""
+    """Return a sum of nano-dollars in dollars, for people and records."""
     return nano / NANO
 
 
 class TokenUsage(Struct, gc=False):
-    """Tokens that a call used, as the provider counted them.
+    """The tokens of a call, as the provider counted them.
 
     Attributes:
-        cost_nano: what they cost, in nano-dollars; ``None`` when no price is known.
+        cost_nano: cost in nano-dollars; ``None`` if no price is known.
     """
 
     input_tokens: int
@@ -181,20 +190,21 @@ class TokenUsage(Struct, gc=False):
 
     @property
     def total(self) -> int:
-        """Input and output together."""
+        """The sum of input and output tokens."""
         return self.input_tokens + self.output_tokens
 
 
 class Amount(Struct, gc=False):  # an Amount is never part of a reference cycle
-    """The most that a call can use; immutable.
+    """The upper bound of a call's tokens and cost; immutable.
 
     Attributes:
-        nano: in nano-dollars; ``None`` when the model has no price.
-        bounded: ``False`` when something in it has no known end: then limits refuse it.
-        unbounded: what that is, for people: ``tools[2] (type "bespoke")``.
-        model: provider, model and cause of the bound, where such a bound may have been raised.
-        output: most output tokens of one answer; 0 where the call has none to lower.
-        lowered: the same call with another ``output``; never more than this one's with less.
+        nano: cost in nano-dollars; ``None`` if the model has no price.
+        bounded: False if a part of the call has no known bound; limits then refuse the call.
+        unbounded: name of that part, for people: ``tools[2] (type "bespoke")``.
+        model: provider, model and cause of the bound, if such a bound can have been raised.
+        output: maximum output tokens of one answer; 0 if there is none to lower.
+        lowered: returns the same call with another ``output``; a smaller one gives no greater
+            amount.
     """
 
     tokens: int
@@ -206,7 +216,7 @@ class Amount(Struct, gc=False):  # an Amount is never part of a reference cycle
     lowered: Callable[[int], Amount] | None = None
 
     def raised(self, percent: int) -> Amount:
-        """So many hundredths of it, rounded up."""
+        """Return ``percent`` hundredths of the amount, rounded up."""
         if percent == 100:
             return self
         lowered = self.lowered
@@ -227,18 +237,22 @@ OnShort = Literal["refuse", "clamp"]
 
 @dataclass(frozen=True, slots=True)
 class BudgetLimits:
-    """Limits of one scope; ``None`` is no limit.
+    """The limits of one scope; ``None`` means no limit.
 
     Attributes:
-        tokens: input and output together.
+        tokens: input and output tokens together.
         nano: nano-dollars.
-        turns: model calls, a call and its retries counted once.
-        requests_per_minute: model calls begun in one minute of the clock.
-        tokens_per_minute: tokens reserved or used by them.
-        window: for how long tokens, dollars and turns count; ``None`` for ever.
-        time_zone: whose midnight, Monday or first of the month begins a window; empty: UTC.
-        on_short: what becomes of a call that may need more than is left: refused, or its output
-            limit lowered to what is left.
+        turns: model calls; a call and its retries count once.
+        requests_per_minute: model calls that begin in one minute of the clock.
+        tokens_per_minute: tokens that these calls reserve or use.
+        window: period of the limits of tokens, dollars and turns; ``None`` for ever.
+        time_zone: zone in which windows begin at midnight, on Monday or on the first of a month;
+            empty means UTC.
+        on_short: ``refuse`` a call that may need more than remains, or ``clamp`` its output limit
+            to the remaining tokens.
+
+    Raises:
+        InvalidInputError: a limit, window, time zone or ``on_short`` is invalid.
     """
 
     tokens: int | None = None
@@ -277,17 +291,27 @@ class BudgetLimits:
         time_zone: str | None = None,
         on_short: OnShort | None = None,
     ) -> BudgetLimits:
-        """Limits as people state them, with money in dollars.
+        """Return limits as people state them, with money in dollars.
+
+        Args:
+            usd: US dollars.
+            tokens: input and output tokens together.
+            turns: model calls.
+            rpm: requests in a minute.
+            tpm: tokens in a minute.
+            window: ``day``, ``week`` or ``month``.
+            time_zone: an IANA name.
+            on_short: ``refuse`` or ``clamp``.
 
         Raises:
-            InvalidInputError: one of them cannot be a limit.
+            InvalidInputError: a value cannot be a limit.
         """
         nano = None if usd is None else nano_of(usd)
         return cls(tokens, nano, turns, rpm, tpm, window, time_zone or "", on_short or "refuse")
 
     @property
     def any(self) -> bool:
-        """Whether anything is limited at all."""
+        """True if at least one amount is limited."""
         values = (self.tokens, self.nano, self.turns, self.requests_per_minute,
                   self.tokens_per_minute)  # fmt: skip
         return any(value is not None for value in values)
@@ -319,10 +343,11 @@ class BudgetLimits:
 
 @dataclass(frozen=True, slots=True)
 class BudgetCheckResult:
-    """Whether a call may go out.
+    """The decision on a call.
 
     Attributes:
-        remaining: tokens left on the narrowest limit of the path; ``None`` without a limit.
+        allowed: True if the call may be sent.
+        remaining: remaining tokens of the narrowest limit in the path; ``None`` without a limit.
         reason: empty, or ``CODE: sentence``.
     """
 
@@ -332,7 +357,7 @@ class BudgetCheckResult:
 
     @property
     def code(self) -> str:
-        """The code in ``reason``; empty when allowed."""
+        """The code in ``reason``; empty if the call is allowed."""
         return self.reason.partition(":")[0]
 
 
@@ -341,9 +366,11 @@ class DebitResult:
     """The result of a settlement or debit.
 
     Attributes:
+        success: True if the amount was charged.
+        remaining: remaining tokens of the narrowest scope; ``None`` without a limit.
         total_consumed: tokens spent in the narrowest scope so far.
-        cost_incurred: US dollars; 0.0 where no price is known.
-        ledger_entry_id: the entry that accounts for it; empty when the caller writes it.
+        cost_incurred: US dollars; 0.0 if no price is known.
+        ledger_entry_id: the entry that accounts for it; empty if the caller writes that entry.
     """
 
     success: bool
@@ -355,16 +382,16 @@ class DebitResult:
 
 @dataclass(frozen=True, slots=True)
 class BudgetStatus:
-    """The state of one scope. Limits of ``None`` are no limits; money is in nano-dollars.
+    """The state of one scope. Limits of ``None`` mean no limit; money is in nano-dollars.
 
     Attributes:
-        turns: model calls begun.
-        unpriced_calls: calls that ended without a known price: their cost is unknown, not 0.
-        minute: the minute (since 1970) that the two counts after it belong to.
-        period: ``day``, ``week`` or ``month`` that limits and spending are of; empty: for ever.
-        window_end: when it ends, in seconds since 1970; 0 never.
-        window_number: how many have passed, or were restarted by a change.
-        on_short: ``clamp`` lowers a call's output limit to what is left; else it is refused.
+        turns: number of model calls begun.
+        unpriced_calls: number of ended calls without a known price, whose cost is unknown.
+        minute: the minute since 1970 of ``minute_requests`` and ``minute_tokens``.
+        period: ``day``, ``week`` or ``month`` of limits and spending; empty for ever.
+        window_end: end of the window, in seconds since 1970; 0 for never.
+        window_number: number of windows that have passed, or that a change restarted.
+        on_short: ``clamp`` if a call's output limit is lowered to the remaining tokens; else empty.
     """
 
     scope: str

@@ -78,7 +78,7 @@ def _without_great_numbers(value: Any) -> Any:
 
 
 def surrogate_error() -> NotCanonicalError:
-    """The error for a text that is not valid Unicode."""
+    """Return the error for a text that is not valid Unicode."""
     return NotCanonicalError(
         "A text holds a lone surrogate, which UTF-8 cannot carry.",
         next_step="Decode the text with errors='replace' before handing it over.",
@@ -86,22 +86,22 @@ def surrogate_error() -> NotCanonicalError:
 
 
 def is_fast(value: Any) -> bool:
-    """Whether ``orjson`` with sorted keys is exact for ``value``.
+    """Return True if ``orjson`` with sorted keys writes the canonical form of ``value``.
 
     Raises:
-        NotCanonicalError: ``value`` has no canonical form (texts are not looked into).
+        NotCanonicalError: ``value`` has no canonical form. Texts are not checked for surrogates.
     """
     return _check(value, "$", 0)
 
 
 def is_plain_float(value: float) -> bool:
-    """Whether every encoder gives a number the same text, which is the canonical one."""
+    """Return True if every encoder writes a number's canonical text."""
     # Where neither writes an exponent and a fraction remains, both write the same digits.
     return 1e-3 <= abs(value) < 1e15 and not value.is_integer()
 
 
 def number_text(value: float) -> str:
-    """The text of a number that has a canonical form, as RFC 8785 (ECMAScript) has it."""
+    """Return the text of a number by RFC 8785 (ECMAScript); it must have a canonical form."""
     if value.is_integer() and abs(value) <= MAX_SAFE_INTEGER:
         return str(int(value))
     digits, _, exponent = repr(value).partition("e")
@@ -115,7 +115,7 @@ def number_text(value: float) -> str:
 
 
 def sha256_hex(data: bytes) -> str:
-    """SHA-256 of ``data`` as 64 lower-case hex digits."""
+    """Return the SHA-256 of ``data`` as 64 lower-case hex digits."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -155,7 +155,7 @@ def _check(value: Any, path: str, depth: int) -> bool:
                     next_step="Use string keys.",
                 )
             fast = key.isascii() and fast
-            # Scalars are most of what there is: spare them the call.
+            # Most items are scalars: these are spared the call.
             item_kind = type(item)
             if item_kind is not str and item is not None and item_kind is not bool:
                 fast = _check(item, f"{path}.{key}", depth + 1) and fast
@@ -175,7 +175,7 @@ def _check(value: Any, path: str, depth: int) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A subclass instance as its plain base (an ``IntEnum`` as ``int``, and so on)."""
+    """Return a subclass instance as its plain base (an ``IntEnum`` as ``int``, and so on)."""
     bases: tuple[Any, ...] = (str, int, float, dict, list, tuple)
     for base in bases:
         if isinstance(value, base):

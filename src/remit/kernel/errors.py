@@ -6,12 +6,12 @@ import traceback
 
 
 def excerpt(text: object, most: int = 200, end: int = 0) -> str:
-    """Return a part of a text that somebody else wrote, for a message, prompt or reason.
+    """Return the beginning of a foreign text, for a message, prompt or reason.
 
     Args:
-        text: what a model, a tool, a client or a server wrote.
-        most: characters that are shown from the beginning; ``…`` stands for the others.
-        end: characters that are shown from the end of a longer text too.
+        text: a text of a model, a tool, a client or a server.
+        most: maximum number of characters from the beginning; ``…`` stands for the rest.
+        end: number of characters from the end of a longer text that are shown too.
     """
     shown = str(text)
     if len(shown) <= most + end:
@@ -55,8 +55,8 @@ class ConfigError(RemitError):
 def let_go(error: BaseException | None) -> None:
     """Clear the local variables of all frames that an error passed through.
 
-    A function that raises an error bound to a local name stays in memory, with its request body
-    or answer, until a garbage collection; a server collects seldom.
+    A function that raises an error bound to a local name stays in memory, with its request body or
+    answer, until a garbage collection; a server collects seldom.
     """
     while error is not None:
         traceback.clear_frames(error.__traceback__)

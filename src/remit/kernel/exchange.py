@@ -1,7 +1,6 @@
 """The value objects of one model call, and the port through which agents reach the gateway.
 
-They are apart from the gateway's class, so that a worker can speak of calls without seeing what
-routes them.
+They are separate from the gateway's class, so that a worker does not see the routing.
 
 A message is ``{"role": "system" | "user" | "assistant", "content": str | [block, …]}``.
 A block is one of::
@@ -12,7 +11,7 @@ A block is one of::
     {"type": "tool_use", "id": str, "name": str, "input": object}
     {"type": "tool_result", "tool_use_id": str, "content": str | [block, …], "is_error": bool}
 
-Blocks of other types are carried as they are, for the provider to accept or refuse.
+Blocks of other types are passed on unchanged, for the provider to accept or refuse.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def conversation(turns: Iterable[tuple[str, str]]) -> list[Message]:
 
 
 def check_messages(messages: Sequence[Any]) -> str:
-    """The first thing wrong with ``messages``, in words that quote no content; else ``""``."""
+    """Return the first fault of ``messages``, without quoting content; empty if none."""
     if not messages:
         return "messages is empty"
     for index, message in enumerate(messages):
@@ -72,7 +71,7 @@ def check_messages(messages: Sequence[Any]) -> str:
 
 
 def text_of(content: Any) -> str:
-    """The plain text of a message's content: a string as it is, text blocks joined."""
+    """Return the plain text of a message's content: a string, or text blocks joined."""
     if isinstance(content, str):
         return content
     if not isinstance(content, (list, tuple)):
@@ -104,7 +103,7 @@ class WritesAhead(Protocol):
         ...
 
     def follow(self, write: asyncio.Future[Any]) -> None:
-        """Learn what becomes of the transaction that has it."""
+        """Record the future of the transaction that contains the taken entries."""
         ...
 
 
@@ -214,28 +213,28 @@ class Reply(Struct, frozen=True):
 
 @dataclass(slots=True)  # not frozen: one is made for each call, and that costs three times as much
 class PromptResponse:
-    """The outcome of one :class:`PromptRequest`. Who gets it does not change it.
+    """The outcome of one :class:`PromptRequest`; receivers do not change it.
 
     Attributes:
         exchange_entry_id: ledger id of the ``EXCHANGE``, or of the ``PROMPT_REJECTED``.
-        dispatch_entry_id: ledger id of the ``DISPATCH``; empty when nothing was sent.
-        latency_ms: from dispatch to answer of the last attempt, in milliseconds.
-        output_valid: whether the output satisfied ``output_schema``; ``None`` without one.
-        context_hash: SHA-256 (64 hex) of what was sent.
-        attempts: how often the request was sent.
-        error_param: the field of the request that is at fault, where one is.
-        cost_incurred: US dollars; 0.0 where no price is known (``cost_certainty`` says which).
-        budget_remaining: tokens left on the narrowest limit; ``None`` without one.
-        finish_reason: the provider's, in neutral words: ``stop``, ``length``, ``tool_use``.
-        content_blocks: the provider's blocks when it sent any (text, tool_use).
+        dispatch_entry_id: ledger id of the ``DISPATCH``; empty if nothing was sent.
+        latency_ms: milliseconds from dispatch to answer of the last attempt.
+        output_valid: True if the output satisfied ``output_schema``; ``None`` without one.
+        context_hash: SHA-256 (64 hex digits) of the sent request.
+        attempts: number of times that the request was sent.
+        error_param: the field of the request that is at fault; ``None`` for none.
+        cost_incurred: US dollars; 0.0 if no price is known (see ``cost_certainty``).
+        budget_remaining: remaining tokens of the narrowest limit; ``None`` without one.
+        finish_reason: the provider's reason in neutral words: ``stop``, ``length``, ``tool_use``.
+        content_blocks: the provider's blocks (text, tool_use); ``None`` if it sent none.
         cost_certainty: ``measured``, ``estimated``, ``upper_bound``, ``unpriced``; empty without
             budgets.
-        cost_known: whether ``cost_incurred`` is what a price says.
-        retry_after_s: when a refused call may be tried again, in seconds.
-        reply: the provider's answer as it came, where the call was made with a body.
-        fallback_from: the models that were passed over, and the error code of each.
-        replayed: the answer was read from the record; nothing was sent or charged.
-        decision_entry_id: the entry of the decision that chose the model; empty when none did.
+        cost_known: True if ``cost_incurred`` follows from a price.
+        retry_after_s: seconds after which a refused call may be tried again; ``None`` if unknown.
+        reply: the provider's unchanged answer, for a call with a body.
+        fallback_from: models that were skipped or failed, each with its error code.
+        replayed: True if the answer was read from the record; nothing was sent or charged.
+        decision_entry_id: the entry of the decision that chose the model; empty without one.
     """
 
     content: str
@@ -271,7 +270,7 @@ class PromptResponse:
 
     @property
     def created(self) -> int:
-        """``timestamp`` in whole seconds since 1970."""
+        """The ``timestamp`` in whole seconds since 1970."""
         return int(datetime.fromisoformat(self.timestamp).timestamp())
 
 
@@ -334,10 +333,10 @@ class RefusalDelta:
 
 @dataclass(frozen=True, slots=True)
 class BlockEnd:
-    """A block of the answer has ended, or came as a whole.
+    """The end of a block of the answer, or a block that arrived complete.
 
     Attributes:
-        block: all of it, with what only its end tells: citations, signatures, the call's input.
+        block: the complete block, with citations, signatures and a call's input.
         index: the ``index`` of a call's :class:`ToolUseStart`; ``None`` for other blocks.
     """
 
@@ -385,5 +384,5 @@ class GatewayPort(Protocol):
         ...
 
     def input_bound(self, request: PromptRequest) -> int:
-        """Most input tokens that ``request`` can be billed for, as budgets reserve them."""
+        """Return the maximum input tokens that ``request`` can be billed for."""
         ...

@@ -12,7 +12,7 @@ INTEROP = "remit-interop"
 
 
 class MissingDistributionError(InvalidInputError, ImportError):
-    """A part of Remit whose distribution is missing, or incomplete.
+    """A distribution of Remit is missing or incomplete.
 
     Attributes:
         code: ``index_not_installed`` or ``interop_not_installed``.
@@ -24,15 +24,15 @@ class MissingDistributionError(InvalidInputError, ImportError):
 
 
 def load_extension(needed: str, group: str, name: str) -> Any:
-    """Return the object that a distribution offers as an entry point.
+    """Import and return the object of a distribution's entry point.
 
-    Only the distribution of that name counts: an entry point of another distribution would bring
-    foreign code into a process that nobody installed it for.
+    Only the named distribution counts: an entry point of another one would bring foreign code into
+    a process that nobody installed it for.
 
     Args:
         needed: the distribution, :data:`INDEX` or :data:`INTEROP`.
-        group: of the entry points, such as ``remit.commands``.
-        name: of the entry point in its group.
+        group: group of the entry point, such as ``remit.commands``.
+        name: name of the entry point.
 
     Raises:
         MissingDistributionError: the distribution is not installed, is too old, or lacks a module.

@@ -1,4 +1,4 @@
-"""Files that survive a loss of power: one is replaced whole, or stays as it was."""
+"""Files that survive a loss of power: each is replaced completely, or stays unchanged."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ __all__ = ["fsync", "fsync_tree", "publish", "replacing", "write_new", "write_ov
 
 @contextlib.contextmanager
 def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
-    """Yield a new file, which takes the place of ``path`` once the block has ended and the file is
-    on disk. After an error in the block, ``path`` stays as it was.
+    """Yield a new file that replaces ``path`` after the block, once it is on disk.
+
+    After an error in the block, ``path`` stays unchanged.
 
     Args:
-        path: of a file in a directory that exists.
-        mode: of the new file, whatever the umask; as the umask says if left out.
+        path: a file in an existing directory.
+        mode: mode of the new file, whatever the umask; ``None`` follows the umask.
+
+    Raises:
+        OSError: the file cannot be written.
     """
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)  # A process that was killed may have left one.
@@ -40,7 +44,7 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
 
 
 def fsync(path: Path) -> None:
-    """Have a file, or the names in a directory, on disk."""
+    """Flush a file, or the names in a directory, to disk; raise OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -86,5 +90,5 @@ def _beside(path: Path, data: bytes, mode: int) -> Iterator[Path]:
 
 def publish(temporary: Path, path: Path) -> None:
     """Give a finished file its name, durably; raise OSError if ``path`` exists."""
-    os.link(temporary, path)  # unlike a rename, it never replaces what is there
+    os.link(temporary, path)  # Unlike a rename, a link never replaces a file.
     fsync(path.parent)

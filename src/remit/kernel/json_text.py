@@ -30,7 +30,7 @@ _BRACKETS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 _SCALAR = re.compile(rb"[^ \t\n\r,\]}]+")
 _OPEN = b"[{"
 _MARKS = re.compile(_STRING.pattern + rb"|[,\[{]", re.DOTALL)
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")  # orjson rounds integers of more than 64 bits
+_WIDE_NUMBER = re.compile(rb"[0-9]{19}")  # orjson rounds integers of more than 64 bits
 _CONSTANTS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|-?Infinity|NaN')
 
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL | re.IGNORECASE)
@@ -64,7 +64,7 @@ def load(text: bytes) -> Any:
     Unlike strict readers, this one accepts escaped lone surrogates and numbers beyond a double.
 
     Raises:
-        JsonTextError: it is not one, or is nested too deep.
+        JsonTextError: the text is not JSON, or is nested too deep.
     """
     try:
         return orjson.loads(text)
@@ -76,12 +76,12 @@ def load(text: bytes) -> Any:
 
 
 def has_more_values(text: bytes, most: int) -> bool:
-    """Whether a text holds more values than ``most``, without making any of them.
+    """Return True if a text contains more than ``most`` values; no value is made.
 
     Commas and opening brackets outside of strings are counted; the text need not be JSON.
     """
     if sum(map(text.count, (b",", b"[", b"{"))) <= most:
-        return False  # also counting those in strings
+        return False  # The count includes characters in strings.
     values = strings = 0
     for found in _MARKS.finditer(text):
         if text[found.start()] == 0x22:  # "
@@ -94,8 +94,12 @@ def has_more_values(text: bytes, most: int) -> bool:
 
 
 def load_exact(text: bytes) -> Any:
-    """:func:`load`, with integers of any size exact: for reading records, not for the wire."""
-    if _LONG_NUMBER.search(text) is None:
+    """Return the value of a JSON text with integers of any size exact, for reading records.
+
+    Raises:
+        JsonTextError: the text is not JSON, or is nested too deep.
+    """
+    if _WIDE_NUMBER.search(text) is None:
         try:
             return orjson.loads(text)
         except orjson.JSONDecodeError:

@@ -138,7 +138,7 @@ def cancel_background(future: concurrent.futures.Future[Any]) -> None:
 
 
 home: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("remit_home_loop", default=None)
-"""The loop of a caller whose work is done on another one: its own coroutines run there."""
+"""The caller's loop, if the work runs on another loop; the caller's coroutines run on it."""
 
 
 async def at_home(coroutine: Coroutine[Any, Any, _T]) -> _T:

@@ -26,7 +26,7 @@ _FIRST_CONFIG = """\
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The places of one root."""
+    """The paths of one root."""
 
     path: Path
 
@@ -46,11 +46,11 @@ class Root:
         return self.path / "marks"
 
     def tier(self, name: str) -> Path:
-        """The folder of a tier: ``hot``, ``ho2`` or ``ho1``."""
+        """Return the folder of a tier: ``hot``, ``ho2`` or ``ho1``."""
         return self.path / name.upper()
 
     def exists(self) -> bool:
-        """Whether this is a root already."""
+        """Return True if the directory is a root."""
         return self.config.is_file()
 
     def require(self) -> Self:
@@ -97,10 +97,15 @@ def find_root(
     environment: Mapping[str, str] | None = None,
     start: Path | None = None,
 ) -> Root:
-    """The root that a command means.
+    """Return the root that a command means; it need not exist.
 
-    ``given``, else ``REMIT_ROOT``, else the nearest ``.remit`` upwards of ``start`` (the
-    working directory), else ``./.remit``.
+    The first of these counts: ``given``; ``REMIT_ROOT``; the nearest ``.remit`` upwards of
+    ``start``; ``.remit`` in ``start``.
+
+    Args:
+        given: the root of a flag; ``None`` without one.
+        environment: variables; ``None`` for the process's own.
+        start: a directory; ``None`` for the working directory.
     """
     variables = os.environ if environment is None else environment
     if given is not None:

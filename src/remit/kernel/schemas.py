@@ -28,11 +28,11 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
 from remit.kernel.errors import InvalidInputError, excerpt
-from remit.kernel.installed import shipped_file
+from remit.kernel.installation import shipped_file
 from remit.kernel.json_text import dump, load_exact, sound
 from remit.kernel.metaschema import plainly_schema
 
-_MOST_COMPILED = 256
+_MAX_SCHEMAS = 256
 _STEPS, _STEPS_PER_VALUE = 5_000, 100
 """Steps of one check: for any value, and for each value in it; each keyword of the schema adds one.
 A step is one keyword applied."""
@@ -49,9 +49,9 @@ _NAMED = ("$defs", "definitions", "properties", "patternProperties")
 _check_schema = functools.partial(
     jsonschema.Draft202012Validator.check_schema, format_checker=jsonschema.FormatChecker(())
 )
-"""Raises SchemaError for what is no schema; patterns are judged by the engine that runs them."""
+"""Raises SchemaError for an invalid schema. Patterns are checked by the engine that runs them."""
 _LONGEST_PLACE = 1_000  # characters
-_COMPARED = 20  # problems of which the most telling is shown
+_COMPARED = 20  # The most telling of so many problems is shown.
 
 
 @functools.cache
@@ -103,6 +103,7 @@ def problems(schema: Mapping[str, Any], value: Any, most: int) -> list[str]:
 
 def _errors(schema: Mapping[str, Any], value: Any, most: int) -> tuple[list[ValidationError], str]:
     """Return where ``value`` fails ``schema``, or why that cannot be said."""
+    check: _Check | None = None
     try:
         compiled = _compiled(dump(dict(schema)))
         if _fits(schema, value):
@@ -121,18 +122,17 @@ def _errors(schema: Mapping[str, Any], value: Any, most: int) -> tuple[list[Vali
     except Unresolvable as invalid:
         return [], f"the schema refers to what is not there: {excerpt(invalid)}"
     except RecursionError:
-        return [], "it is nested too deep to be checked, or the schema refers to itself"
-    except _OutOfStepsError:
-        return (
-            [],
-            f"it cannot be checked in {steps:,} steps: the schema has too many alternatives",
-        )
+        if check is not None and check.steps < 0:
+            why = f"it cannot be checked in {steps:,} steps: the schema has too many alternatives"
+        else:
+            why = "it is nested too deep to be checked, or the schema refers to itself"
+        return [], why
 
 
 def _taken(errors: Iterator[ValidationError], most: int) -> list[ValidationError]:
     """Return up to ``most`` errors; fewer if describing them takes too many steps."""
     found: list[ValidationError] = []
-    with contextlib.suppress(RecursionError, _OutOfStepsError):
+    with contextlib.suppress(RecursionError):
         found.extend(itertools.islice(errors, most))
     return found
 
@@ -202,10 +202,6 @@ _PLAIN = frozenset(kind for kinds in _TYPES.values() for kind in kinds)
 _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comment"})
 
 
-class _OutOfStepsError(Exception):
-    """A check has used up its steps."""
-
-
 @dataclass(slots=True)
 class _Compiled:
     """A schema that can be used.
@@ -243,7 +239,7 @@ class _Check:
     def spend(self, steps: int) -> None:
         self.steps -= steps
         if self.steps < 0:
-            raise _OutOfStepsError
+            raise RecursionError("the check has used up its steps")
 
 
 _check: ContextVar[_Check] = ContextVar("remit_schema_check")
@@ -253,7 +249,7 @@ def _place(error: ValidationError | SchemaError) -> str:
     return excerpt("/".join(map(str, error.absolute_path)), _LONGEST_PLACE) or "value"
 
 
-@functools.lru_cache(maxsize=_MOST_COMPILED)
+@functools.lru_cache(maxsize=_MAX_SCHEMAS)
 def _compiled(schema: bytes) -> _Compiled:
     """Return a schema, given as JSON text, ready for use.
 
@@ -336,7 +332,7 @@ def _require_end(after: Mapping[int, Sequence[int]]) -> None:
         ) from None
 
 
-@functools.lru_cache(maxsize=_MOST_COMPILED)
+@functools.lru_cache(maxsize=_MAX_SCHEMAS)
 def _finder(pattern: str) -> Callable[[str], Any]:
     """Return a function that says whether a text holds ``pattern``, in linear time.
 

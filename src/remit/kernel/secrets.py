@@ -1,4 +1,4 @@
-"""Secrets: configured keys, tokens and passwords, and those recognised in text by their shape."""
+"""Secrets: configured keys, tokens and passwords, and those recognised by their form."""
 
 from __future__ import annotations
 
@@ -30,7 +30,11 @@ _SECRETS = re.compile(
 
 
 class ConfiguredSecrets:
-    """The secret values of a configuration, and of the environment variables it names."""
+    """The secret values of a configuration, and of the environment variables that it names.
+
+    Attributes:
+        values: the secrets of at least six characters.
+    """
 
     def __init__(self, settings: Settings) -> None:
         providers = settings.providers.values()
@@ -45,7 +49,7 @@ class ConfiguredSecrets:
         self._any = re.compile("|".join(map(re.escape, longest_first))) if self.values else None
 
     def hidden(self, value: Any) -> Any:
-        """A JSON value with ``[secret]`` for each of them, wherever it stands in a text."""
+        """Return a JSON value with ``[secret]`` in place of each secret in its texts and keys."""
         if self._any is None:
             return value
         if isinstance(value, str):
@@ -66,10 +70,10 @@ def _secret_values(value: Any) -> Iterator[str]:
 
 
 def redact_secrets(text: str) -> str:
-    """``text`` with ``[secret]`` for whatever looks like a key, a token or a password.
+    """Return ``text`` with ``[secret]`` in place of each key, token and password.
 
-    Found are ``sk-…``, ``rat1.…``, what follows ``Bearer``, ``Basic`` or ``x-api-key:``, PEM
-    private keys, and passwords in URLs.
+    Recognised are ``sk-…``, ``rat1.…``, the words after ``Bearer``, ``Basic`` or ``x-api-key:``,
+    PEM private keys, and passwords in URLs.
     """
     return _SECRETS.sub(_redacted, text)
 

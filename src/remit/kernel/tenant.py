@@ -20,7 +20,7 @@ TENANTS = "tenants"
 """The folder of a host's root that holds the roots of its tenants, each by its name."""
 
 HOST = "host"
-"""In :attr:`TenantFile.database`: that of the host, whatever its address is just now."""
+"""The value of :attr:`TenantFile.database` for the host's database, whatever its address."""
 
 _FILE = "tenant.json"
 _MOVING = "moving.json"
@@ -34,12 +34,12 @@ class TenantFile:
     """The file ``tenant.json`` of a tenant's root.
 
     Attributes:
-        name: of the tenant.
-        origin: of its log, without forks.
-        database: the PostgreSQL database of its ledger; :data:`HOST` for the host's own; empty for
+        name: name of the tenant.
+        origin: origin of the tenant's log, without forks.
+        database: the PostgreSQL database of the ledger; :data:`HOST` for the host's own; empty for
             a file.
         ledger: the schema in that database; or the file, relative to the root or absolute.
-        ready: whether it was made to the end.
+        ready: True once the tenant is completely made.
     """
 
     name: str
@@ -50,14 +50,15 @@ class TenantFile:
 
     @classmethod
     def read(cls, root: Path, *, to_open: bool = False) -> Self | None:
-        """That of a root; ``None`` where the root is no tenant's.
+        """Return the tenant file of a root; ``None`` if the root is not a tenant's.
 
         Args:
-            root: its directory.
-            to_open: refuse a tenant that is being moved or removed: its ledger is not opened then.
+            root: directory of the root.
+            to_open: True to refuse a tenant that is being moved or removed.
 
         Raises:
-            RemitError: it is damaged, names the log of another, or is being moved or removed.
+            RemitError: the file is damaged or names another tenant's log, or the tenant is being
+                moved or removed and ``to_open`` is True.
         """
         path = root / _FILE
         if to_open and cls.is_held_back(root):
@@ -117,21 +118,21 @@ class TenantFile:
 
     @staticmethod
     def moving_path(root: Path) -> Path:
-        """The plan of a move, which is there while the ledger is being moved."""
+        """Return the path of a move's plan, which exists while the ledger is moved."""
         return root / _MOVING
 
     @staticmethod
     def removing_path(root: Path) -> Path:
-        """The plan of a removal, which is there while the tenant is being removed."""
+        """Return the path of a removal's plan, which exists while the tenant is removed."""
         return root / _REMOVING
 
     @classmethod
     def is_held_back(cls, root: Path) -> bool:
-        """Whether the tenant is being moved or removed, so that its ledger is not opened."""
+        """Return True if the tenant is being moved or removed."""
         return cls.moving_path(root).exists() or cls.removing_path(root).exists()
 
     def encoded(self) -> bytes:
-        """The content of the file."""
+        """Return the content of the file."""
         return json.dumps(asdict(self), indent=1).encode() + b"\n"
 
     def ledger_path(self, host_path: str) -> str:
@@ -156,16 +157,12 @@ class TenantFile:
 
 
 def is_name(name: str) -> bool:
-    """Whether a tenant can be called so."""
+    """Return True if a tenant can have this name."""
     return _NAME.fullmatch(name) is not None
 
 
 def check_name(name: str) -> str:
-    """A name that a tenant can have.
-
-    Raises:
-        RemitError: it is none.
-    """
+    """Return a tenant's name; raise RemitError if a tenant cannot have it."""
     if not is_name(name):
         raise RemitError(
             f"A tenant cannot be called {name[:40]!r}.",
@@ -181,7 +178,7 @@ def tenant_of_origin(origin: str) -> str:
 
 
 def with_schema(url: str, schema: str) -> str:
-    """The URL of a schema in the database of a PostgreSQL URL."""
+    """Return the URL of a schema in the database of a PostgreSQL URL."""
     base, _, query = url.partition("?")
     kept = [item for item in query.split("&") if item and not item.startswith("search_path=")]
     return f"{base}?{'&'.join([*kept, f'search_path={schema}'])}"

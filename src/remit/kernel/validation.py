@@ -1,4 +1,4 @@
-"""Checks by pydantic: in a bounded number of steps, with problems in words."""
+"""Checks by pydantic, in a bounded number of steps, with problems in words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FEW, _MANY = 5_000, 200_000
 
 
 def first_error(error: ValidationError) -> tuple[str, str]:
-    """The first error as its dotted key (empty for the document itself) and its message."""
+    """Return the first error: its dotted key (empty for the document) and its message."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     message = first["msg"].removeprefix("Value error, ")
     return excerpt(".".join(map(str, first["loc"]))), excerpt(message[:1].lower() + message[1:])
@@ -50,17 +50,17 @@ def changed(value: _T, **changes: Any) -> _T:
 
 
 def check_fields(value: Any, what: str) -> dict[str, Any]:
-    """Hold the fields of a dataclass against their types and constraints (pydantic's, strict).
+    """Check the fields of a dataclass against their types and constraints; return them by name.
 
     Args:
-        value: the dataclass; it stays as it is.
-        what: names it in the error.
+        value: the dataclass; it is not changed.
+        what: name of the dataclass in the error.
 
     Returns:
-        The fields as pydantic read them: plain texts of string enumerations, for instance.
+        The fields as pydantic read them: for example, plain texts of string enumerations.
 
     Raises:
-        InvalidInputError: a field does not fit; it is named.
+        InvalidInputError: a field does not fit; the message names it.
     """
     model = _model_of(value.__class__)
     try:
@@ -84,21 +84,21 @@ def _model_of(kind: type) -> type[BaseModel]:
 def validated(
     schema: Mapping[str, Any], value: Any, validate: Callable[[], _T], most: int = _MANY
 ) -> _T:
-    """Return what pydantic makes of ``value``, in a bounded number of steps.
+    """Return pydantic's result for ``value``, computed in a bounded number of steps.
 
     pydantic checks each branch of a union without a discriminator anew, so a recursive union can
-    take twice as long for each level of the value. Nothing can interrupt pydantic: the steps are
-    counted beforehand.
+    take twice as long for each level of the value. Nothing can interrupt pydantic, so the steps are
+    counted first.
 
     Args:
         schema: the JSON Schema that pydantic has made of the type.
         value: a JSON value.
-        validate: has pydantic validate ``value``.
-        most: how many steps pydantic may take.
+        validate: has pydantic validate ``value`` and returns the result.
+        most: maximum number of steps.
 
     Raises:
-        ValueError: the value does not fit; the message states one problem, or up to three, and
-            may quote the value.
+        ValueError: the value does not fit, or needs too many steps. The message states up to three
+            problems, and may quote the value.
     """
     try:
         steps = _Steps(schema).of(schema, value)
@@ -118,10 +118,10 @@ def validated(
 
 
 class _Steps:
-    """Counts the steps that pydantic takes: each pair of a schema's part and a value's part once.
+    """A counter of pydantic's steps: each pair of a schema's part and a value's part counts once.
 
     Args:
-        schema: holds the definitions that its parts refer to.
+        schema: contains the definitions that its parts refer to.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:

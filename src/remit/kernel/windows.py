@@ -1,4 +1,4 @@
-"""The windows of time that a limit can hold for: days, weeks and months of a time zone."""
+"""The windows of time of limits: days, weeks and months of a time zone."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 from remit.contracts import PromptContract, cut_sections
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
-from remit.kernel.installed import InstalledFiles
+from remit.kernel.installation import InstalledFiles
 from remit.learning.calls import terms_of
 from remit.ledger import LedgerClient, LedgerEntry
 

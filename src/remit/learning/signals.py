@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from remit.kernel.errors import ConfigError
-from remit.kernel.installed import InstalledFiles
+from remit.kernel.installation import InstalledFiles
 from remit.learning.evidence import Sample, read_samples
 from remit.learning.judges.reading import calibrated_judges
 from remit.learning.statistics import Estimate

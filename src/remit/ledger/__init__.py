@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from remit.kernel import lazy_names
-from remit.ledger.archived import archived_to, left_of
 from remit.ledger.client import LedgerClient
 from remit.ledger.contents import EXACT, Content, EncodedValue, Erased, ExactText, content
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id, utc_now
@@ -46,9 +45,10 @@ from remit.ledger.handles import LedgerPort, LedgerReader, ScopedLedger
 from remit.ledger.kept_head import KeptHead
 from remit.ledger.keyfiles import LedgerKey, known_as
 from remit.ledger.marks import Marks, keep_mark, read_mark
-from remit.ledger.prepared import Prepared
+from remit.ledger.preparation import Prepared
 from remit.ledger.proofs import proof_bundle
 from remit.ledger.queries import instant
+from remit.ledger.ranges import archived_to, left_of
 from remit.ledger.reader import as_bytes, pages
 from remit.ledger.record import is_plain_text, require_plain_text
 from remit.ledger.report import Problem, Progress, StateCheck, VerificationReport

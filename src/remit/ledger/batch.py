@@ -1,22 +1,83 @@
-"""The units of one transaction, on any engine: entries, steps in their stages, calls."""
+"""The units of one transaction on any engine, and the rows that they add to the tables.
+
+Rows are collected and written in multi-row statements, which gives a large batch most of its speed.
+Reading through the transaction flushes them first.
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from typing_extensions import override
-
-from remit.ledger.appends import Appends, Head
-from remit.ledger.errors import LedgerWriteError
-from remit.ledger.prepared import Key, Prepared
+from remit.ledger.clock import WALL_WATCH
+from remit.ledger.contents import NO_STEP, EncodedValue, StoredValue, commit, next_step
+from remit.ledger.entry import LedgerEntry, utc_now
+from remit.ledger.errors import LedgerFormatError, LedgerWriteError
+from remit.ledger.preparation import Key, Prepared, Sealed, prepare
+from remit.ledger.reader import as_bytes
+from remit.ledger.record import content_scope
+from remit.ledger.schema import TABLES
 from remit.ledger.store import Stage, StageOpener, Unit
+from remit.ledger.tlog.merkle import leaf_hash, tree_root
+from remit.ledger.tlog.tiles import TILE_WIDTH
+from remit.ledger.usage import quarter_of
+
+_NONCE_BYTES = 32
+_RESTORE_ROWS = 256
+_STEP = "SELECT step_id FROM message_steps WHERE content_id = ? AND step = ?"
+
+Known = tuple[int, str, bytes]
+"""Content id, commitment and nonce of a stored value."""
+
+_MAX_COMMITMENTS = 2048
+_commitments: dict[str, tuple[bytes, bytes]] = {}
+# By commitment, the nonce and the digest of the value that it was computed of in this process: the
+# history that a conversation sends again with every call is not hashed once more each time.
+
+
+def _commit(nonce: bytes, digest: bytes, encoded: bytes) -> str:
+    if len(_commitments) >= _MAX_COMMITMENTS:
+        _commitments.clear()
+    commitment = commit(nonce, encoded)
+    _commitments[commitment] = (nonce, digest)
+    return commitment
+
+
+@dataclass(slots=True)
+class Head:
+    """The state of the ledger at the start of a transaction.
+
+    Attributes:
+        seq: sequence number of the last entry; -1 if the ledger is empty.
+        entry_hash: hash of that entry, or the empty string.
+        timestamp: timestamp of that entry, or the empty string.
+        content_id: the greatest content id.
+        step_id: the greatest message step id.
+        seen_hash: hash of the entry that the store saw last; ``None`` if that entry is missing.
+    """
+
+    seq: int
+    entry_hash: str
+    timestamp: str
+    content_id: int
+    step_id: int
+    seen_hash: str | None
+
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> Head:
+        """Return the head in a row of these six values, all null in an empty ledger."""
+        seq, entry_hash, timestamp, content_id, step_id, seen_hash = row
+        return cls(
+            -1 if seq is None else seq, entry_hash or "", timestamp or "", content_id or 0,
+            step_id or 0, seen_hash,
+        )  # fmt: skip
 
 
 def prepared_in(units: Sequence[Unit]) -> Iterator[Prepared]:
-    """The prepared entries whose values are looked for again."""
+    """Yield the prepared entries whose values can be reused in a session."""
     for unit in units:
         for prepared in unit.prepared or getattr(unit.step, "prepared", ()):
             if prepared.keys:
@@ -24,7 +85,7 @@ def prepared_in(units: Sequence[Unit]) -> Iterator[Prepared]:
 
 
 def keys_of(units: Sequence[Unit]) -> dict[Key, None]:
-    """The keys of their values, each once."""
+    """Return the keys of all reusable values in the units, each once, in order."""
     keys: dict[Key, None] = {}
     for prepared in prepared_in(units):
         keys |= dict.fromkeys(prepared.keys)
@@ -36,30 +97,307 @@ def _kind_of(opener: StageOpener) -> Any:
     return getattr(opener, "__func__", opener)
 
 
-class Batch(Appends):
-    """The units of one transaction. Made after it began; :meth:`flush` before it commits."""
+class Batch(ABC):
+    """The units of one transaction: entries, steps in their stages, and calls.
+
+    The engine's subclass begins the transaction before it makes the batch, and commits after
+    :meth:`flush`. Rows are collected by table and inserted together.
+
+    Args:
+        head: the state of the ledger at the start.
+        content_keys: metadata keys whose values are content.
+        compress_above: stored values longer than this many bytes are compressed.
+    """
 
     ENGINE_ERRORS: tuple[type[Exception], ...] = ()
+    RECORD_SQL = "record"
 
     def __init__(self, head: Head, content_keys: frozenset[str], compress_above: int) -> None:
-        super().__init__(head, content_keys, compress_above)
+        self.head = head
+        self._content_keys = content_keys
+        self.compress_above = compress_above
+        self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in TABLES}
+        # Stored values, and those stored by the next flush, by scope and digest.
+        self._known: dict[Key, Known | None] = {}
+        self._steps: dict[str, int] = {}  # message steps of this batch, by hash
         # Of each kind one at a time, as two would not see each other's changes.
         self._stages: dict[StageOpener, Stage] = {}
 
+    @property
+    @abstractmethod
+    def now_ms(self) -> int:
+        """The shared clock of all writers, as :attr:`~remit.ledger.store.Clock.now_ms`."""
+
+    @property
+    @abstractmethod
+    def wall_ms(self) -> int:
+        """The wall clock, as :attr:`~remit.ledger.store.Clock.wall_ms`."""
+
+    @abstractmethod
+    def _read(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Run a statement that does not concern the collected rows; return its rows."""
+
+    @abstractmethod
+    def _insert_all(self, collected: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
+        """Insert collected rows by table; a subject that exists already is skipped."""
+
+    @abstractmethod
+    def _find_contents(self, keys: list[Key]) -> Iterable[tuple[str, bytes, int, str, bytes]]:
+        """Return scope, digest, content id, commitment and nonce of the stored ``keys``."""
+
     @abstractmethod
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """:meth:`~remit.ledger.store.Transaction.execute_many`."""
+        """Run a portable statement once for each of ``rows``."""
 
     @abstractmethod
     def _savepoint(self, verb: str) -> None:
-        """``SAVEPOINT``, ``ROLLBACK TO`` or ``RELEASE``."""
+        """Run ``SAVEPOINT``, ``ROLLBACK TO`` or ``RELEASE`` for the one savepoint."""
 
     @abstractmethod
     def _is_lost(self, error: Exception) -> bool:
-        """Whether ``error`` ends the whole transaction, not only the unit that raised it."""
+        """Return True if ``error`` ends the whole transaction, not only its unit."""
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Insert the collected rows, run a portable statement, and return its rows."""
+        self.flush()
+        return self._read(sql, parameters)
+
+    def append(self, entry: LedgerEntry | Prepared) -> str:
+        """Append one entry and return its id.
+
+        Raises:
+            InvalidInputError: the entry cannot be recorded.
+            LedgerFormatError: a stored content value that it repeats is damaged.
+        """
+        return self._append(
+            prepare(entry, self._content_keys) if isinstance(entry, LedgerEntry) else entry
+        ).id
+
+    @property
+    def last_timestamp(self) -> str:
+        """Timestamp of the last entry, empty in an empty ledger."""
+        return self.head.timestamp
+
+    def forget(self) -> None:
+        """Insert the collected rows, and forget known content, as rows of it were deleted."""
+        self.flush()
+        self._known.clear()
+        self._steps.clear()
+        _commitments.clear()
+
+    def restore(self, table: str, row: tuple[Any, ...]) -> None:
+        """Collect a row of an export or archive unchanged; the caller has checked it.
+
+        Args:
+            table: name of the table.
+            row: values of all columns.
+        """
+        rows = self._rows[table]
+        rows.append(row)
+        if table == "entries":
+            self.head.seq, self.head.entry_hash, self.head.timestamp = row[0], row[2], row[3]
+            if (row[0] + 1) % TILE_WIDTH == 0:
+                self._complete_tile(row[0] // TILE_WIDTH)
+        elif len(rows) >= _RESTORE_ROWS:
+            self.flush()
+
+    def _append(self, prepared: Prepared) -> Sealed:
+        head = self.head
+        seq = head.seq + 1
+        timestamp = utc_now()
+        if timestamp < head.timestamp:
+            WALL_WATCH.went_back(head.timestamp, timestamp)
+        if prepared.contents:
+            sealed = self._append_content(prepared, seq, timestamp)
+        else:
+            sealed = prepared.seal(seq, timestamp, head.entry_hash, ())
+        self._rows["entries"].append(
+            (
+                seq,
+                sealed.id,
+                sealed.entry_hash,
+                timestamp,
+                prepared.event_type,
+                prepared.submission_id,
+                *prepared.columns,
+                sealed.record.decode(),
+            )
+        )
+        if prepared.usage is not None:
+            self._rows["usage"].append((quarter_of(timestamp), *prepared.usage))
+        elif prepared.made_key is not None:
+            self._rows["usage_keys"].append(prepared.made_key)
+        head.seq, head.entry_hash, head.timestamp = seq, sealed.entry_hash, timestamp
+        if (seq + 1) % TILE_WIDTH == 0:
+            self._complete_tile(seq // TILE_WIDTH)
+        return sealed
+
+    def _append_content(self, prepared: Prepared, seq: int, timestamp: str) -> Sealed:
+        """Seal an entry with content, and collect the rows of its values and their subjects.
+
+        Only the new messages of a message list are stored by value, so that a long conversation
+        costs rows linear in its length. The list itself is stored by its last step.
+        """
+        values, new, rows = self._committed(prepared, seq)
+        subject, named = prepared.subject, None
+        if subject is not None:
+            named = self._named(subject, seq, None if prepared.keys else values, rows)
+        shown = {row[0] for row in rows}
+        lists: list[tuple[list[Known], list[str]]] = []
+        commitments: list[str] = []
+        for item in prepared.contents:
+            if isinstance(item, list):
+                messages = [values[part.digest] for part in item]
+                step, steps = NO_STEP, []
+                for known in messages:
+                    step = next_step(step, known[1])
+                    steps.append(step)
+                lists.append((messages, steps))
+                commitments.append(step)
+            else:
+                known = named if item is subject and named else values[item.digest]
+                shown.add(known[0])
+                commitments.append(known[1])
+        head, table = self.head, self._rows
+        sealed = prepared.seal(seq, timestamp, head.entry_hash, commitments)
+        # From here on nothing fails.
+        if rows:
+            table["contents"] += rows
+            head.content_id += len(rows)
+            self._known |= new
+        if lists:
+            last_steps = {self._add_list(messages, steps) for messages, steps in lists}
+            table["shown_lists"] += [(seq, step_id) for step_id in sorted(last_steps)]
+        table["shown_contents"] += [(seq, content_id) for content_id in sorted(shown)]
+        if named and prepared.subject_id:
+            table["content_subjects"].append((prepared.subject_id, named[0]))
+        return sealed
+
+    def _named(
+        self,
+        subject: EncodedValue,
+        seq: int,
+        beside: dict[bytes, Known] | None,
+        rows: list[tuple[Any, ...]],
+    ) -> Known:
+        """Return the value that names an entry's subject, as a row of its own.
+
+        Args:
+            subject: the value.
+            seq: sequence number of the entry.
+            beside: values of the same scope by digest, of which an equal one is reused.
+            rows: receives the row of a new value.
+        """
+        if beside and subject.digest in beside:
+            return beside[subject.digest]
+        nonce, encoded = os.urandom(_NONCE_BYTES), subject.encoded
+        known = (self.head.content_id + len(rows) + 1, commit(nonce, encoded), nonce)
+        codec, stored = StoredValue.encode(subject, self.compress_above)
+        key = (content_scope(None, seq), subject.digest)
+        rows.append((known[0], known[1], *key, nonce, len(encoded), codec, stored))
+        return known
+
+    def _committed(
+        self, prepared: Prepared, seq: int
+    ) -> tuple[dict[bytes, Known], dict[Key, Known | None], list[tuple[Any, ...]]]:
+        """Return the content values by digest, the new ones by key, and rows for those."""
+        values: dict[bytes, Known] = {}
+        new: dict[Key, Known | None] = {}
+        rows: list[tuple[Any, ...]] = []
+        keys: Sequence[Key] = prepared.keys
+        if not keys:
+            scope = content_scope(None, seq)
+            keys = [(scope, digest) for digest in prepared.values]
+        elif not all(map(self._known.__contains__, keys)):
+            self._find(keys)
+        content_id = self.head.content_id
+        for key, value in zip(keys, prepared.values.values(), strict=True):
+            known = self._known.get(key)
+            encoded, digest = value.encoded, value.digest
+            if known is None:
+                nonce = os.urandom(_NONCE_BYTES)
+                content_id += 1
+                new[key] = known = (content_id, _commit(nonce, digest, encoded), nonce)
+                codec, stored = StoredValue.encode(value, self.compress_above)
+                rows.append((content_id, known[1], *key, nonce, len(encoded), codec, stored))
+            # Computed again, so that a row that was tampered with gets into no new record.
+            elif (
+                _commitments.get(known[1]) != (known[2], digest)
+                and _commit(known[2], digest, encoded) != known[1]
+            ):
+                raise LedgerFormatError(
+                    f"A stored content value of {key[0]} is not what it was.",
+                    next_step="Run `remit ledger verify` to see what is damaged.",
+                )
+            values[digest] = known
+        return values, new, rows
+
+    def _add_list(self, messages: list[Known], steps: list[str]) -> int:
+        """Return the id of a list's last step, after each step is stored or collected."""
+        parent_id, position = 0, len(steps)
+        # A value that is collected and not written is named by no stored step.
+        contents = self._rows["contents"]
+        first_new = contents[0][0] if contents else self.head.content_id + 1
+        while position > 0:  # a conversation grows at its end: all before is known
+            content_id, step = messages[position - 1][0], steps[position - 1]
+            found = self._steps.get(step)
+            if found is None and content_id < first_new:
+                rows = self._read(_STEP, (content_id, step))
+                found = rows[0][0] if rows else None
+            if found is not None:
+                parent_id = self._steps[step] = found
+                break
+            position -= 1
+        for place in range(position, len(steps)):
+            self.head.step_id += 1
+            content_id, commitment, _ = messages[place]
+            self._rows["message_steps"].append(
+                (self.head.step_id, steps[place], parent_id, content_id, commitment, place + 1)
+            )
+            parent_id = self._steps[steps[place]] = self.head.step_id
+        return parent_id
+
+    def _find(self, keys: Iterable[Key]) -> None:
+        """Look up which of ``keys`` the table contains, unless known."""
+        wanted = [key for key in keys if key not in self._known]
+        if wanted:
+            self._learn(wanted, self._find_contents(wanted))
+
+    def _learn(
+        self, keys: Iterable[Key], found: Iterable[tuple[str, bytes, int, str, bytes]]
+    ) -> None:
+        """Remember the stored values among ``keys``; the others are not stored."""
+        self._known.update(dict.fromkeys(keys))
+        for scope, digest, content_id, commitment, nonce in found:
+            self._known[(scope, bytes(digest))] = (content_id, commitment, bytes(nonce))
+
+    def _complete_tile(self, index: int) -> None:
+        """Store the roots of the subtrees that an entry completed: of 256 leaves, of 256² …"""
+        first = index * TILE_WIDTH
+        rows = self.execute(
+            f"SELECT {self.RECORD_SQL} FROM entries WHERE seq >= ? AND seq < ? ORDER BY seq",
+            (first, first + TILE_WIDTH),
+        )
+        self.complete_tile(index, [leaf_hash(as_bytes(row[0])) for row in rows])
+
+    def complete_tile(self, index: int, hashes: list[bytes]) -> None:
+        """Store the levels above the leaf hashes of a tile if all 256 hashes exist."""
+        level = 1
+        while len(hashes) == TILE_WIDTH:
+            self._rows["tree_hashes"].append((level, index, tree_root(hashes)))
+            if (index + 1) % TILE_WIDTH:
+                return
+            first = index - TILE_WIDTH + 1
+            rows = self.execute(
+                "SELECT hash FROM tree_hashes WHERE level = ? AND idx >= ? ORDER BY idx",
+                (level, first),
+            )
+            hashes = [bytes(row[0]) for row in rows]
+            level, index = level + 1, index // TILE_WIDTH
+        # Fewer hashes mean missing entries: verification reports them, and writing continues.
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
-        """:meth:`~remit.ledger.store.Transaction.ask`."""
+        """Run a statement that only reads, and return its rows, which may be fetched later."""
         return self.execute(sql, parameters)
 
     def look_up(self, units: Sequence[Unit]) -> None:
@@ -67,7 +405,11 @@ class Batch(Appends):
         self._find(keys_of(units))
 
     def open_stages(self, units: Sequence[Unit]) -> None:
-        """Let the steps among ``units`` read their rows, all steps of a kind together."""
+        """Have the steps among ``units`` read their rows, all steps of a kind together.
+
+        A stage that fails here is opened again by its first step, which gets the error. Errors of
+        the engine are raised.
+        """
         steps: dict[StageOpener, list[Any]] = {}
         for unit in units:
             if unit.opener is not None:
@@ -83,7 +425,11 @@ class Batch(Appends):
                 self._stages.pop(opener, None)
 
     def do(self, unit: Unit) -> Any:
-        """Run one unit; an error of its own is returned, one of the engine's raised."""
+        """Run one unit; return its result, or an error of its own.
+
+        Raises:
+            ENGINE_ERRORS: the engine failed; the whole transaction is lost.
+        """
         opener = unit.opener
         if opener is None and (unit.call is not None or len(unit.prepared) != 1):
             return self._do_in_savepoint(unit)
@@ -109,7 +455,7 @@ class Batch(Appends):
 
     def _do_in_savepoint(self, unit: Unit) -> Any:
         self.flush()
-        self._stages.clear()  # the call may change what they have read
+        self._stages.clear()  # The call may change rows that they have read.
         before = replace(self.head)
         self._savepoint("SAVEPOINT")
         try:
@@ -138,8 +484,8 @@ class Batch(Appends):
             self._savepoint("RELEASE")
         return result
 
-    @override
     def flush(self) -> None:
+        """Have all stages write, then insert the collected rows."""
         for stage in self._stages.values():
             stage.write()
         if collected := [(table, rows) for table, rows in self._rows.items() if rows]:

@@ -25,7 +25,6 @@ from remit.ledger.reader import GREATEST, pages
 from remit.ledger.store import Execute, Store, Transaction, Unit, may_have_left
 from remit.ledger.tlog import (
     Checkpoint,
-    ProofError,
     SignedCheckpoint,
     Signer,
     TlogError,
@@ -40,11 +39,19 @@ _BIND = "INSERT INTO ledger_info VALUES ('verifier_key', ?) ON CONFLICT (name) D
 
 
 Transact = Callable[[Callable[[Transaction], Any]], Any]
-"""Runs a function in a transaction; what it returns is committed then."""
+"""Runs a function in a transaction and returns its result after the commit."""
 
 
 class Checkpoints:
-    """The checkpoints stored in a ledger's database, and the head kept outside of it."""
+    """The checkpoints stored in a ledger's database, and the last head stored with its key.
+
+    Args:
+        store: the store of the ledger.
+        transact: runs a function in a transaction.
+        key: the log's key, by which checkpoints are checked; ``None`` leaves them unchecked.
+        signer: the private key; ``None`` signs nothing.
+        kept: the stored head; ``None`` outside a root.
+    """
 
     def __init__(
         self,
@@ -61,7 +68,7 @@ class Checkpoints:
         self.signer = signer
 
     def latest(self) -> SignedCheckpoint | None:
-        """The greatest readable one, with its cosignatures."""
+        """Return the greatest readable checkpoint with its cosignatures; ``None`` without one."""
         return self._first("size >= ? ORDER BY size DESC", 0)
 
     def _first(self, condition: str, size: int) -> SignedCheckpoint | None:
@@ -77,7 +84,7 @@ class Checkpoints:
         return None
 
     def problem(self) -> str:
-        """Return the entries of the externally stored head that the ledger lacks; empty if none.
+        """Return how the ledger contradicts the head stored with the key; empty if it does not.
 
         Raises:
             LedgerKeyError: the head cannot be read.
@@ -101,6 +108,9 @@ class Checkpoints:
 
     def hold(self, execute: Execute) -> None:
         """Refuse a database that does not extend the stored head; then advance the head.
+
+        Args:
+            execute: runs a statement in the first transaction on the database.
 
         Raises:
             LedgerRollbackError: the database is an older copy, or another history.
@@ -127,7 +137,7 @@ class Checkpoints:
             _log.warning("%s", error)
 
     def _tip(self, execute: Execute) -> tuple[SignedCheckpoint | None, Checkpoint]:
-        """The last stored checkpoint of this key, and the tree head now, which leads to it."""
+        """Return the last stored checkpoint of this key, and the present tree head."""
         assert self.key is not None
         tree = LedgerTree(execute, self._store)
         size = tree.size()
@@ -150,17 +160,25 @@ class Checkpoints:
         return last, Checkpoint(self.key.name, size, tree.root(size))
 
     def sign(self) -> str:
-        """Sign the tree as it is, store the checkpoint and return it.
+        """Sign the present tree, store the checkpoint and return it.
+
+        The head next to the key is advanced before the checkpoint is stored.
 
         Raises:
-            LedgerRollbackError: the ledger does not lead to the head that is kept outside of it.
-            LedgerFormatError: the tree does not extend the one signed last.
+            LedgerRollbackError: the ledger does not extend the head stored with the key.
+            LedgerFormatError: the tree does not extend the last stored checkpoint.
+            LedgerWriteError: the head or the checkpoint cannot be written.
             NoSignerError: there is no private key.
         """
         return self.sign_in(self._transact)
 
     def sign_in(self, transact: Transact, *, is_forked: bool = False) -> str:
-        """:meth:`sign` in another's transactions; ``is_forked`` leaves the old head behind."""
+        """Sign the present tree in transactions of the caller, as :meth:`sign` does.
+
+        Args:
+            transact: runs a function in a transaction.
+            is_forked: True to leave the stored head of the old origin behind.
+        """
         signer = self.signer
         if signer is None:
             raise NoSignerError(
@@ -177,7 +195,7 @@ class Checkpoints:
     def _signed(
         self, signer: Signer, transact: Transact, *, is_forked: bool
     ) -> SignedCheckpoint | None:
-        """The tree head now, signed and kept; ``None`` where another process has kept another."""
+        """Return the present head, signed and stored with the key; ``None`` after a race."""
         kept = self._read_kept()
 
         def look(tx: Transaction) -> tuple[SignedCheckpoint | None, Checkpoint]:
@@ -185,7 +203,7 @@ class Checkpoints:
                 raise LedgerRollbackError(problem)
             return self._tip(tx.execute)
 
-        # Only what is committed is signed: no crash leaves a head that is not led to.
+        # Only committed entries are signed, so no crash leaves a head without its entries.
         last, head = transact(look)
         signed: SignedCheckpoint
         if last is not None and last.checkpoint == head:
@@ -207,8 +225,14 @@ class Checkpoints:
     def fork(self, signer: Signer, entry: LedgerEntry) -> tuple[str, str]:
         """Continue the present entries under another origin; see :func:`~remit.ledger.forks.fork`.
 
+        The key's file is renamed, and a first checkpoint is signed.
+
+        Args:
+            signer: the key under its new name.
+            entry: the entry that names the old history.
+
         Returns:
-            The id of ``entry``, which names the old history, and the first checkpoint.
+            The id of ``entry``, and the first checkpoint.
         """
         assert self._kept is not None
         self._store.guard = None
@@ -229,7 +253,7 @@ class Checkpoints:
         return str(name), note
 
     def add_cosignatures(self, signed: SignedCheckpoint) -> None:
-        """Store the cosignatures of a checkpoint with the log's own signature.
+        """Add the cosignatures of a checkpoint to the stored one of the same size.
 
         Raises:
             LedgerError: this ledger has no such checkpoint.
@@ -247,14 +271,19 @@ class Checkpoints:
         self._transact(add)
 
     def covering(self, seq: int) -> SignedCheckpoint | None:
-        """The smallest readable one that covers an entry."""
+        """Return the smallest readable checkpoint that covers an entry; ``None`` without one."""
         return self._first("size >= ? ORDER BY size", seq + 1)
 
     def prove(self, seq: int, signed: SignedCheckpoint | None) -> TlogProof:
-        """The proof of an entry that is there, under a checkpoint that covers it, or a new one.
+        """Return the proof of an existing entry.
+
+        Args:
+            seq: sequence number of the entry.
+            signed: a checkpoint that covers the entry; ``None`` signs a new one.
 
         Raises:
             NoSignerError: a new checkpoint is needed and there is no private key.
+            LedgerFormatError: stored hashes are missing.
         """
         if signed is None:
             signed = SignedCheckpoint.parse(self.sign())
@@ -262,11 +291,11 @@ class Checkpoints:
         return TlogProof(seq, tuple(path), signed)
 
     def inclusions(self, size: int) -> Callable[[int], list[bytes]]:
-        """A function from a sequence number to its RFC 6962 proof in the tree of ``size`` entries.
+        """Return a function from a sequence number to its RFC 6962 proof in the tree of ``size``
+        entries.
 
-        Memory does not grow with the proofs; those of neighbours, one after the other, read
-        least. The function raises :class:`~remit.ledger.tlog.ProofError` where there is no such
-        leaf.
+        Memory does not grow with the proofs. Proofs of neighbours in succession read least. The
+        function raises :class:`~remit.ledger.tlog.TlogError` for an entry outside the tree.
         """
         tree = LedgerTree(self._store.select, self._store)
         return lambda seq: tree.inclusion(seq, size)
@@ -283,29 +312,30 @@ class Checkpoints:
         return LedgerTree(self._store.select, self._store).multiproof(seqs, size)
 
     def prove_consistency(self, old: int, new: int) -> list[bytes]:
-        """The RFC 6962 proof that the tree of ``new`` entries extends that of ``old``.
+        """Return the RFC 6962 proof that the tree of ``new`` entries extends that of ``old``.
 
         Raises:
-            ProofError: the ledger has fewer entries.
+            TlogError: the ledger has fewer than ``new`` entries, or ``old`` is greater than
+                ``new``.
         """
         size = self._store.count()
         if new > size:
-            raise ProofError(f"The ledger has {size} entries, not {new}.")
+            raise TlogError(f"The ledger has {size} entries, not {new}.")
         return LedgerTree(self._store.select, self._store).consistency(old, new)
 
     def lacks(self, head: Checkpoint) -> str:
-        """Return the entries covered by a head that the ledger lacks; empty if none."""
+        """Return how the ledger fails to extend a head; empty if it extends it."""
         tree = LedgerTree(self._store.select, self._store)
         return contradiction(head, tree, self._store.count(), self._store.location)
 
     def head(self) -> Checkpoint:
-        """The tree as it is, unsigned."""
+        """Return the present tree head, unsigned."""
         tree = LedgerTree(self._store.select, self._store)
         size = tree.size()
         return Checkpoint(self.key.name if self.key else "", size, tree.root(size))
 
     def bind(self, key: VerifierKey) -> None:
-        """Record the key that the ledger belongs to.
+        """Record the key that the ledger belongs to, unless a key is recorded.
 
         Raises:
             LedgerKeyError: the ledger belongs to another key or origin.
@@ -322,12 +352,19 @@ class Checkpoints:
             raise not_owned(owner, key, self._store.location)
 
     def owner(self) -> str:
-        """The verifier key that the ledger belongs to; empty before there is one."""
+        """Return the verifier key that the ledger belongs to; empty before it has one."""
         return _owner(self._store.select)
 
 
 class CheckpointSchedule:
-    """Signs checkpoints as the ledger grows, in the writer's thread."""
+    """Periodic signing of checkpoints in the writer's thread.
+
+    Args:
+        checkpoints: the checkpoints of the ledger.
+        store: the store that the thread writes.
+        every_entries: a checkpoint is due after this many new entries.
+        every_s: a checkpoint is due this many seconds after the first new entry.
+    """
 
     def __init__(
         self, checkpoints: Checkpoints, store: Store, *, every_entries: int, every_s: float
@@ -340,11 +377,15 @@ class CheckpointSchedule:
         self._deadline: float | None = None
 
     def wait_s(self) -> float | None:
-        """Seconds until :meth:`tick` is due at the latest; ``None`` when nothing is new."""
+        """Return seconds until :meth:`tick` is due; ``None`` without new entries."""
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def tick(self, *, closing: bool = False) -> None:
-        """Sign a checkpoint if one is due: called after each commit, on time, and at the end."""
+        """Sign a checkpoint if one is due. Failures are logged.
+
+        Args:
+            closing: True at the end, which makes a checkpoint due for any new entry.
+        """
         if not self._store.size:
             return
         if self._covered is None:
@@ -395,7 +436,7 @@ def _owner(execute: Execute) -> str:
 
 
 def stored_notes(store: Store) -> Iterator[tuple[int, str]]:
-    """Yield size column and note of each stored checkpoint, by size, however damaged."""
+    """Yield size and note of each stored checkpoint by size, however damaged."""
     sql = "SELECT size, note FROM checkpoints WHERE size BETWEEN ? AND ? ORDER BY size"
     for rows in pages(store.select, sql, 0, GREATEST):
         for size, note in rows:

@@ -33,29 +33,29 @@ from remit.ledger.writes import LedgerWrites
 
 
 class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
-    """An open ledger. Safe to share between threads; open one in each process.
+    """An open ledger. Threads can share a client; each process opens its own.
 
     Args:
-        path_or_url: the SQLite file of the ledger, made when it is not there; or the
-            ``postgresql://…`` URL of a database, whose tables are made when they are not there.
+        path_or_url: the SQLite file, or the ``postgresql://…`` URL of a database.
         ledger_path: another name of ``path_or_url``; give one of the two.
-        settings: content keys and limits; the shipped defaults when left out.
-        create: make the ledger when there is none; ``False`` makes that an error.
-        signer: the ledger's key. With it checkpoints are signed as the ledger grows.
-        verifier_key: the public key to check checkpoints by; the signer's when left out.
-        marks: where its checks keep what the next ones may go on from; nowhere when left out.
-        checks: of what others keep in this database; a whole :meth:`verify` ends with them.
-        kept: the last head that the key signed, outside the database: a ledger that does not lead
-            to it is not written.
+        settings: content keys and limits; ``None`` for the shipped defaults.
+        create: True to make the file or the tables if there are none; False raises LedgerError
+            then.
+        signer: the ledger's private key, with which checkpoints are signed as the ledger grows.
+        verifier_key: the public key that checkpoints are checked by; ``None`` for the signer's.
+        marks: the files from which later checks continue; ``None`` for none.
+        checks: checks of other parts' tables, which end a full :meth:`verify`.
+        kept: the last head that the key signed, stored outside the database. A ledger that does not
+            extend it is not written.
 
     Attributes:
-        checkpoints: signed tree heads, their cosignatures, consistency proofs.
+        checkpoints: signed tree heads, their cosignatures, and consistency proofs.
 
     Raises:
         InvalidInputError: neither or both of ``path_or_url`` and ``ledger_path`` are given.
         LedgerFormatError: the path or database holds something else.
-        LedgerKeyError: it is a ledger of another key.
-        LedgerError: it cannot be opened or made.
+        LedgerKeyError: the ledger belongs to another key.
+        LedgerError: the ledger cannot be opened or made.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
 
     @property
     def verifier_key(self) -> VerifierKey | None:
-        """The key that checkpoints are checked by, when this client knows it."""
+        """The key that checkpoints are checked by; ``None`` if unknown."""
         return self.checkpoints.key
 
     def close(self) -> None:
@@ -124,11 +124,11 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
     # -- proving -----------------------------------------------------------------------
 
     def require_whole(self) -> None:
-        """Make sure, without writing, that what this client has seen is still there.
+        """Check, without writing, that the entries which this client has seen still exist.
 
         Raises:
-            LedgerRollbackError: the database was replaced, or lacks entries that were in it.
-            LedgerError: it cannot be read.
+            LedgerRollbackError: the database was replaced, or lacks entries.
+            LedgerError: the database cannot be read.
         """
         self._store.require_seen()
         if not self._store.is_held and (problem := self.checkpoints.problem()):
@@ -145,24 +145,26 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         since_mark: bool = False,
         progress: Progress | None = None,
     ) -> VerificationReport:
-        """Check every record, link, column, content value, tree hash and checkpoint.
+        """Check every record, link, column, content value, tree hash and checkpoint; return the
+        report.
 
-        Whatever is stored, the report is made: a check that cannot be finished is a problem in it.
+        The report is complete whatever is stored: a check that cannot be finished is a problem in
+        it. A sound result is written as a mark for later runs.
 
         Args:
-            checkpoint: a signed checkpoint held outside: it exposes a ledger that was cut off or
-                rewritten. One that is malformed or another log's is a problem in the report.
-            first: id or sequence number; what is before is left out.
-            jobs: processes to use; small ledgers take one.
-            deep: have the database engine check its file as well.
+            checkpoint: a signed checkpoint held outside, which exposes a ledger that was cut off or
+                rewritten. A malformed one, or another log's, is a problem in the report.
+            first: id or sequence number of the first entry to check.
+            jobs: number of processes; small ledgers use one.
+            deep: True to have the database engine check its file too.
             witnesses: keys whose cosignatures on the checkpoint the report names.
-            since_mark: go on from this root's last verification: of what that one read, only some
-                is read again, and the database engine does not check its file. Without a mark, or
-                where anything is wrong, all is checked.
-            progress: called at once, and then with the rows done and their total.
+            since_mark: True to continue from this root's last verification. Entries below it are
+                read in samples, and the engine does not check its file. Without a mark, or after
+                any fault, everything is checked.
+            progress: called at once, and then with the number of checked rows and their total.
 
         Raises:
-            InvalidInputError: ``first`` is no entry id.
+            InvalidInputError: ``first`` is not an entry id.
         """
         from remit.ledger.verification import Verifier  # imports multiprocessing
 
@@ -185,10 +187,11 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         return report.verified, [str(problem) for problem in report.problems]
 
     def checkpoint(self) -> str:
-        """Sign the tree as it is, store the checkpoint and return it (C2SP tlog-checkpoint).
+        """Sign the present tree, store the checkpoint and return it (C2SP tlog-checkpoint).
 
         Raises:
-            LedgerFormatError: the ledger does not lead to the checkpoint signed before.
+            LedgerRollbackError: the ledger does not extend the head stored with the key.
+            LedgerFormatError: the ledger does not extend the last stored checkpoint.
             NoSignerError: this client holds no key.
         """
         return self.checkpoints.sign()
@@ -200,7 +203,7 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
 
         Raises:
             EntryNotFoundError: there is no such entry.
-            NoSignerError: a checkpoint is needed, and this client holds no key.
+            NoSignerError: a new checkpoint is needed, and this client holds no key.
         """
         seq = parse_entry_id(entry_id)
         signed = self.checkpoints.covering(seq) if seq is not None and seq < 1 << 62 else None
@@ -217,21 +220,22 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         format: Format = "jsonl",  # noqa: A002 - the field's word
         progress: Progress | None = None,
     ) -> int:
-        """Write the ledger out; returns how many entries.
+        """Write the ledger to files; return the number of entries.
 
-        ``jsonl`` is complete: records, content, erasures, and a signed checkpoint where this
-        client can sign or one is stored; :meth:`import_jsonl` reads it.
-        ``tiles`` is a static C2SP tlog-tiles directory: records and hashes, no content.
-        ``parquet`` is a table for analysis, content in place (extra ``parquet``).
+        ``jsonl`` is complete: records, content, erasures, and a signed checkpoint if this client
+        can sign or one is stored; :meth:`import_jsonl` reads it. ``tiles`` is a static C2SP
+        tlog-tiles directory: records and hashes without content. ``parquet`` is a table for
+        analysis with content (extra ``parquet``).
 
         Args:
-            target: a file, a directory for tiles, or for jsonl an open binary file.
-            format: which.
-            progress: called with the entries done and their total.
+            target: path of a file, path of a directory for tiles, or for jsonl an open binary file.
+            format: ``jsonl``, ``tiles`` or ``parquet``.
+            progress: called with the number of entries done and their total.
 
         Raises:
             NoSignerError: tiles need a checkpoint, and there is neither one nor a key.
-            LedgerError: the target cannot be written.
+            LedgerError: the target cannot be written, tiles are requested of a ledger with archived
+                entries, or content was erased during the export.
         """
         return Exporter(self._store, self.checkpoints, progress).export(target, format)
 
@@ -242,16 +246,20 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         key: VerifierKey | None = None,
         progress: Progress | None = None,
     ) -> ImportReport:
-        """Import an export into this ledger, which must be empty: all of it, checked, or nothing.
+        """Read an export into this ledger, which must be empty; return the result.
+
+        Every line is checked. One transaction writes everything or nothing.
 
         Args:
-            source: a file of JSON lines.
-            key: the verifier key of the log it comes from, to check the export's checkpoint.
-            progress: called with the entries done and their total.
+            source: path of a JSON-lines file, or an open binary file.
+            key: verifier key of the exported log, to check the export's checkpoint; ``None`` leaves
+                the origin of the export unchecked.
+            progress: called with the number of entries done and their total.
 
         Raises:
-            ExportFormatError: a line is malformed or does not hold.
-            NoteError: the export is another log's.
+            LedgerFormatError: the ledger is not empty, or a line is malformed or does not hold.
+            TlogError: the checkpoint is another log's.
+            LedgerError: the file cannot be read.
         """
         with opened(source) as file:
             return self.transact(lambda tx: Import(tx, self._store, key).read(file, progress))
@@ -270,21 +278,23 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
     ) -> ErasureReport:
         """Erase content for good; records, chain and proofs stay.
 
-        Give exactly one of the first three. By entry, what the entry shows is erased wherever
-        its session shows it; a longer text also with every value of that session that quotes it.
+        Give exactly one of the first three arguments. For an entry, the shown content is erased
+        wherever the session shows it. A longer text is erased with every value of that session that
+        quotes it. An ``ERASURE`` entry is appended, and the database's files are compacted.
 
         Args:
-            entry_id: the entry whose content goes.
-            session_id: the session whose content goes.
-            subject_id: the person whose content goes, in every session.
-            reason: stays on record; name the request, not the person.
-            requested_by: who asked, on record too.
-            dry_run: only report what would be erased.
+            entry_id: the entry whose content is erased.
+            session_id: the session whose content is erased.
+            subject_id: the person whose content is erased, in every session.
+            reason: recorded for good; name the request, not the person.
+            requested_by: the person who asked, recorded too; ``operator`` if empty.
+            dry_run: True to report the result without erasing.
 
         Raises:
             ErasureError: there is nothing to erase, or some of it may be in an archive.
+            EntryNotFoundError: there is no such entry.
             EntryArchivedError: the entry is in an archive.
-            InvalidInputError: none or several were given, or no reason.
+            InvalidInputError: none or several targets were given, or no reason.
         """
         if self.archived_to:
             self._require_here(entry_id, session_id, subject_id)
@@ -306,25 +316,27 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         texts: Sequence[bytes] | None = None,
         also: Callable[[Transaction], None] | None = None,
     ) -> list[ErasureReport]:
-        """Erase, for the caller who made these entries, the content that no other entry shows.
+        """Erase the content that only these entries show, for the caller who made them.
 
-        A value that another entry of the session shows stays, and so does every text that quotes
-        an erased value. Entries withdrawn earlier do not count: a value is erased together with
-        the last entry that shows it. The entries' feedback is withdrawn with them.
+        A value that another entry of the session shows stays, and so does every text that quotes an
+        erased value. A value is erased together with the last entry that shows it; entries
+        withdrawn earlier do not count. Feedback on the entries is withdrawn with them.
 
         Args:
             entry_ids: all entries of one call, batch, file or conversation.
             reason: recorded for good; name the request, not the person.
             requested_by: the caller, recorded too.
-            texts: the exact JSON texts of the only values to erase, such as one item of a list.
-                The entries then are not withdrawn: their other values stay. None for all values.
-            also: runs in the transaction of the erasure, to delete the rows that lead to it.
+            texts: the exact JSON texts of the only values to erase, such as one item of a list. The
+                entries themselves are then not withdrawn. None for all values.
+            also: called in the transaction of the erasure, to delete rows that refer to the
+                entries.
 
         Returns:
-            A report for each session of the entries; none if there was nothing left to withdraw.
+            A report for each session of the entries; empty if there was nothing left to withdraw.
 
         Raises:
             ErasureError: some of the content may be in an archive. Nothing was erased.
+            EntryNotFoundError: there is no such entry.
             EntryArchivedError: an entry is in an archive.
         """
         seqs = [self._row(entry_id).seq for entry_id in entry_ids]
@@ -337,7 +349,7 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         )  # fmt: skip
 
     def _require_here(self, entry_id: str | None, session_id: str | None, subject: Any) -> None:
-        """Refuse to erase here alone what may be in an archive too."""
+        """Raise ErasureError if content of the target may be in an archive."""
         if entry_id is not None:
             rows = self.select(
                 "SELECT session_id FROM entries WHERE seq = ?", (self._row(entry_id).seq,)
@@ -353,7 +365,7 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
 
     @property
     def retention_days(self) -> Mapping[str, float]:
-        """For how many days the settings let content be kept, by event type."""
+        """Days that content may be stored, by event type, from the settings."""
         return self._settings.retention_days
 
     def retain(
@@ -363,23 +375,40 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         requested_by: str = "retention",
         dry_run: bool = False,
     ) -> list[ErasureReport]:
-        """Erase content that is older than its class of event may be kept; in the database, not
-        in archives (:func:`remit.ledger.archive.retain_archived`).
+        """Erase content older than the limit of its event type; return a report for each.
+
+        Archives are not erased (:func:`remit.ledger.archive.retain_archived`). Each event type with
+        old content gets an ``ERASURE`` entry.
 
         Args:
-            days_by_event: days by event type, ``*`` for all others; the settings' when left out.
-            requested_by: who asked, on record.
-            dry_run: only report what would be erased.
+            days_by_event: days by event type, ``*`` for all others; ``None`` for the settings.
+            requested_by: the person or program that asked, for the record.
+            dry_run: True to report the result without erasing.
+
+        Raises:
+            InvalidInputError: an event type is named whose content may not be erased by age.
         """
         days = dict(self.retention_days if days_by_event is None else days_by_event)
         return self._eraser.retain(days, requested_by=requested_by, dry_run=dry_run)
 
     def compact(self) -> str:
-        """Make erased bytes leave the files; returns what could not be done, or nothing."""
+        """Remove erased bytes from the files; return the reason if some remain, else empty.
+
+        Raises:
+            LedgerError: the database cannot be compacted.
+        """
         return self._store.compact()
 
     # -- scoping -----------------------------------------------------------------------
 
     def scoped(self, *, tier: str, work_order_id: str | None = None) -> ScopedLedger:
-        """A handle that writes only ``tier`` and reads only what that tier may see."""
+        """Return a handle that writes only entries of ``tier`` and reads only visible ones.
+
+        Args:
+            tier: ``hot``, ``ho2`` or ``ho1``.
+            work_order_id: the work order of the handle; required for ``ho1`` to read anything.
+
+        Raises:
+            InvalidInputError: there is no such tier.
+        """
         return ScopedLedger(self, tier=tier, work_order_id=work_order_id)

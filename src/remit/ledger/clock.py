@@ -1,10 +1,10 @@
-"""The clock that all who write one ledger share: no process's wall clock is trusted.
+"""The clock that all writers of a ledger share; no process's wall clock is trusted.
 
-Leases, limits per minute, idempotency keys and breakers go by it. On PostgreSQL it is the server's
-(``clock_timestamp()``). On SQLite, whose writers share one machine, it is ``CLOCK_MONOTONIC``,
-which is one for all processes of a boot and which cannot be set, counted from where the first
-writer of the boot took the wall clock to be. That it stands still while the machine sleeps is
-meant: the owner of a lease and who judges it sleep together, and no lease runs out in their sleep.
+Leases, limits per minute, idempotency keys and breakers use this clock. On PostgreSQL the clock is
+the server's (``clock_timestamp()``). On SQLite, whose writers share one machine, it is
+``CLOCK_MONOTONIC``, which all processes of a boot share and nobody can set, plus the wall-clock
+offset that the boot's first writer stored. The clock stops while the machine sleeps, by intention:
+the owner and the judge of a lease sleep together, so no lease expires meanwhile.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _PUT = (
     "ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 )
 _STEP_S = 1.0  # Smaller differences are ordinary drift between two clocks.
-_TELL_EVERY_S = 60.0
-_LOOKED_AT = 10_000
+_WARNING_INTERVAL_S = 60.0
+_RECENT_ENTRIES = 10_000
 
 
 @functools.lru_cache(maxsize=1)
 def boot_id() -> str:
-    """The id of the machine's boot; empty where the system has none."""
+    """Return the id of the machine's boot; empty if the system has none."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -43,16 +43,16 @@ def boot_id() -> str:
 
 
 class BootClock:
-    """Milliseconds since 1970 as all processes of one boot count them, whatever their wall clocks.
+    """Milliseconds since 1970 that all processes of one boot share.
 
-    Where the system names no boot it is the wall clock.
+    A system without a boot id uses the wall clock.
     """
 
     def __init__(self) -> None:
         self._offset_ms: int | None = None
 
     def now_ms(self) -> int:
-        """The time, after :meth:`settle`; before it, by the wall clock."""
+        """Return the shared time; before :meth:`settle`, the wall clock's."""
         if self._offset_ms is None:
             return time.time_ns() // 1_000_000
         return time.monotonic_ns() // 1_000_000 + self._offset_ms
@@ -86,14 +86,14 @@ def _offset_of(row: tuple[str] | None, boot: str) -> int | None:
 
 
 class _WallWatch:
-    """Says in the log when the wall clock was set, or another writer's is not the same."""
+    """A watch that logs changes of the wall clock and differences between writers."""
 
     def __init__(self) -> None:
         self._began = time.time() - _steady_s()
-        self._told = -_TELL_EVERY_S
+        self._told = -_WARNING_INTERVAL_S
 
     def look(self) -> None:
-        """Compare the wall clock with one that cannot be set; to be called often."""
+        """Compare the wall clock with one that cannot be set; log a change."""
         moved = time.time() - _steady_s() - self._began
         if abs(moved) < _STEP_S:
             return
@@ -105,7 +105,7 @@ class _WallWatch:
 
     def went_back(self, before: str, now: str) -> None:
         """Log that an entry's timestamp is earlier than that of the entry before it."""
-        if _steady_s() - self._told < _TELL_EVERY_S:
+        if _steady_s() - self._told < _WARNING_INTERVAL_S:
             return
         behind = _behind_s(before, now)
         if behind < _STEP_S:
@@ -118,12 +118,16 @@ class _WallWatch:
 
 
 def steps_back(select: Callable[..., list[tuple[Any, ...]]], size: int) -> list[int]:
-    """The latest entries, of a ledger of ``size``, that are a second or more older than the one
-    before them."""
+    """Return recent entries that are a second or more older than the entry before them.
+
+    Args:
+        select: runs a query.
+        size: number of entries in the ledger; the last 10,000 are compared.
+    """
     rows = select(
         "SELECT e.seq, e.timestamp, p.timestamp FROM entries AS e JOIN entries AS p "
         "ON p.seq = e.seq - 1 WHERE e.seq > ? AND e.timestamp < p.timestamp ORDER BY e.seq",
-        (size - _LOOKED_AT,),
+        (size - _RECENT_ENTRIES,),
     )
     return [seq for seq, now, before in rows if _behind_s(before, now) >= _STEP_S]
 
@@ -139,4 +143,4 @@ def _steady_s() -> float:
 
 
 WALL_WATCH = _WallWatch()
-"""That of this process."""
+"""The watch of this process."""

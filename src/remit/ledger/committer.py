@@ -1,4 +1,4 @@
-"""Group commit: whatever is submitted while the disk is busy shares the next transaction."""
+"""Group commit: units submitted while the disk is busy share the next transaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from remit.ledger.clock import WALL_WATCH
 from remit.ledger.errors import LedgerClosedError, LedgerError
 from remit.ledger.store import Store, Unit
 
-_LOOK_EVERY_S = 1.0
+_CLOCK_CHECK_S = 1.0
 _MAX_BATCH = 512  # units in one transaction
 _GATHER_S = 0.0003  # a commit waits up to this long for as many units as came before
 
@@ -27,7 +27,10 @@ _log = logging.getLogger("remit.ledger")
 
 
 class _Waiter:
-    """The waiting end of a thread. Lighter than a future: thousands are made a second."""
+    """The result that a thread waits for.
+
+    A waiter is lighter than a future: thousands are made in a second.
+    """
 
     __slots__ = ("_done", "_result")
 
@@ -41,7 +44,7 @@ class _Waiter:
         self._done.release()
 
     def result(self) -> Any:
-        """Wait for the result; once only."""
+        """Wait for the result and return it, or raise the error; call once only."""
         self._done.acquire()
         if isinstance(self._result, BaseException):
             raise self._result
@@ -49,8 +52,11 @@ class _Waiter:
 
 
 class _Write(asyncio.Future[Any]):
-    """The waiting end of an event loop. A task that is cancelled while it awaits this gets its
-    ``CancelledError`` when the write has ended: by then its outcome is known."""
+    """The result that a task awaits.
+
+    A cancelled task gets its ``CancelledError`` only when the write has ended, so its outcome is
+    known.
+    """
 
     @override
     def cancel(self, msg: Any = None) -> bool:
@@ -61,9 +67,13 @@ _Item = tuple[Unit, "_Waiter | _Write"]
 
 
 class GroupCommitter:
-    """A thread that commits together all units submitted since the last commit.
+    """A thread that commits all units together that were submitted since the last commit.
 
     Units of one submitting thread are committed in their order of submission, or together.
+
+    Args:
+        store: the store to write.
+        schedule: signs checkpoints between commits; ``None`` for none.
     """
 
     def __init__(self, store: Store, schedule: CheckpointSchedule | None = None) -> None:
@@ -84,19 +94,29 @@ class GroupCommitter:
         self._thread_id = self._thread.ident
 
     def run(self, unit: Unit) -> Any:
-        """Submit one unit and block until it is durable; returns its result or raises."""
+        """Submit one unit and wait until it is durable; return its result, or raise its error.
+
+        Raises:
+            LedgerClosedError: the committer is closed, or belongs to another process.
+            LedgerError: called inside a transaction.
+        """
         waiter = _Waiter()
         self._put((unit, waiter))
         return unit.finish(waiter.result())
 
     def submit(self, unit: Unit) -> asyncio.Future[Any]:
-        """Submit one unit; returns a future of the running loop, which cannot be cancelled."""
+        """Submit one unit; return a future of the running loop, which cannot be cancelled.
+
+        Raises:
+            LedgerClosedError: the committer is closed, or belongs to another process.
+            LedgerError: called inside a transaction.
+        """
         future = _Write(loop=asyncio.get_running_loop())
         self._put((unit, future))
         return future
 
     def submit_both(self, first: Unit, second: Unit) -> Sequence[asyncio.Future[Any]]:
-        """:meth:`submit` of two that are taken up together, so that one transaction has both."""
+        """Submit two units together, as :meth:`submit` does; return both futures."""
         loop = asyncio.get_running_loop()
         futures = [_Write(loop=loop), _Write(loop=loop)]
         self._put((first, futures[0]), (second, futures[1]))
@@ -121,14 +141,16 @@ class GroupCommitter:
                 self._rouse()
 
     def _rouse(self) -> None:
-        """Wake the thread; with the lock held."""
+        """Wake the thread; the caller holds the lock."""
         self._wanted = 0
         self._wake.release()
 
     def close(self) -> bool:
-        """Commit pending units and end the thread; return True when it has ended.
+        """Commit pending units and end the thread.
 
-        Returns ``False`` in a forked process, which does not have the thread.
+        Returns:
+            True when the thread has ended; False in a forked process, which does not have the
+            thread.
         """
         if self._pid != os.getpid():
             return False
@@ -157,7 +179,7 @@ class GroupCommitter:
             self._tick(closing=ended)
 
     def _wait(self, count: int, timeout_s: float | None) -> None:
-        """Return when so many items are there, or the time is over, or this is closed."""
+        """Wait for ``count`` items, until the time limit or :meth:`close`."""
         with self._lock:
             if self._closed or len(self._items) >= count:
                 return
@@ -181,12 +203,12 @@ class GroupCommitter:
         except BaseException as error:  # noqa: BLE001 - raised to every waiting caller
             results = [error] * len(batch)
         if (now := time.monotonic()) > self._look_at:
-            self._look_at = now + _LOOK_EVERY_S
+            self._look_at = now + _CLOCK_CHECK_S
             WALL_WATCH.look()
         # Waking a loop costs a system call: each is woken once.
         loops: dict[Any, list[tuple[Unit, _Write, Any]]] = {}
         for (unit, waiter), result in zip(batch, results, strict=True):
-            if isinstance(result, StopIteration):  # which no future can carry
+            if isinstance(result, StopIteration):  # A future cannot carry StopIteration.
                 result = RuntimeError("a transaction raised StopIteration")
             if isinstance(waiter, _Waiter):
                 waiter.set_result(result)

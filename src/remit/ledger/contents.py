@@ -37,8 +37,8 @@ MAX_INFLATED_BYTES = 1 << 28
 
 _sha256 = hashlib.sha256
 _HEX64 = re.compile(r"[0-9a-f]{64}")
-_LONG_TEXT = 65_536  # Longer texts are hashed without a copy.
-_DEEPEST = 200  # The greatest nesting of RFC 8785 values.
+_CHUNK_BYTES = 65_536  # Longer texts are hashed without a copy.
+_MAX_DEPTH = 200  # The greatest nesting of RFC 8785 values.
 
 _INNER, _OUTER = (bytes(byte ^ pad for byte in range(256)) for pad in (0x36, 0x5C))
 _INNER_REST, _OUTER_REST = b"\x36" * 32, b"\x5c" * 32
@@ -48,17 +48,20 @@ NO_STEP = "0" * 64
 
 
 class ContentText(str):
-    """A text marked as content. It is a ``str`` in every other respect."""
+    """A text marked as content; in every other respect a ``str``."""
 
     __slots__ = ()
 
 
 class Content(Struct, eq=False, gc=False):
-    """Any JSON value marked as content.
+    """A JSON value marked as content.
 
-    ``encoded`` may hold the canonical encoding of the value, or of each message of a message
-    list, when the caller has it already; or the :class:`EncodedValue` of it, or of each.
-    :meth:`exact` and :meth:`exact_list` give the JSON text itself in the value's place.
+    Attributes:
+        value: the value.
+        encoded: the known canonical encoding of the value, or of each message of a message list, as
+            bytes or as :class:`EncodedValue`; ``None`` if unknown. :meth:`exact` and
+            :meth:`exact_list` give the JSON text itself in place of the value.
+        form: ``exact`` for a value given as text; else empty.
     """
 
     value: Any
@@ -76,9 +79,9 @@ class Content(Struct, eq=False, gc=False):
 
     @classmethod
     def exact_list(cls, texts: Sequence[bytes | EncodedValue]) -> Self:
-        """Return a list given as the JSON text, or encoded value, of each element.
+        """Return a list given as the JSON text, or the encoded value, of each element.
 
-        The list is committed to like a list of messages; an empty list is the exact text ``[]``.
+        The commitment has the form of a message list. An empty list becomes the exact text ``[]``.
         """
         return cls(None, list(texts), EXACT) if texts else cls.exact(b"[]")
 
@@ -87,21 +90,21 @@ class Content(Struct, eq=False, gc=False):
 
 
 def content(value: Any) -> Any:
-    """Mark ``value`` as content: personal, large, or derived from something that is.
+    """Mark ``value`` as content: personal, large, or derived from such data; return it.
 
-    Use it for a metadata value whose key is not one of the configured content keys, and for
-    a ``reason`` that quotes a user or a provider. A text stays a ``str``.
+    Use it for a metadata value whose key is not a configured content key, and for a ``reason`` that
+    quotes a user or a provider. A text stays a ``str``.
     """
     return ContentText(value) if isinstance(value, str) else Content(value)
 
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """Stands where content was.
+    """The marker in place of missing content.
 
     Attributes:
-        erasure_id: the ``ERASURE`` entry that says who and why; ``None`` when the content is
-            gone and no entry says so, which verification reports as a failure.
+        erasure_id: the ``ERASURE`` entry that accounts for it; ``None`` if no entry does, which
+            verification reports as a fault.
     """
 
     erasure_id: str | None = None
@@ -118,9 +121,9 @@ class EncodedValue(Struct, frozen=True, gc=False):
     """A content value ready to be stored.
 
     Attributes:
-        encoded: what its commitment covers: its JCS encoding, or its exact JSON text.
-        digest: SHA-256 of that, which finds the value again.
-        is_exact: whether it is an exact JSON text.
+        encoded: the bytes of the commitment: the JCS encoding, or the exact JSON text.
+        digest: SHA-256 of these bytes, which finds an equal value again.
+        is_exact: True for an exact JSON text.
     """
 
     encoded: bytes
@@ -134,7 +137,7 @@ class EncodedValue(Struct, frozen=True, gc=False):
 
 
 Encoded = tuple[EncodedValue | list[EncodedValue], str]
-"""What stands for a content value: one, or one for each message of a list; and its form."""
+"""An encoded content value, or one for each message of a list; and the form."""
 
 
 class StoredValue(NamedTuple):
@@ -172,7 +175,7 @@ class StoredValue(NamedTuple):
             raise InvalidInputError(f"An exact JSON text is not UTF-8: {error}.") from error
 
     def decode(self) -> Any:
-        """The value; raises :class:`LedgerFormatError` where the row cannot be read."""
+        """Return the value; raise LedgerFormatError if the row cannot be read."""
         try:
             data = self._unpacked()
             if self._is_text:
@@ -182,8 +185,14 @@ class StoredValue(NamedTuple):
             raise self._unreadable(error) from error
 
     def encoded(self) -> bytes:
-        """The bytes that the commitment covers, as they are stored: never read and encoded again,
-        which would forgive white space and duplicate keys. Raises as :meth:`decode`."""
+        """Return the bytes that the commitment covers, as they were stored.
+
+        The bytes are not parsed and encoded again, which would forgive white space and duplicate
+        keys.
+
+        Raises:
+            LedgerFormatError: the row cannot be read.
+        """
         try:
             data = self._unpacked()
             return orjson.dumps(data.decode()) if self._is_text else data
@@ -209,12 +218,12 @@ class StoredValue(NamedTuple):
 
     @property
     def is_packed(self) -> bool:
-        """Whether it is kept compressed, as bytes."""
+        """True if the value is stored compressed, as bytes."""
         return self.codec.endswith("+zlib")
 
     @property
     def is_exact(self) -> bool:
-        """Whether it was kept as an exact JSON text."""
+        """True if the value was stored as an exact JSON text."""
         return self.codec.startswith(EXACT)
 
     @property
@@ -247,14 +256,14 @@ class StoredValue(NamedTuple):
 def _check_utf8(data: bytes | memoryview) -> None:
     """Raise UnicodeDecodeError unless the bytes are UTF-8. A long text is not decoded at once."""
     decode = codecs.getincrementaldecoder("utf-8")().decode
-    for at in range(0, len(data), _LONG_TEXT):
-        decode(data[at : at + _LONG_TEXT])
+    for at in range(0, len(data), _CHUNK_BYTES):
+        decode(data[at : at + _CHUNK_BYTES])
     decode(b"", True)
 
 
 def commit(nonce: bytes, encoded: bytes) -> str:
-    """HMAC-SHA256 of a value's encoding under its nonce, as 64 hex digits."""
-    if len(nonce) != 32 or len(encoded) > _LONG_TEXT:
+    """Return the HMAC-SHA256 of a value's encoding under its nonce, 64 hex digits."""
+    if len(nonce) != 32 or len(encoded) > _CHUNK_BYTES:
         return hmac.digest(nonce, encoded, "sha256").hex()
     # RFC 2104 for a key of half a block: OpenSSL's takes half as long again for a short text.
     inner = _sha256(nonce.translate(_INNER) + _INNER_REST + encoded).digest()
@@ -262,14 +271,14 @@ def commit(nonce: bytes, encoded: bytes) -> str:
 
 
 def next_step(parent: str, commitment: str) -> str:
-    """cᵢ = SHA-256(cᵢ₋₁ ‖ commitmentᵢ), over the raw 32 bytes of each; hex in, hex out."""
+    """Return cᵢ = SHA-256(cᵢ₋₁ ‖ commitmentᵢ), over the raw 32 bytes of each; all in hex."""
     return hashlib.sha256(bytes.fromhex(parent) + bytes.fromhex(commitment)).hexdigest()
 
 
 def is_message_list(value: Any) -> bool:
-    """Whether a content value is committed to as a list of messages.
+    """Return True if a content value is committed to as a list of messages.
 
-    It is when it is a non-empty list of objects that each have a text under ``role``.
+    Such a value is a non-empty list of objects that each have a text under ``role``.
     """
     return (
         isinstance(value, (list, tuple))
@@ -315,14 +324,14 @@ def _encode(value: Any) -> EncodedValue:
     except (TypeError, NotCanonicalError):  # the former of orjson: a lone surrogate
         if (text := _json_text(value)) is None:
             raise
-        # A lone surrogate is what UTF-8 does not take; so replaced it is JSON's escape of it.
+        # UTF-8 refuses only lone surrogates; backslashreplace writes JSON's escape for them.
         return EncodedValue.of(text.encode("utf-8", "backslashreplace"), True)
 
 
 def _json_text(value: Any) -> str | None:
     """Return the JSON text of a value that RFC 8785 cannot carry; ``None`` if it has none."""
     level = [value]
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         below: list[Any] = []
         for item in level:
             if isinstance(item, dict):
@@ -364,7 +373,7 @@ def texts_in(value: Any, but: Collection[str] = ()) -> Iterator[str]:
 
 
 def is_commitment(value: Any) -> bool:
-    """Whether a value is a well-formed commitment object."""
+    """Return True if a value is a well-formed commitment object."""
     if not isinstance(value, dict):
         return False
     digits: Any
@@ -383,7 +392,7 @@ def is_commitment(value: Any) -> bool:
 
 
 def commitments_in(value: Any) -> list[dict[str, Any]]:
-    """Every commitment object below ``value``, in order of appearance."""
+    """Return every commitment object below ``value``, in order of appearance."""
     found: list[dict[str, Any]] = []
     stack = [value]
     while stack:
@@ -399,7 +408,7 @@ def commitments_in(value: Any) -> list[dict[str, Any]]:
 
 
 def fill(value: Any, resolve: Callable[[dict[str, Any]], Any]) -> Any:
-    """``value`` with every commitment object replaced by what ``resolve`` gives for it."""
+    """Return ``value`` with each commitment object replaced by the result of ``resolve``."""
     if isinstance(value, dict):
         if "$content" in value or "$messages" in value:
             return resolve(value)

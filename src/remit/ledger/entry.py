@@ -1,4 +1,4 @@
-"""The ledger entry: layer 0, its fields never change."""
+"""The ledger entry, whose fields never change."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _second = [(0, "")]  # the last second that was written out
 
 
 def utc_now() -> str:
-    """The current time as entries state it: ISO 8601, UTC, microseconds, ``Z``."""
+    """Return the current time in the form of entries: ISO 8601, UTC, microseconds, ``Z``."""
     second, micros = divmod(time.time_ns() // 1000, 1_000_000)
     known = _second[0]
     if known[0] != second:
@@ -59,7 +59,7 @@ def utc_now() -> str:
 
 
 def entry_id(seq: int) -> str:
-    """The id of the entry at ``seq``: 42 → ``LED-0000002a``."""
+    """Return the id of the entry at ``seq``: 42 becomes ``LED-0000002a``."""
     return f"LED-{seq:08x}"
 
 

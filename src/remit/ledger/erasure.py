@@ -1,4 +1,4 @@
-"""Lawful erasure: content and nonce go, records, chain and proofs stay."""
+"""Lawful erasure: content and nonces are deleted; records, chain and proofs stay."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import load_exact
-from remit.ledger.archived import ARCHIVED
 from remit.ledger.contents import StoredValue, texts_in
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
 from remit.ledger.errors import ErasureError
+from remit.ledger.ranges import ARCHIVED
 from remit.ledger.reader import chunks, marks
 from remit.ledger.record import columns_of, is_plain_text
 from remit.ledger.search import Run, TextIndex
@@ -23,7 +23,7 @@ from remit.ledger.store import Execute, Store, Transaction
 from remit.ledger.subjects import BY_SUBJECT
 from remit.ledger.withdrawal import WITHDRAWN, erasable, feedback_on, session_of, withdrawn_from
 
-# What a session shows, and who its entries speak of.
+# The content that a session shows, and the subjects of its entries.
 _BY_SESSION = """
     SELECT content_id FROM contents WHERE scope = ?
     UNION
@@ -49,7 +49,7 @@ _KEPT_EVENTS = ("INSTALLED", ARCHIVED)
 # A value that quotes an erased text of at least this length is erased with it.
 _QUOTE_CHARS = 16
 # Entries that one ERASURE can name and stay within the limit of a record.
-_MOST_WITHDRAWN = 1_000
+_MAX_ENTRIES = 1_000
 # What stands in every call and answer of a dialect, and quotes no person.
 _PROTOCOL = frozenset({"id", "include", "model", "object", "previous_response_id", "type"})
 
@@ -99,7 +99,7 @@ def erasure_digest(commitments: list[str]) -> str:
 
 
 def is_erasure_of(record: dict[str, Any], commitments: list[str]) -> bool:
-    """Whether a parsed record is an ``ERASURE`` of exactly these values, by the kernel."""
+    """Return True if a record is the kernel's ``ERASURE`` of exactly these commitments."""
     metadata = record["metadata"]
     return bool(
         record["event_type"] == "ERASURE"
@@ -110,7 +110,12 @@ def is_erasure_of(record: dict[str, Any], commitments: list[str]) -> bool:
 
 
 class Eraser:
-    """Erases content of one ledger."""
+    """The eraser of one ledger's content.
+
+    Args:
+        store: the store of the ledger.
+        run: runs a function in a transaction.
+    """
 
     def __init__(self, store: Store, run: Run) -> None:
         self._store = store
@@ -128,7 +133,22 @@ class Eraser:
         dry_run: bool = False,
         beside: Beside | None = None,
     ) -> ErasureReport:
-        """:meth:`LedgerClient.erase`; with what of it is in an archive."""
+        """Erase content as :meth:`LedgerClient.erase` does.
+
+        Args:
+            entry_seq: the entry whose content is erased. Give this, ``session_id`` or
+                ``subject_id``.
+            session_id: the session whose content is erased.
+            subject_id: the person whose content is erased.
+            reason: recorded for good.
+            requested_by: the person who asked, recorded too.
+            dry_run: True to report the result without erasing.
+            beside: the archived part of the erasure; ``None`` if nothing was archived.
+
+        Raises:
+            InvalidInputError: none or several targets were given, or no reason.
+            ErasureError: there is nothing to erase, or the entry may not be erased.
+        """
         given = {"entry": entry_seq, "session": session_id, "subject": subject_id}
         kinds = [name for name, value in given.items() if value is not None]
         if len(kinds) != 1:
@@ -178,14 +198,20 @@ class Eraser:
         digests: Collection[bytes] | None = None,
         also: Callable[[Transaction], None] | None = None,
     ) -> list[ErasureReport]:
-        """Erase what only these entries show; see :meth:`LedgerClient.withdraw`.
+        """Erase the content that only these entries show; see :meth:`LedgerClient.withdraw`.
+
+        At most 1,000 entries share a transaction.
 
         Args:
+            seqs: sequence numbers of the entries.
+            reason: recorded for good.
+            requested_by: the caller, recorded too.
             digests: SHA-256 of the only values to erase; the entries are then not withdrawn. None
                 for all values.
+            also: called in the last transaction.
         """
         reports: list[ErasureReport] = []
-        groups = [seqs[at : at + _MOST_WITHDRAWN] for at in range(0, len(seqs), _MOST_WITHDRAWN)]
+        groups = [seqs[at : at + _MAX_ENTRIES] for at in range(0, len(seqs), _MAX_ENTRIES)]
         for group in groups:
             is_last = group is groups[-1]
 
@@ -289,7 +315,13 @@ class Eraser:
         self, query: str, parameters: tuple[Any, ...], entry: LedgerEntry, beside: Beside, *,
         widen: bool, dry_run: bool,
     ) -> ErasureReport:  # fmt: skip
-        """Erase the content whose ids a query finds; with ``widen`` also what quotes it."""
+        """Erase the content whose ids a query finds, in one transaction; compact the files.
+
+        With ``widen``, values that quote an erased text are erased too.
+
+        Raises:
+            ErasureError: the query finds no content.
+        """
 
         def call(tx: Any) -> ErasureReport:
             ids = {int(row[0]) for row in tx.execute(query, parameters)}
@@ -310,7 +342,7 @@ class Eraser:
     def _erase_in(
         self, tx: Any, ids: list[int], entry: LedgerEntry | None, beside: Beside
     ) -> ErasureReport:
-        """Delete content, nonces and index under ``entry``; without one only report."""
+        """Delete content, nonces and index rows under ``entry``; without one only report."""
         commitments: list[str] = []
         scopes: set[str] = set()
         seqs: set[int] = set()
@@ -387,7 +419,7 @@ class Eraser:
 
 
 def _feedback_on(tx: Transaction, ids: set[int]) -> set[int]:
-    """The content of feedback on entries that show any of these values."""
+    """Return the content of feedback on entries that show any of these values."""
     found: set[int] = set()
     for chunk in chunks(sorted(ids)):
         rows = tx.execute(
@@ -417,17 +449,17 @@ def _stored(tx: Transaction, beside: Beside) -> set[int]:
 
 
 def quotable(value: StoredValue) -> set[str]:
-    """The texts of a value that values which quote them are erased with."""
+    """Return the texts of a value whose quotes in other values are erased too."""
     return {text for text in _texts(value, _PROTOCOL) if len(text) >= _QUOTE_CHARS}
 
 
 def quotes(value: StoredValue, texts: Collection[str]) -> bool:
-    """Whether a value quotes one of these."""
+    """Return True if a value quotes one of ``texts``."""
     return any(text in candidate for candidate in _texts(value) for text in texts)
 
 
 def _texts(value: StoredValue, but: Collection[str] = ()) -> Iterator[str]:
-    """The texts of a stored value, and of JSON within them, such as the arguments of a tool."""
+    """Yield the texts of a stored value, and of JSON within them, such as tool arguments."""
     for text in texts_in(value.decode(), but):
         yield text
         if text.lstrip()[:1] in ("{", "["):

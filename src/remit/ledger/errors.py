@@ -41,7 +41,7 @@ def missing(location: str, size: int, seen: int, how: str) -> str:
 
 
 def lost(location: str, size: int, seen: int) -> LedgerRollbackError:
-    """The error where a ledger's first ``seen`` entries were seen, and are not there."""
+    """Return the error of a ledger whose first ``seen`` entries are missing or differ."""
     if seen > size:
         return LedgerRollbackError(missing(location, size, seen, f"there were {seen}"))
     return LedgerRollbackError(
@@ -51,7 +51,7 @@ def lost(location: str, size: int, seen: int) -> LedgerRollbackError:
 
 
 class LedgerFormatError(LedgerError):
-    """The file or database is not a ledger, or one of a newer version."""
+    """A file, database or export is not a ledger's, is damaged, or is of a newer version."""
 
 
 class LedgerClosedError(LedgerError):
@@ -87,17 +87,15 @@ class NoSignerError(LedgerError):
     """A client without a signing key cannot sign a checkpoint or proof."""
 
 
-class ScopeError(LedgerError):
-    """A scoped handle was used for what its tier may not see or write."""
-
-
 class LedgerKeyError(LedgerError):
     """The ledger's key is missing, damaged, or another ledger's."""
 
 
 class LedgerUnavailableError(LedgerWriteError):
-    """The store cannot be written just now: a full disk, an I/O error, a lock, a lost server. The
-    same write may succeed later."""
+    """The store cannot be written at present: a full disk, an I/O error, a lock, a lost server.
+
+    The same write may succeed later.
+    """
 
 
 class LedgerLayoutError(LedgerUnavailableError):
@@ -119,5 +117,6 @@ class ErasureError(LedgerError):
     """Nothing could be erased, or not as requested."""
 
 
-class ExportFormatError(LedgerError):
-    """An export cannot be read into a ledger."""
+# Earlier names, until 1.0.
+ScopeError = LedgerError
+ExportFormatError = LedgerFormatError

@@ -267,15 +267,17 @@ _OPERATOR = "OPERATOR"
 _BETWEEN = re.compile(", | or ")
 
 KERNEL_ROWS = "coalesce(tier, 'hot') = 'hot'"
-"""A condition on the table ``entries``: what the kernel wrote; :func:`is_authentic` in SQL."""
+"""A condition on ``entries`` for entries of the kernel: :func:`is_authentic` in SQL."""
 
 
 def may_write(tier: str, event_type: str) -> bool:
-    """Whether a handle of a tier writes such entries; a program's own event types all may.
+    """Return True if a handle of a tier may write entries of an event type.
+
+    A program's own event types are allowed to every tier.
 
     Args:
         tier: ``hot``, ``ho2`` or ``ho1``.
-        event_type: as an entry names it.
+        event_type: the event type of an entry.
     """
     event = EVENTS.get(event_type)
     return event is None or tier == "hot" or not _WRITERS[tier].isdisjoint(_writers(event))

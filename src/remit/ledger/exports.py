@@ -6,6 +6,7 @@ The format of the JSON lines is specified in ``docs/ledger-format.md``.
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,16 +16,16 @@ import orjson
 
 from remit.kernel.files import replacing
 from remit.kernel.json_text import dump
-from remit.ledger.archived import archived_ranges, archived_to
 from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.entry import entry_id
 from remit.ledger.errors import LedgerError, LedgerWriteError, NoSignerError
 from remit.ledger.line_reader import EXPORT_FORMAT, MAX_LINE_BYTES, STATEMENT, statement_of
 from remit.ledger.line_writer import EntryLine, lines_of
-from remit.ledger.reader import EntryRow
+from remit.ledger.ranges import archived_ranges, archived_to
+from remit.ledger.reader import EntryRow, as_bytes
 from remit.ledger.report import Progress
 from remit.ledger.schema import COLUMNS
-from remit.ledger.store import Filter, Store
+from remit.ledger.store import Store
 from remit.ledger.subjects import BEFORE, subjects_before
 from remit.ledger.tlog import (
     TILE_WIDTH,
@@ -48,12 +49,14 @@ _UNVOUCHED = (
 )
 
 
-class _ErasedMeanwhileError(LedgerError):
-    """An erasure came between the checkpoint of an export and its end."""
-
-
 class Exporter:
-    """Exports one ledger, streaming."""
+    """The export of one ledger, page by page.
+
+    Args:
+        store: the store of the ledger.
+        checkpoints: its checkpoints, one of which the export contains.
+        progress: called with the number of entries done and their total.
+    """
 
     def __init__(
         self, store: Store, checkpoints: Checkpoints, progress: Progress | None = None
@@ -63,11 +66,14 @@ class Exporter:
         self._advance = progress or (lambda done, total: None)
 
     def export(self, target: str | Path | IO[bytes], kind: Format) -> int:
-        """Export to a file, a directory (tiles) or an open file (jsonl); returns the entries.
+        """Write the ledger to a path or an open file (jsonl); return the number of entries.
+
+        An export to a file is repeated, at most twice, if content is erased during it.
 
         Raises:
             NoSignerError: tiles need a checkpoint, and there is neither one nor a key.
-            LedgerError: the target cannot be written; tiles: entries were archived.
+            LedgerError: the target cannot be written, tiles are requested of a ledger with archived
+                entries, or content was erased during the export.
         """
         if (end := archived_to(self._store.select)) and kind == "tiles":
             raise LedgerError(
@@ -81,9 +87,15 @@ class Exporter:
                 if isinstance(target, (str, Path)):
                     return self._export_to(Path(target), kind, signed)
                 return self._jsonl(target, signed)
-            except _ErasedMeanwhileError:
-                # Only a file can be started over, and only with a new checkpoint.
-                if not can_sign or not isinstance(target, (str, Path)) or attempt == _ATTEMPTS:
+            except LedgerError:
+                # An erasure after the checkpoint needs a new one, and a file to start over.
+                if (
+                    attempt == _ATTEMPTS
+                    or not can_sign
+                    or signed is None
+                    or not isinstance(target, (str, Path))
+                    or not self._late_erasure(signed.checkpoint.size)
+                ):
                     raise
         raise AssertionError("unreachable")
 
@@ -111,7 +123,7 @@ class Exporter:
             ) from error
 
     def _jsonl(self, out: IO[bytes], signed: SignedCheckpoint | None) -> int:
-        """Write what ``signed`` covers, or all entries without one; returns how many."""
+        """Write the entries that ``signed`` covers, or all without one; return their number."""
         size = signed.checkpoint.size if signed is not None else self._store.count()
         key = self._checkpoints.key
         before = subjects_before(self._store.select)
@@ -129,27 +141,34 @@ class Exporter:
         _write_line(out, header)
         archived = archived_to(self._store.select)
         expected = 0
-        for line in lines_of(self._store, self._seqs(size, archived)):
+        pages = self._pages(size, archived)
+        for line in lines_of(self._store, itertools.chain.from_iterable(pages)):
             seq = line.row.seq
             out.writelines(self._left(expected, seq))
             expected = seq + 1
             _write_line(out, self._plain(line, bool(ranges)))
             if expected % _PAGE == 0 or expected == size:
                 self._advance(expected, size)
-        ((last,),) = self._store.select("SELECT max(seq) FROM erasures")
-        if last is not None and last >= size:
-            raise _ErasedMeanwhileError(
-                f"Content was erased under {entry_id(last)}, after the checkpoint that this "
+        if late := self._late_erasure(size):
+            raise LedgerError(
+                f"Content was erased under {late}, after the checkpoint that this "
                 "export leads to, so the export does not account for what it shows.",
                 next_step="Export again with a new checkpoint: `remit ledger export` signs one.",
             )
         return size
 
+    def _late_erasure(self, size: int) -> str:
+        """Return the id of the last ``ERASURE`` if it is not in the first ``size``; else empty."""
+        ((last,),) = self._store.select("SELECT max(seq) FROM erasures")
+        return entry_id(last) if last is not None and last >= size else ""
+
     def _stated(
         self, checkpoint: Checkpoint, header: dict[str, Any], before: int
     ) -> SignedCheckpoint | None:
-        """The checkpoint with a line that signs the statement of the export; ``None`` if this
-        client cannot sign it."""
+        """Return the checkpoint with a signed line over the statement of the export.
+
+        The result is ``None`` if this client cannot sign the checkpoint.
+        """
         signer = self._checkpoints.signer
         if signer is None or signer.name != checkpoint.origin:
             return None
@@ -176,8 +195,12 @@ class Exporter:
             plain["erased"] = sorted(macs)
         return plain
 
-    def _seqs(self, size: int, archived: int) -> Iterator[int]:
-        """The entries before ``size`` that are not archived."""
+    def _pages(self, size: int, archived: int) -> Iterator[list[int]]:
+        """Yield pages of the numbers of the entries before ``size`` that are in the database.
+
+        Raises:
+            LedgerError: an entry is missing that was not archived.
+        """
         after = -1
         while after < size - 1:
             rows = self._store.select(
@@ -186,11 +209,11 @@ class Exporter:
             )
             seqs = [seq for (seq,) in rows]
             _require_all(seqs, after, size, archived)
-            yield from seqs
+            yield seqs
             after = seqs[-1]
 
     def _left(self, first: int, end: int) -> Iterator[bytes]:
-        """Lines of entries that were archived: their leaf hashes."""
+        """Yield the lines of archived entries, which contain leaf hashes."""
         tree = LedgerTree(self._store.select, self._store)
         for seq in range(first, end):
             index, place = divmod(seq, TILE_WIDTH)
@@ -200,7 +223,7 @@ class Exporter:
             yield orjson.dumps({"seq": seq, "leaf": leaf}) + b"\n"
 
     def _tiles(self, directory: Path, signed: SignedCheckpoint | None) -> int:
-        """Write a static C2SP tlog-tiles directory; files that are correct already stay."""
+        """Write a static C2SP tlog-tiles directory; correct files are not written again."""
         if signed is None:
             raise NoSignerError(
                 "Tiles need a signed checkpoint; there is none, and no key to sign one.",
@@ -243,7 +266,7 @@ class Exporter:
         return size
 
     def _parquet(self, out: IO[bytes]) -> int:
-        """Write the entries as one table, content in place as JSON."""
+        """Write the entries as one table, with content as JSON in its place."""
         try:
             import pyarrow
             import pyarrow.parquet
@@ -257,12 +280,17 @@ class Exporter:
         )
         size = self._store.count()
         with pyarrow.parquet.ParquetWriter(out, schema, compression="zstd") as writer:
-            for rows in self._pages(size, archived_to(self._store.select)):
-                columns = self._store.select(
-                    f"SELECT seq, {', '.join(COLUMNS)} FROM entries "
+            for seqs in self._pages(size, archived_to(self._store.select)):
+                found = self._store.select(
+                    f"SELECT {self._store.record_sql}, seq, {', '.join(COLUMNS)} FROM entries "
                     "WHERE seq BETWEEN ? AND ? ORDER BY seq",
-                    (rows[0].seq, rows[-1].seq),
+                    (seqs[0], seqs[-1]),
                 )
+                columns = [row[1:] for row in found]
+                rows = [
+                    EntryRow(row[1], row[1 + names.index("entry_hash")], as_bytes(row[0]))
+                    for row in found
+                ]
                 entries = self._store.entries(rows)
                 table = [
                     {
@@ -276,18 +304,8 @@ class Exporter:
                     for row, values, entry in zip(rows, columns, entries, strict=True)
                 ]
                 writer.write_table(pyarrow.Table.from_pylist(table, schema=schema))
+                self._advance(seqs[-1] + 1, size)
         return size
-
-    def _pages(self, size: int, archived: int) -> Iterator[list[EntryRow]]:
-        """The entries before ``size``; of those before ``archived`` some have left."""
-        after = -1
-        while after < size - 1:
-            rows = self._store.page(Filter(after=after), min(_PAGE, size - 1 - after))
-            rows = [row for row in rows if row.seq < size]
-            _require_all([row.seq for row in rows], after, size, archived)
-            yield rows
-            after = rows[-1].seq
-            self._advance(after + 1, size)
 
 
 def _require_all(seqs: list[int], after: int, size: int, archived: int) -> None:
@@ -321,7 +339,7 @@ def _json(value: Any) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write atomically, as a reader may be fetching; leave a file that is correct already."""
+    """Write a file atomically, because a reader may be fetching it; skip an equal file."""
     if path.exists() and path.stat().st_size == len(data) and path.read_bytes() == data:
         return
     path.parent.mkdir(parents=True, exist_ok=True)

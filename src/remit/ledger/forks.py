@@ -84,7 +84,7 @@ def fork(ledger: LedgerClient, kept: KeptHead, *, reason: str, by: str) -> Fork:
                 "old_head": "" if head is None else str(head),  # The head includes its root hash.
                 "entries": entries,
                 "problem": problem,
-                # What they cost is unknown: budgets begin with what is here.
+                # The cost of lost entries is unknown: budgets continue from the present ones.
                 "lost_entries": max(0, lost),
                 "lost_spend": "unknown",
             },

@@ -1,4 +1,4 @@
-"""Handles of a ledger: a handle restricted to a tier, and a writer that keeps order."""
+"""Handles of a ledger: protocols for readers and agents, and a handle of one tier."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.contents import ExactText
 from remit.ledger.entry import LedgerEntry
-from remit.ledger.errors import EntryNotFoundError, ScopeError
+from remit.ledger.errors import EntryNotFoundError, LedgerError
 from remit.ledger.events import may_write
-from remit.ledger.prepared import Prepared
+from remit.ledger.preparation import Prepared
 from remit.ledger.record import columns_of
 from remit.ledger.store import Write
 
@@ -23,11 +23,10 @@ _VISIBLE = {
 
 
 class LedgerReader(Protocol):
-    """The part of a ledger that learners work with: it reads, and has nothing to write
-    with."""
+    """The reading part of a ledger, for learners, which write nothing."""
 
     def read(self, entry_id: str) -> LedgerEntry:
-        """The entry with that id, its content in place."""
+        """Return the entry with that id, with content; raise EntryNotFoundError."""
         ...
 
     def read_many(self, entry_ids: Iterable[str]) -> Iterator[LedgerEntry]:
@@ -35,36 +34,36 @@ class LedgerReader(Protocol):
         ...
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of one portable SQL statement, over a connection that only reads."""
+        """Return the rows of a portable query, on a connection that only reads."""
         ...
 
     @property
     def query(self) -> Callable[..., Iterator[LedgerEntry]]:
-        """Streams entries; the arguments of :meth:`LedgerClient.query`."""
+        """The method :meth:`LedgerClient.query`, which yields matching entries."""
         ...
 
 
 class LedgerPort(Protocol):
-    """The part of the ledger that agents work with: the client and a scoped handle have it."""
+    """The part of a ledger that agents use: a client, or a scoped handle."""
 
     def write(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
-        """Append one entry; returns its id."""
+        """Append one entry; return its id once it is durable."""
         ...
 
     def submit(self, work: Iterable[Write]) -> asyncio.Future[list[Any]]:
-        """Do all of this work in one transaction, before anything written later."""
+        """Do the work in one transaction, before later writes; return a future of the results."""
         ...
 
     def prepare(self, entry: LedgerEntry, *, subject_id: str | None = None) -> Prepared:
-        """Check an entry ahead of the :meth:`submit` that appends it."""
+        """Check and encode an entry before the :meth:`submit` that appends it."""
         ...
 
     def read(self, entry_id: str) -> LedgerEntry:
-        """The entry with that id."""
+        """Return the entry with that id; raise EntryNotFoundError."""
         ...
 
     def exact(self, entry_id: str) -> dict[str, ExactText]:
-        """The entry's content as bytes, by metadata key."""
+        """Return the entry's content as bytes, by metadata key."""
         ...
 
     def has_left(self, session_id: str) -> bool:
@@ -73,23 +72,23 @@ class LedgerPort(Protocol):
 
     @property
     def query(self) -> Callable[..., Iterator[LedgerEntry]]:
-        """Streams entries; the arguments of :meth:`LedgerClient.query`."""
+        """The method :meth:`LedgerClient.query`, which yields matching entries."""
         ...
 
 
 class ScopedLedger:
-    """Writes only ``tier``; reads only what that tier may see.
+    """A handle that writes only entries of one tier and reads only entries the tier may see.
 
-    ``hot`` sees all, ``ho2`` sees ``ho2`` and ``ho1``, ``ho1`` the ``ho1`` entries of its own
-    work order.
+    ``hot`` sees all entries, ``ho2`` those of ``ho2`` and ``ho1``, and ``ho1`` those of ``ho1`` in
+    its own work order.
 
     Args:
-        ledger: the ledger behind it.
+        ledger: the ledger, or a handle of the same tier to narrow.
         tier: ``hot``, ``ho2`` or ``ho1``.
-        work_order_id: whose entries these are; required for ``ho1`` to read anything.
+        work_order_id: the work order of the handle; required for ``ho1`` to read anything.
 
     Raises:
-        InvalidInputError: there is no such tier.
+        InvalidInputError: there is no such tier, or the given handle has another tier.
     """
 
     _ledger: LedgerPort
@@ -112,33 +111,46 @@ class ScopedLedger:
         return f"ScopedLedger(tier={self._tier!r}, work_order_id={self._work_order_id!r})"
 
     def write(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
-        """Append an entry of this tier; an entry that names none is given it.
+        """Append an entry of this tier; return its id once it is durable.
+
+        An entry without a tier, or without the handle's work order, gets them.
+
+        Args:
+            entry: the entry; its metadata may be replaced.
+            subject_id: the person that the content is about, stored for erasure.
 
         Raises:
-            ScopeError: the entry belongs to another tier or work order, or such entries are
-                written by another part of Remit.
+            LedgerError: the entry belongs to another tier or work order, or another part of Remit
+                writes such entries.
         """
         return self._ledger.write(self._owned(entry), subject_id=subject_id)
 
     def submit(self, work: Iterable[Write]) -> asyncio.Future[list[Any]]:
-        """:meth:`LedgerClient.submit` of entries of this tier.
+        """Submit entries of this tier as :meth:`LedgerClient.submit` does; return the future.
 
-        What another handle has prepared was checked there, and a function of the transaction has
-        the rights of its maker: both pass, in their place between the entries.
+        Entries prepared by another handle were checked there. A function of the transaction has the
+        rights of its maker. Both are passed on in their place between the entries.
+
+        Raises:
+            LedgerError: an entry may not be written by this handle.
         """
         return self._ledger.submit(
             [self._owned(write) if isinstance(write, LedgerEntry) else write for write in work]
         )
 
     def prepare(self, entry: LedgerEntry, *, subject_id: str | None = None) -> Prepared:
-        """:meth:`LedgerClient.prepare` of an entry of this tier."""
+        """Check and encode an entry of this tier as :meth:`LedgerClient.prepare` does.
+
+        Raises:
+            LedgerError: the entry may not be written by this handle.
+        """
         return self._ledger.prepare(self._owned(entry), subject_id=subject_id)
 
     def read(self, entry_id: str) -> LedgerEntry:
-        """The entry with that id, when this tier may see it.
+        """Return the entry with that id if this tier may see it.
 
         Raises:
-            EntryNotFoundError: there is none that this tier may see.
+            EntryNotFoundError: there is no such entry, or this tier may not see it.
         """
         entry = self._ledger.read(entry_id)
         if not self._sees(entry):
@@ -146,20 +158,20 @@ class ScopedLedger:
         return entry
 
     def exact(self, entry_id: str) -> dict[str, ExactText]:
-        """:meth:`LedgerClient.exact` of an entry that this tier may see.
+        """Return the content of a visible entry as bytes, as :meth:`LedgerClient.exact` does.
 
         Raises:
-            EntryNotFoundError: there is none that this tier may see.
+            EntryNotFoundError: there is no such entry, or this tier may not see it.
         """
         self.read(entry_id)
         return self._ledger.exact(entry_id)
 
     def has_left(self, session_id: str) -> bool:
-        """:meth:`LedgerClient.has_left`."""
+        """Return True if the session is archived, as :meth:`LedgerClient.has_left` does."""
         return self._ledger.has_left(session_id)
 
     def query(self, **filters: Any) -> Iterator[LedgerEntry]:
-        """:meth:`LedgerClient.query` over what this tier may see."""
+        """Yield matching visible entries; arguments as for :meth:`LedgerClient.query`."""
         if self._tier == "ho1":
             if self._work_order_id is None:
                 return iter(())
@@ -191,7 +203,7 @@ class ScopedLedger:
 
     def _owned(self, entry: LedgerEntry) -> LedgerEntry:
         if not may_write(self._tier, entry.event_type):
-            raise ScopeError(
+            raise LedgerError(
                 f"A {self._tier} handle cannot write {entry.event_type} entries.",
                 next_step="docs/events.md says which part of Remit writes them.",
             )
@@ -201,15 +213,15 @@ class ScopedLedger:
         if named is None:
             # A tier in the entry's provenance would precede that of the scope.
             if "tier" in _object(entry.metadata, "provenance"):
-                raise ScopeError("The tier in the entry's provenance is no text.")
+                raise LedgerError("The tier in the entry's provenance is no text.")
             entry.metadata = {**entry.metadata, "scope": {**scope, "tier": self._tier}}
         elif named != self._tier:
-            raise ScopeError(f"A {self._tier} handle cannot write an entry of {named!r}.")
+            raise LedgerError(f"A {self._tier} handle cannot write an entry of {named!r}.")
         order = columns.work_order_id
         if self._work_order_id is None or order == self._work_order_id:
             return entry
         if order is not None or "work_order_id" in entry.metadata:
-            raise ScopeError(
+            raise LedgerError(
                 f"A handle for {self._work_order_id} cannot write an entry of {order!r}."
             )
         provenance = _object(entry.metadata, "provenance")
@@ -223,5 +235,5 @@ class ScopedLedger:
 def _object(metadata: dict[str, Any], name: str) -> dict[str, Any]:
     value = metadata.get(name, {})
     if not isinstance(value, dict):
-        raise ScopeError(f"The entry's {name} is not an object.")
+        raise LedgerError(f"The entry's {name} is not an object.")
     return value

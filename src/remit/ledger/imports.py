@@ -1,4 +1,4 @@
-"""Imports: an export is read into an empty ledger, every line checked, all or nothing."""
+"""Import of an export into an empty ledger: every line is checked; all or nothing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ import orjson
 
 from remit.kernel.errors import RemitError
 from remit.kernel.json_text import load_unique
-from remit.ledger.archived import ARCHIVED, ARCHIVED_TO, Places
 from remit.ledger.contents import EncodedValue, StoredValue
 from remit.ledger.entry import entry_id
 from remit.ledger.erasure import is_erasure_of
-from remit.ledger.errors import ExportFormatError, LedgerError
+from remit.ledger.errors import LedgerError, LedgerFormatError
 from remit.ledger.line_reader import (
     MAX_LINE_BYTES,
     STATEMENT,
@@ -29,6 +28,7 @@ from remit.ledger.line_reader import (
     require_members,
     statement_of,
 )
+from remit.ledger.ranges import ARCHIVED, ARCHIVED_TO, Places
 from remit.ledger.report import Progress
 from remit.ledger.store import Store
 from remit.ledger.subjects import BEFORE
@@ -67,7 +67,7 @@ class ImportReport:
 
 @contextlib.contextmanager
 def opened(source: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
-    """An export to read: the file at a path, or an open one. Raises :class:`LedgerError`."""
+    """Yield an export as an open file; raise LedgerError if it cannot be read."""
     if not isinstance(source, (str, Path)):
         yield source
         return
@@ -84,10 +84,10 @@ class Import:
     """The import of one export, within a transaction.
 
     Args:
-        tx: of an empty ledger; the :class:`~remit.ledger.batch.Batch`, which restores rows.
-        store: of that ledger.
-        key: the verifier key of the log that was exported, to hold the export's own checkpoint
-            against. Without one a forged export looks like a real one.
+        tx: the :class:`~remit.ledger.batch.Batch` of an empty ledger, which restores rows.
+        store: the store of that ledger.
+        key: verifier key of the exported log, by which the export's checkpoint is checked. Without
+            it a forged export looks like a genuine one.
     """
 
     def __init__(self, tx: Any, store: Store, key: VerifierKey | None) -> None:
@@ -105,14 +105,18 @@ class Import:
         self._leaves: list[bytes] = []  # Leaf hashes of the present tile.
 
     def read(self, source: IO[bytes], progress: Progress | None) -> ImportReport:
-        """Read all of it.
+        """Read an export and restore its rows; return the result.
+
+        Args:
+            source: an open file of JSON lines.
+            progress: called with the number of lines read and their total.
 
         Raises:
-            ExportFormatError: the ledger is not empty, or a line is malformed or does not hold.
-            NoteError: the export is another log's.
+            LedgerFormatError: the ledger is not empty, or a line is malformed or does not hold.
+            TlogError: the checkpoint is another log's.
         """
         if self._tx.execute("SELECT 1 FROM entries LIMIT 1"):
-            raise ExportFormatError(
+            raise LedgerFormatError(
                 f"The ledger {self._store.location} is not empty.",
                 next_step="Import into a new root: `remit init --bare NEW`, `remit ledger import "
                 "--root NEW`; then `remit init NEW` installs what comes with Remit.",
@@ -135,7 +139,7 @@ class Import:
             ):
                 progress(self._next_seq, head.entries)
         if self._next_seq != head.entries:
-            raise ExportFormatError(
+            raise LedgerFormatError(
                 f"The export was cut off: {self._next_seq} of {head.entries} entries are there.",
                 next_step="Nothing was imported. Get all of the export again.",
             )
@@ -162,7 +166,7 @@ class Import:
         try:
             return read_head(load_unique(next(lines, (0, b""))[1]))
         except (ValueError, RemitError) as error:
-            raise ExportFormatError(
+            raise LedgerFormatError(
                 f"This is not an export of a ledger, or its first line was changed: {_said(error)}",
                 next_step="`remit ledger export --format jsonl` writes one.",
             ) from error
@@ -170,16 +174,16 @@ class Import:
     def _checkpoint(self, head: ExportHead) -> SignedCheckpoint | None:
         if head.checkpoint is None:
             if self._key is not None:
-                raise ExportFormatError("The export has no checkpoint to hold against the key.")
+                raise LedgerFormatError("The export has no checkpoint to hold against the key.")
             return None
         try:
             signed = SignedCheckpoint.parse(head.checkpoint)
         except TlogError as error:
-            raise ExportFormatError(f"The export's checkpoint: {error.message}") from error
+            raise LedgerFormatError(f"The export's checkpoint: {error.message}") from error
         if self._key is not None:
             signed.verify(self._key)
             if head.verifier_key != str(self._key):
-                raise ExportFormatError(
+                raise LedgerFormatError(
                     "The export's first line names another verifier key, or none (head-key).",
                     next_step=_NOTHING,
                 )
@@ -295,7 +299,7 @@ class Import:
         if signed is not None:
             root = tree.root(head.entries)
             if (signed.checkpoint.size, signed.checkpoint.root) != (head.entries, root):
-                raise ExportFormatError(
+                raise LedgerFormatError(
                     "The entries do not lead to the export's signed checkpoint (tree-root).",
                     next_step="Nothing was imported: the export was changed after it was signed.",
                 )
@@ -311,12 +315,9 @@ class Import:
             by_entry[seq].append(commitment)
         for seq, commitments in by_entry.items():
             rows = self._tx.execute("SELECT record FROM entries WHERE seq = ?", (seq,))
-            if not rows or not is_erasure_of(orjson.loads(rows[0][0]), commitments):
-                raise ExportFormatError(
-                    f"No ERASURE entry accounts for what is erased under {entry_id(seq)} "
-                    "(erasure-account).",
-                    next_step="Nothing was imported: the export was changed.",
-                )
+            fits = rows and is_erasure_of(orjson.loads(rows[0][0]), commitments)
+            what = f"no ERASURE entry accounts for the values erased under {entry_id(seq)}"
+            require(fits, "erasure-account", what)
 
     def _check_archived(self, head: ExportHead) -> None:
         """Check that the record says which entries are away, and what their usage was."""
@@ -332,12 +333,12 @@ class Import:
 
 
 def _lines(source: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """The lines of an export, each with its number, without the line's end."""
+    """Yield the number and the bytes of each line; raise LedgerFormatError if one is too long."""
     number = 0
     while line := source.readline(MAX_LINE_BYTES + 1):
         number += 1
         if len(line) > MAX_LINE_BYTES:
-            raise ExportFormatError(
+            raise LedgerFormatError(
                 f"Line {number} of the export is longer than {MAX_LINE_BYTES:,} bytes (json-text).",
                 next_step=_NOTHING,
             )
@@ -346,13 +347,11 @@ def _lines(source: IO[bytes]) -> Iterator[tuple[int, bytes]]:
 
 @contextlib.contextmanager
 def _refused(what: str) -> Iterator[None]:
-    """Raise ExportFormatError for a condition that does not hold."""
+    """Raise LedgerFormatError if a condition fails in the block."""
     try:
         yield
-    except ExportFormatError:
-        raise
     except (ValueError, RemitError) as error:
-        raise ExportFormatError(f"{what}: {_said(error)}", next_step=_NOTHING) from error
+        raise LedgerFormatError(f"{what}: {_said(error)}", next_step=_NOTHING) from error
 
 
 def _said(error: Exception) -> str:

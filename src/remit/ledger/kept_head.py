@@ -20,7 +20,11 @@ from remit.ledger.tree import LedgerTree
 
 
 class KeptHead:
-    """The file ``ledger.head``, which holds the last head that the root's key signed."""
+    """The file ``ledger.head``, which holds the last head that the root's key signed.
+
+    Args:
+        files: the key files; the head is stored in their directory.
+    """
 
     def __init__(self, files: LedgerKey) -> None:
         self.files = files
@@ -63,10 +67,11 @@ class KeptHead:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep all other processes from moving the head.
+        """Keep other processes from moving the head during the block.
 
         Raises:
-            LedgerWriteError: it cannot be kept, here or within.
+            LedgerWriteError: the directory cannot be locked, or a file cannot be written in the
+                block.
         """
         try:
             with self.files.locked():
@@ -79,18 +84,27 @@ class KeptHead:
             ) from error
 
     def write(self, signed: SignedCheckpoint) -> None:
-        """Replace the head, durably; under :meth:`locked`."""
+        """Replace the head durably; the caller holds :meth:`locked`."""
         write_over(self.path, str(signed).encode(), 0o600)
 
     def move_to(self, signed: SignedCheckpoint, key: VerifierKey) -> None:
-        """Keep ``signed``, which the ledger leads to, unless a later one is kept."""
+        """Store ``signed`` as the head unless the stored head is larger.
+
+        Raises:
+            LedgerKeyError: the stored head is damaged.
+            LedgerWriteError: the head cannot be written.
+        """
         with self.locked():
             kept = self.read(key)
             if kept is None or kept.checkpoint.size < signed.checkpoint.size:
                 self.write(signed)
 
     def note_seen(self, seq: int, entry_hash: str) -> None:
-        """Keep, for the next process, which entry one had seen when it found that it was gone."""
+        """Store the last entry that this process saw and now misses, for the next process.
+
+        Raises:
+            LedgerWriteError: the file cannot be written.
+        """
         with self.locked():
             if self.seen()[0] < seq:
                 write_over(self._seen, f"{seq} {entry_hash}\n".encode(), 0o600)

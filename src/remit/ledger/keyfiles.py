@@ -1,4 +1,4 @@
-"""Private keys in files: the ledger's own, never in its database, and a witness's."""
+"""Private keys in files: a ledger's key, never in its database, and a witness's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,14 @@ _FORK = re.compile(r"(.+)/fork-([1-9][0-9]{0,8})")
 
 
 class KeyFiles:
-    """A private key and its verifier key, ``NAME.key`` and ``NAME.vkey`` in one directory."""
+    """A private key and its verifier key, ``NAME.key`` and ``NAME.vkey`` in one directory.
+
+    Args:
+        directory: the directory, which :meth:`locked` makes.
+        name: name of the files.
+        kind: kind of the key: ``ED25519`` or ``COSIGNATURE``.
+        error: class of the errors that are raised.
+    """
 
     def __init__(
         self,
@@ -41,12 +48,12 @@ class KeyFiles:
 
     @property
     def exists(self) -> bool:
-        """Whether the private key is there."""
+        """True if the private key's file exists."""
         return self.private.exists()
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the directory, and keep other processes from making keys in it; raises OSError."""
+        """Make the directory, and keep other processes from making keys in it; raise OSError."""
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(self.directory, os.O_RDONLY)
         try:
@@ -56,10 +63,10 @@ class KeyFiles:
             os.close(handle)
 
     def write(self, signer: Signer) -> None:
-        """Write both files, the private key last and with mode 0600; under :meth:`locked`.
+        """Write both files, the private key last, mode 0600; the caller holds :meth:`locked`.
 
         Raises:
-            OSError: one cannot be written, or there is a private key already.
+            OSError: a file cannot be written, or there is a private key already.
         """
         self.public.unlink(missing_ok=True)  # Left by an attempt that wrote no private key.
         write_new(self.public, f"{signer.verifier_key}\n".encode(), 0o644)
@@ -84,7 +91,7 @@ class KeyFiles:
         return key
 
     def signer(self) -> Signer:
-        """The private key; raises ``error`` if it is missing, damaged, exposed or another's."""
+        """Return the private key; raise ``error`` if it is missing, damaged, exposed or foreign."""
         public = self.verifier_key()
         if public is None or not self.exists:
             command = "remit init" if self._kind == ED25519 else "remit witness init"
@@ -117,8 +124,8 @@ class LedgerKey(KeyFiles):
     """The key files of a root.
 
     Args:
-        directory: of the files.
-        origin: the log's name from the configuration; empty for the one the key was made with.
+        directory: directory of the files.
+        origin: name of the log by the settings; empty accepts the name in the files.
     """
 
     def __init__(self, directory: Path, origin: str = "") -> None:
@@ -126,10 +133,11 @@ class LedgerKey(KeyFiles):
         self._origin = origin
 
     def create(self) -> list[Path]:
-        """Make the key when there is none; returns the files made.
+        """Make the key if there is none; return the paths of the new files.
 
         Raises:
-            LedgerKeyError: the files cannot be written, or the origin cannot be a key's name.
+            LedgerKeyError: the files cannot be written or read, or the origin cannot be a key's
+                name.
         """
         made = False
         try:
@@ -161,18 +169,23 @@ class LedgerKey(KeyFiles):
         return key
 
     def rename(self, signer: Signer) -> None:
-        """Rename the key to its name in ``signer``, inside :meth:`locked`; may raise OSError."""
+        """Write the key's name in ``signer`` to the public file; raise OSError."""
         write_over(self.public, f"{signer.verifier_key}\n".encode(), 0o644)
 
 
 def known_as(key: VerifierKey, origin: str) -> VerifierKey | None:
-    """``key`` under an origin that it has, or had before a fork; ``None`` for any other."""
+    """Return ``key`` under an origin that it has or had before a fork; ``None`` for any other.
+
+    Args:
+        key: a log's key under its present origin.
+        origin: the origin of a checkpoint or another key.
+    """
     (base, number), (other_base, other) = _parts(key.name), _parts(origin)
     return replace(key, name=origin) if base == other_base and other <= number else None
 
 
 def next_origin(*names: str) -> str:
-    """The origin after the latest of those of one key."""
+    """Return the origin after the latest of ``names``, which are origins of one key."""
     base, number = max(map(_parts, names), key=lambda parts: parts[1])
     return f"{base}/fork-{number + 1}"
 

@@ -1,7 +1,7 @@
-"""Reading the lines of exports and archives: :class:`LineReader` holds each to the conditions of
-``docs/ledger-format.md``, §12. The import and the check of an archive both read through it.
+"""The reader of the lines of exports and archives.
 
-An error names the condition in parentheses, as the table of that section does.
+:class:`LineReader` checks each line by the conditions of ``docs/ledger-format.md``, section 12. An
+error names the condition in parentheses.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ARCHIVE_ORDER = "remit-archive/1"
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
-_MOST_SUM = 1 << 62
+_MAX_SUM = 1 << 62
 
 
 class ExportHead(NamedTuple):
@@ -76,23 +76,23 @@ class ExportHead(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A value that a line has shown.
+    """A value or a message step in a line that was read.
 
     Attributes:
-        number: its place among all values, from 1.
-        scope: where entries may show it.
-        length: bytes that its commitment covers.
-        is_canonical: whether these bytes are an RFC 8785 encoding.
+        number: the place among all values, or all steps, from 1.
+        scope: the session, or the entry, that may show it.
+        size: for a value the bytes that its commitment covers; for a step the messages up to it.
+        is_canonical: True if the bytes, or all messages up to the step, are in RFC 8785 form.
     """
 
     number: int
     scope: str
-    length: int
+    size: int
     is_canonical: bool
 
 
 class NewValue(NamedTuple):
-    """A value that is new with a line."""
+    """A value that no earlier line contained."""
 
     number: int
     commitment: str
@@ -104,7 +104,7 @@ class NewValue(NamedTuple):
 
 
 class NewStep(NamedTuple):
-    """A message step that is new with a line.
+    """A message step that no earlier line contained.
 
     ``parent`` is the number of the preceding step, or 0. ``content`` is the number of the message;
     ``None`` if the message was erased.
@@ -145,15 +145,8 @@ class CheckedLine(NamedTuple):
 
     @property
     def is_kernels(self) -> bool:
-        """Whether no worker wrote the entry."""
+        """True if no worker wrote the entry."""
         return self.columns.tier in (None, "hot")
-
-
-class _Step(NamedTuple):
-    number: int
-    scope: str
-    position: int
-    is_canonical: bool
 
 
 def require(holds: object, condition: str, otherwise: str) -> None:
@@ -165,8 +158,15 @@ def require(holds: object, condition: str, otherwise: str) -> None:
 def require_members(
     value: Any, condition: str, what: str, needed: Mapping[str, type], more: Mapping[str, type] = {}
 ) -> None:
-    """Raise ValueError unless ``value`` is an object of the ``needed`` members, each of its type,
-    and no others than those of ``more``."""
+    """Raise ValueError unless ``value`` is an object with exactly the allowed members.
+
+    Args:
+        value: the value.
+        condition: name of the condition, for the error.
+        what: name of the value, for the error.
+        needed: type of each required member.
+        more: type of each optional member.
+    """
     require(type(value) is dict, condition, f"{what} is not an object")
     for name in needed:
         require(name in value, condition, f"{what} has no member {name!r}")
@@ -205,7 +205,7 @@ def read_head(value: Any) -> ExportHead:
         {"checkpoint": str, "verifier_key": str, BEFORE: int, "usage": list},
     )  # fmt: skip
     entries: int = value["entries"]
-    require(0 <= entries < _MOST_SUM, "head-entries", "the number of entries is impossible")
+    require(0 <= entries < _MAX_SUM, "head-entries", "the number of entries is impossible")
     before: int = value.get(BEFORE, entries)
     require(0 <= before <= entries, "head-subjects", f"{BEFORE} is not in the range of entries")
     usage = value.get("usage")
@@ -221,7 +221,7 @@ def _check_usage(row: Any) -> None:
     require(is_row, "head-usage", "a row of usage has not all its columns")
     numbers, names = [row[0], *row[-len(SUMS) :]], row[1 : -len(SUMS)]
     require(
-        all(type(item) is int and abs(item) <= _MOST_SUM for item in numbers)
+        all(type(item) is int and abs(item) <= _MAX_SUM for item in numbers)
         and all(type(item) is str and is_plain_text(item) for item in names),
         "head-usage",
         "a row of usage has a column of another type",
@@ -278,7 +278,7 @@ class LineReader:
         self._before = subjects_before
         self._is_stated = is_stated
         self._is_early_archive = is_early_archive
-        self._steps: dict[str, _Step] = {}
+        self._steps: dict[str, Known] = {}
         self.values: dict[str, Known] = {}
         self.erased: dict[str, int] = {}
         self.unvouched: list[tuple[str, list[str]]] = []
@@ -286,10 +286,10 @@ class LineReader:
     def read(
         self, seq: int, entry_hash: Any, text: bytes, contents: Any, steps: Any
     ) -> CheckedLine:
-        """Return one line, checked.
+        """Check one line; return its record and rows.
 
         Args:
-            seq: the sequence number that the line must be of.
+            seq: expected sequence number.
             entry_hash: member of the line.
             text: the member ``record``, in UTF-8.
             contents: member of the line.
@@ -345,7 +345,7 @@ class LineReader:
         for item in items:
             if "$content" in item and (known := self.values.get(item["$content"][12:])):
                 require(
-                    known.length == item["bytes"], "item-length",
+                    known.size == item["bytes"], "item-length",
                     "a value is of another length than its record says",
                 )  # fmt: skip
                 is_fit = known.is_canonical or item.get("form") == EXACT
@@ -355,7 +355,7 @@ class LineReader:
         return CheckedLine(seq, entry_hash, text, record, columns, values, new, shown, ends)
 
     def note_erased_under(self, line: CheckedLine, commitments: Any) -> None:
-        """Note the values that a line's member ``erased`` names; raises as :meth:`read`."""
+        """Record the values in a line's member ``erased``; raise ValueError."""
         is_list = (
             type(commitments) is list
             and all(map(is_hash, commitments))
@@ -414,7 +414,7 @@ class LineReader:
 
     def _step(self, item: dict[str, Any], scope: str) -> NewStep:
         parent, mac, name = item["parent"], item["commitment"], item["step"]
-        before = _Step(0, scope, 0, True) if parent == NO_STEP else self._steps.get(parent)
+        before = Known(0, scope, 0, True) if parent == NO_STEP else self._steps.get(parent)
         require(before is not None, "step-order", "a message step comes before its parent")
         assert before is not None
         own = before.scope == scope
@@ -428,14 +428,14 @@ class LineReader:
             is_own = known is not None and known.scope == scope
             require(is_own, "step-message", "a message is missing and was not erased")
         canonical = before.is_canonical and (known is None or known.is_canonical)
-        number, place = len(self._steps) + 1, before.position + 1
-        self._steps[name] = _Step(number, scope, place, canonical)
+        number, place = len(self._steps) + 1, before.size + 1
+        self._steps[name] = Known(number, scope, place, canonical)
         return NewStep(number, name, before.number, known and known.number, mac, place)
 
     def _ends(
         self, items: list[dict[str, Any]], scope: str, steps: list[dict[str, Any]]
     ) -> set[int]:
-        """The last steps of the lists; the new steps must be those of the lists, in their order."""
+        """Return the numbers of the lists' last steps; require the new steps to be theirs."""
         parents = {item["step"]: item["parent"] for item in steps}
         expected: dict[str, None] = {}
         ends = set()
@@ -443,7 +443,7 @@ class LineReader:
             if "$messages" not in item:
                 continue
             end = self._steps.get(item["$messages"])
-            fits = end is not None and (end.position, end.scope) == (item["count"], scope)
+            fits = end is not None and (end.size, end.scope) == (item["count"], scope)
             require(fits, "list-count", "a message list is not the one committed to")
             assert end is not None
             is_fit = end.is_canonical or item.get("form") == EXACT
@@ -464,7 +464,7 @@ class LineReader:
 def _read_record(
     seq: int, entry_hash: Any, data: bytes
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The parsed record and its commitments, in the order of its text."""
+    """Return the parsed record, and its commitments in the order of its text."""
     is_short = len(data) <= MAX_RECORD_BYTES
     require(is_short, "record-text", f"the record is longer than {MAX_RECORD_BYTES:,} bytes")
     fits = sha256_hex(data) == entry_hash

@@ -1,8 +1,8 @@
-"""The log of logs: one ledger, the host's, takes the checkpoints of others.
+"""The log of logs: the host's ledger records the checkpoints of tenants' ledgers.
 
-Each ``TENANT_CHECKPOINT`` entry holds the signed head of a tenant's log, and the proof that it
-extends the head taken before. So one signed head of the host and two inclusion proofs answer for an
-entry of any tenant.
+Each ``TENANT_CHECKPOINT`` entry contains the signed head of a tenant's log, and the proof that it
+extends the head recorded before. One signed head of the host and two inclusion proofs so answer for
+an entry of any tenant.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from remit.ledger.state import Finding
 from remit.ledger.store import Execute, Transaction
 from remit.ledger.tlog import (
     Checkpoint,
-    ProofError,
     SignedCheckpoint,
     TlogError,
     TlogProof,
@@ -44,18 +43,18 @@ __all__ = ["EVENT", "PROOF_FORMAT", "TakenHead", "TenantProof", "check_heads",
 
 EVENT = "TENANT_CHECKPOINT"
 PROOF_FORMAT = "remit-tenant-proof/1"
-"""What a proof through both logs says in ``format``."""
+"""The ``format`` of a proof through both logs."""
 
-_MOST_BYTES = 1_000_000
+_MAX_PROOF_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class TakenHead:
-    """A head that the log of logs took.
+    """A tenant's head that the host recorded.
 
     Attributes:
-        seq: of the entry that took it.
-        taken: its timestamp.
+        seq: sequence number of the host's entry.
+        taken: timestamp of that entry.
         signed: the tenant's checkpoint.
         key: the verifier key that signed it.
     """
@@ -67,7 +66,7 @@ class TakenHead:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """The head itself."""
+        """The tenant's tree head."""
         return self.signed.checkpoint
 
     @property
@@ -99,10 +98,10 @@ def _latest(execute: Execute, name: str) -> TakenHead | None:
 
 
 def _head_in(record: bytes) -> tuple[SignedCheckpoint, VerifierKey]:
-    """The head that a record of the host took, and the key that it says signed it.
+    """Return the head in a host's record, and the key that signed it.
 
     Raises:
-        ProofError: it took none, or says of it what it is not.
+        TlogError: the record contains no head, or states another head than its checkpoint.
     """
     try:
         entry = orjson.loads(record)
@@ -113,11 +112,11 @@ def _head_in(record: bytes) -> tuple[SignedCheckpoint, VerifierKey]:
         said = (metadata["origin"], metadata["size"], metadata["root"])
         tier = columns_of(metadata).tier
     except (ValueError, KeyError, TypeError, AttributeError, TlogError) as error:
-        raise ProofError("The host's record holds no head of a tenant's log.") from error
+        raise TlogError("The host's record holds no head of a tenant's log.") from error
     if entry.get("event_type") != EVENT or tier not in (None, "hot"):
-        raise ProofError("The host's record is none by which it takes the head of a log.")
+        raise TlogError("The host's record is none by which it takes the head of a log.")
     if said != (head.origin, head.size, base64.b64encode(head.root).decode()):
-        raise ProofError("The host's record says another head than the checkpoint in it.")
+        raise TlogError("The host's record says another head than the checkpoint in it.")
     signed.verify(key)
     return signed, key
 
@@ -147,7 +146,7 @@ def check_heads(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
             if name in made:
                 own = VerifierKey.parse(orjson.loads(made[name])["metadata"]["verifier_key"])
                 if known_as(key, own.name) != own:
-                    raise ProofError(f"{key} is not the key of the tenant {name}")
+                    raise TlogError(f"{key} is not the key of the tenant {name}")
             head, metadata = signed.checkpoint, orjson.loads(record)["metadata"]
             old = last.get(head.origin)
             if old is not None:
@@ -162,22 +161,21 @@ def check_heads(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
 def take_head(
     host: LedgerClient, name: str, log: LedgerClient, signed: SignedCheckpoint, *, key: VerifierKey
 ) -> str:
-    """Have the host take a head of a tenant's log, once it is shown to extend the one before.
+    """Record a head of a tenant's log in the host's ledger if it extends the one before.
 
     Args:
-        host: the log of logs, which may be written by others meanwhile.
-        name: of the tenant.
-        log: the tenant's ledger, to read from.
-        signed: a checkpoint of it.
-        key: the tenant's verifier key, as it was when the host made the tenant.
+        host: the log of logs, which others may write meanwhile.
+        name: name of the tenant.
+        log: the tenant's ledger, which is only read.
+        signed: a checkpoint of the tenant's ledger.
+        key: the tenant's verifier key when the host made the tenant.
 
     Returns:
-        The id of the entry that took this head, now or before.
+        The id of the entry that recorded this head, now or before.
 
     Raises:
-        LedgerError: it is not shown to extend the head taken before: an older copy, or another
-            history. Nothing was taken.
-        LedgerError: the host cannot be written, or the tenant's ledger not be read.
+        LedgerError: the head does not extend the one recorded before (nothing was recorded), the
+            host cannot be written, or the tenant's ledger cannot be read.
     """
     try:
         key = _signer_of(signed, log.verifier_key or key, key)
@@ -195,9 +193,9 @@ def take_head(
 
 
 def _signer_of(signed: SignedCheckpoint, now: VerifierKey, made_with: VerifierKey) -> VerifierKey:
-    """The key that signed a head: that of the tenant, under the name that it has by then."""
+    """Return the key that signed a head; raise TlogError if it is not the tenant's."""
     if known_as(now, made_with.name) != made_with:
-        raise ProofError(f"Its log belongs to {now.name}, not to {made_with.name}.")
+        raise TlogError(f"Its log belongs to {now.name}, not to {made_with.name}.")
     key = known_as(now, signed.checkpoint.origin) or now
     signed.verify(key)
     return key
@@ -214,7 +212,7 @@ def _extension(
         if old is None or old.origin != head.origin:
             return _begun(log, last, head)
         if head.size < old.size:
-            raise ProofError(f"It has {head.size} entries, and had {old.size} before.")
+            raise TlogError(f"It has {head.size} entries, and had {old.size} before.")
         path = log.checkpoints.prove_consistency(old.size, head.size)
         verify_consistency(old.size, head.size, path, old.root, head.root)
     except TlogError as error:
@@ -230,9 +228,9 @@ def _begun(log: LedgerClient, last: TakenHead | None, head: Checkpoint) -> list[
     if last is not None:
         forked = replace(last.key, name=head.origin)
         if known_as(forked, last.checkpoint.origin) is None:
-            raise ProofError(f"{last.checkpoint.origin} was taken before {head.origin}.")
+            raise TlogError(f"{last.checkpoint.origin} was taken before {head.origin}.")
     if problem := log.checkpoints.lacks(head):
-        raise ProofError(problem)
+        raise TlogError(problem)
     return []
 
 
@@ -277,10 +275,10 @@ class TenantProof:
     """The proof of a tenant's entry through both logs.
 
     Attributes:
-        record: the canonical record of the entry.
-        proof: that the record is in the tenant's tree.
-        head_record: the canonical record of the host's entry that took the head of that tree.
-        head_proof: that this is in the host's tree.
+        record: canonical record of the entry.
+        proof: proof that the record is in the tenant's tree.
+        head_record: canonical record of the host's entry with the head of that tree.
+        head_proof: proof that this record is in the host's tree.
     """
 
     record: bytes
@@ -299,9 +297,9 @@ class TenantProof:
 
     @classmethod
     def parse(cls, data: str | bytes) -> Self:
-        """Read a proof file; raises :class:`~remit.ledger.tlog.TlogError` where it is malformed."""
-        if len(data) > _MOST_BYTES:
-            raise ProofError("The proof is too long.")
+        """Return the proof in a file; raise TlogError if it is malformed."""
+        if len(data) > _MAX_PROOF_BYTES:
+            raise TlogError("The proof is too long.")
         try:
             file: Any = load_unique(data.encode() if isinstance(data, str) else data)
             kinds = {"format": str, "record": str, "proof": str, "head": dict}
@@ -312,7 +310,7 @@ class TenantProof:
             require_members(head, "tenant-members", "head", {"record": str, "proof": str})
             records = (file["record"].encode(), head["record"].encode())
         except ValueError as error:
-            raise ProofError(
+            raise TlogError(
                 f"This is not a proof through two logs: {error}.",
                 next_step="`remit tenant prove` writes one.",
             ) from error
@@ -322,33 +320,33 @@ class TenantProof:
         )  # fmt: skip
 
     def verify(self, key: VerifierKey) -> tuple[Checkpoint, Checkpoint]:
-        """The heads of host and tenant, once the record is seen to be under both.
+        """Return the heads of host and tenant if the record is under both.
 
         Args:
-            key: the host's verifier key; all else follows from it.
+            key: the host's verifier key, the only trusted input.
 
         Raises:
-            TlogError: it is not.
+            TlogError: the record is not under both, or a signature does not hold.
         """
         host = self.head_proof.verify(self.head_record, key)
         signed, tenant_key = _head_in(self.head_record)
         if self.proof.signed.checkpoint != signed.checkpoint:
-            raise ProofError("The proof does not lead to the head that the host took.")
+            raise TlogError("The proof does not lead to the head that the host took.")
         return host, self.proof.verify(self.record, tenant_key)
 
 
 def prove_through(host: LedgerClient, name: str, log: LedgerClient, entry: str) -> TenantProof:
-    """Prove an entry of a tenant from a head of the host.
+    """Return the proof of a tenant's entry from a head of the host.
 
     Args:
         host: the log of logs.
-        name: of the tenant.
+        name: name of the tenant.
         log: the tenant's ledger.
-        entry: id of its entry.
+        entry: id of the tenant's entry.
 
     Raises:
         EntryNotFoundError: the tenant has no such entry.
-        LedgerError: the host took no head yet that covers it.
+        LedgerError: the host has no head yet that covers the entry.
         NoSignerError: the host has to sign a checkpoint and has no key.
     """
     record, seq = log.read_record(entry), parse_entry_id(entry)

@@ -31,12 +31,12 @@ _PURPOSE = b"remit mark of a check, 2\0"
 
 
 class Marks:
-    """The marks of one root, a file for each kind of check.
+    """The marks of one root, one file for each kind of check.
 
     Args:
-        directory: of the files; made when the first is written.
-        key: of the root's ledger. Without its private key there are no marks.
-        place: the ledger's path or URL: marks of another do not count.
+        directory: directory of the files, made with the first.
+        key: key of the root's ledger; without its private key there are no marks.
+        place: path or URL of the ledger; marks of another place are not valid.
     """
 
     def __init__(self, directory: Path, key: LedgerKey, place: str) -> None:
@@ -85,7 +85,7 @@ class Marks:
                 new.unlink(missing_ok=True)
 
     def path(self, name: str) -> Path:
-        """The file of a mark."""
+        """Return the path of a kind's file."""
         return self._directory / f"{name}.mark"
 
     def _mac(self, name: str, data: bytes) -> bytes:
@@ -109,7 +109,14 @@ def read_mark(ledger: LedgerClient, name: str) -> dict[str, Any]:
 
 
 def keep_mark(ledger: LedgerClient, name: str, size: int, found: dict[str, Any]) -> None:
-    """Write the result of a check over the first ``size`` entries of a ledger, with the time."""
+    """Write the result of a check of the first ``size`` entries of a ledger as a mark.
+
+    Args:
+        ledger: the ledger; nothing is written if it has no marks.
+        name: name of the check.
+        size: number of checked entries; nothing is written for 0.
+        found: the result, to which size, hash of the last entry and time are added.
+    """
     if ledger.marks is not None and size:
         of = {"size": size, "entry_hash": _hash_before(ledger, size), "verified": utc_now()}
         ledger.marks.write(name, {**found, **of})

@@ -1,4 +1,4 @@
-"""Whether a store can be written just now, as far as its writer knows."""
+"""The state of a store, as far as its writer knows: writable or not."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from remit.ledger.errors import LedgerUnavailableError
 __all__ = ["Outage"]
 
 _BLIP_S = 1.0  # a store that is back by then has refused no call
-_TRY_EVERY_S = 1.0
-_NEVER = -1e9
+_RETRY_S = 1.0
+_DISTANT_PAST = -1e9
 
 
 class Outage:
@@ -23,7 +23,7 @@ class Outage:
 
     def __init__(self) -> None:
         self.reason = ""
-        self.ended = _NEVER
+        self.ended = _DISTANT_PAST
         self._began = self._failed = 0.0
         self._is_retrying = False
 
@@ -42,22 +42,18 @@ class Outage:
 
     @property
     def is_long(self) -> bool:
-        """Whether it is no blip any more: then who only reads does not wait for its end either."""
+        """True if an outage has lasted over a second; readers then do not wait either."""
         return bool(self.reason) and time.monotonic() - self._began > _BLIP_S
 
     def check(self) -> None:
-        """Refuse at once while the store is away; now and then one caller tries it.
-
-        Raises:
-            LedgerUnavailableError: the store could not be written a moment ago.
-        """
+        """Raise LedgerUnavailableError during an outage; let one caller a second try the store."""
         if not self.reason:
             return
         now = time.monotonic()
         if self._is_retrying:
             refused = self.is_long
         else:
-            refused = now - self._failed < _TRY_EVERY_S
+            refused = now - self._failed < _RETRY_S
             if not refused:
                 self._failed = now
         if refused:

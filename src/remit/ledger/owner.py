@@ -12,15 +12,12 @@ OWNER_SQL = "SELECT value FROM ledger_info WHERE name = 'verifier_key'"
 
 
 def require_owner(key: VerifierKey, owner: str, location: str) -> None:
-    """Refuse the ledger of another root.
+    """Raise LedgerKeyError if a ledger belongs to another key.
 
     Args:
-        key: of the root, which may be of an earlier or a later origin of the same log.
-        owner: the verifier key that the ledger names; empty where it names none yet.
-        location: of the ledger, for the message.
-
-    Raises:
-        LedgerKeyError: it belongs to another key.
+        key: the root's key, under an earlier or later origin of the same log.
+        owner: the verifier key in the ledger; empty if it has none yet.
+        location: the place of the ledger, for the message.
     """
     if not owner:
         return
@@ -29,7 +26,7 @@ def require_owner(key: VerifierKey, owner: str, location: str) -> None:
 
 
 def is_owner(key: VerifierKey, owner: str) -> bool:
-    """Whether the verifier key that a ledger names is this one, under any origin of its log."""
+    """Return True if a ledger's recorded key is ``key``, under any origin of its log."""
     try:
         other = VerifierKey.parse(owner)
     except TlogError:
@@ -38,7 +35,7 @@ def is_owner(key: VerifierKey, owner: str) -> bool:
 
 
 def not_owned(owner: str, key: VerifierKey, location: str) -> LedgerKeyError:
-    """The error of a ledger that belongs to another key."""
+    """Return the error of a ledger that belongs to another key."""
     return LedgerKeyError(
         f"The ledger {location} belongs to {owner.partition('+')[0]!r}; this root's key is of "
         f"{key.name!r}, or another key of that name.",

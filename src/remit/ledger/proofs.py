@@ -14,20 +14,20 @@ __all__ = ["proof_bundle"]
 
 
 def proof_bundle(ledger: LedgerClient, entry_id: str) -> dict[str, Any]:
-    """The record of an entry, its inclusion proof and the checkpoint that this leads to.
+    """Return the record of an entry, its inclusion proof and a checkpoint, without content.
 
-    It is JSON for ``RemitProof.verify`` of ``remit/views/assets/verify.js``, which checks it in
-    a browser. No content is in it.
+    The result is JSON for ``RemitProof.verify`` of ``remit/views/assets/verify.js``, which checks
+    it in a browser.
 
     Returns:
-        ``entry_id``, ``seq``, ``entry_hash`` (hex), ``record`` (the exact text that it is the
-        SHA-256 of), ``size`` (entries under the checkpoint), ``proof`` (hashes in base64, from the
-        leaf's sibling up), ``checkpoint`` (signed note), ``vkey`` (verifier key; empty where the
-        ledger has none).
+        ``entry_id``, ``seq``, ``entry_hash`` (hex), ``record`` (the text whose SHA-256 that is),
+        ``size`` (entries under the checkpoint), ``proof`` (hashes in base64, from the leaf's
+        sibling
+        up), ``checkpoint`` (signed note), ``vkey`` (verifier key; empty if the ledger has none).
 
     Raises:
         EntryNotFoundError: there is no such entry.
-        NoSignerError: a checkpoint is needed, and this client holds no key.
+        NoSignerError: a new checkpoint is needed, and this client holds no key.
     """
     entry = ledger.read(entry_id, with_content=False)
     proof = TlogProof.parse(ledger.prove(entry_id))

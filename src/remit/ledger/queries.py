@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypedDict, Unpack
 
 from remit.kernel.errors import InvalidInputError
-from remit.ledger.archived import LEAVING, ArchivedRange, archived_ranges, archived_to
 from remit.ledger.clock import steps_back
 from remit.ledger.contents import ExactText
 from remit.ledger.entry import LedgerEntry, parse_entry_id
 from remit.ledger.entry import entry_id as format_id
 from remit.ledger.errors import EntryArchivedError, EntryNotFoundError, LedgerError
+from remit.ledger.ranges import LEAVING, ArchivedRange, archived_ranges, archived_to
 from remit.ledger.reader import EntryRow, as_bytes, chunks, decode_record, marks
 from remit.ledger.record import require_plain_text
 from remit.ledger.report import Progress
@@ -31,7 +31,7 @@ _FIRST_PAGE = 16  # small, for callers that want only the first match
 
 
 class Equalities(TypedDict, total=False):
-    """The columns a query may compare; ``None`` compares nothing."""
+    """The columns that a query can compare; ``None`` compares nothing."""
 
     event_type: str | None
     submission_id: str | None
@@ -53,12 +53,12 @@ class LedgerQueries:
 
     @property
     def location(self) -> str:
-        """The path or URL, for people to read; without a password."""
+        """The path or URL of the ledger, without a password."""
         return self._store.location
 
     @property
     def is_of_one_machine(self) -> bool:
-        """Whether all processes that write it run on one machine, as those of a SQLite file do."""
+        """True for a SQLite file, whose writers all run on one machine."""
         return not self.location.startswith("postgresql")
 
     @property
@@ -99,8 +99,11 @@ class LedgerQueries:
         return steps_back(self.select, self.count())
 
     def back_for_ms(self) -> int:
-        """For how long the store has answered since it was away last: by what this process saw of
-        that, or the server says. Who could renew a lease had no more time than this."""
+        """Return milliseconds since the store became reachable again.
+
+        Leases cannot have been renewed before that. The time is what this process saw, or on
+        PostgreSQL the server's uptime if shorter.
+        """
         return self._store.back_for_ms()
 
     @property
@@ -114,16 +117,21 @@ class LedgerQueries:
         return self._store.wall_ms
 
     def read(self, entry_id: str, *, with_content: bool = True) -> LedgerEntry:
-        """Return the entry with that id; without ``with_content``, commitments replace content.
+        """Return the entry with that id.
+
+        Args:
+            entry_id: id of the entry.
+            with_content: False leaves commitments in place of content.
 
         Raises:
             EntryNotFoundError: there is no such entry.
+            EntryArchivedError: the entry is in an archive.
+            LedgerFormatError: the record cannot be read.
         """
         return self._store.entries([self._row(entry_id)], with_content)[0]
 
     def read_many(self, entry_ids: Iterable[str]) -> Iterator[LedgerEntry]:
-        """Entries by id, their content in place, in ledger order; those there are not, are left
-        out."""
+        """Yield the existing entries among these ids with content, in ledger order."""
         seqs = sorted({seq for one in entry_ids if (seq := parse_entry_id(one)) is not None})
         for part in chunks(seqs):
             rows = self.select(
@@ -134,22 +142,23 @@ class LedgerQueries:
             yield from self._store.entries([EntryRow(s, h, as_bytes(r)) for s, h, r in rows])
 
     def read_record(self, entry_id: str) -> bytes:
-        """The canonical record of an entry: the exact bytes that its hash covers."""
+        """Return an entry's canonical record, the bytes of its hash; raise as :meth:`read`."""
         return self._row(entry_id).record
 
     def exact(self, entry_id: str, names: Collection[str] = ()) -> dict[str, ExactText]:
-        """The content of an entry as the bytes that its commitments cover, by metadata key.
+        """Return the content of an entry as the bytes that its commitments cover, by metadata key.
 
-        Of exact content they are the JSON text as it was given, of a list that of each element;
-        of other content the RFC 8785 encoding. :class:`Erased` stands where it was erased.
-        Content below an object of the metadata is not in it.
+        Exact content gives its JSON text, a list the text of each element, other content the RFC
+        8785 encoding. :class:`Erased` replaces erased content. Content inside objects of the
+        metadata is not returned.
 
         Args:
-            entry_id: of the entry.
-            names: the keys that are wanted; all where none is named.
+            entry_id: id of the entry.
+            names: metadata keys to return; all if empty.
 
         Raises:
-            EntryNotFoundError: there is none.
+            EntryNotFoundError: there is no such entry.
+            EntryArchivedError: the entry is in an archive.
         """
         return self._store.exact(self._row(entry_id), names)
 
@@ -177,24 +186,25 @@ class LedgerQueries:
         with_content: bool = True,
         **equals: Unpack[Equalities],
     ) -> Iterator[LedgerEntry]:
-        """Entries that match all arguments, streamed page by page.
+        """Return an iterator over the entries that match all arguments, read page by page.
 
         Args:
             equals: ``event_type``, ``submission_id``, ``session_id``, ``work_order_id``,
                 ``agent_id``, ``tier``, ``framework_id``, ``contract_id``, ``model_id``,
-                ``outcome``: what the column of that name holds.
+                ``outcome``: value of the column.
             since: first instant, inclusive; ISO 8601 or an aware ``datetime``.
             until: last instant, exclusive.
-            after: a cursor: id or sequence number of the entry to continue after.
-            limit: most entries to return.
+            after: id or sequence number of the entry to continue after.
+            limit: maximum number of entries; ``None`` for all.
             order: ``asc`` (ledger order) or ``desc`` (newest first).
-            text: words that content shown by the entry must contain, all of them;
-                ``"in double quotes"`` in that order. A message of a conversation counts for
-                the entry that showed it first. New content is indexed first.
-            with_content: ``False`` leaves commitments in place of content, and is faster.
+            text: words that content shown by the entry must all contain; words ``"in double
+                quotes"`` in that order. A message of a conversation belongs to the entry that
+                showed it first. New content is indexed first, which writes to the ledger.
+            with_content: False leaves commitments in place of content, which is faster.
 
         Raises:
             InvalidInputError: a bound, a cursor, a name or the order cannot be understood.
+            LedgerWriteError: ``text`` is given, and new content cannot be indexed.
         """
         where = _build_filter(equals, since, until, after, limit, order)
         if text is not None:
@@ -207,7 +217,11 @@ class LedgerQueries:
         )
 
     def index_text(self, progress: Progress | None = None) -> None:
-        """Bring the text index up to date."""
+        """Bring the text index up to date.
+
+        Raises:
+            LedgerWriteError: the ledger cannot be written.
+        """
         self._index.catch_up(progress)
 
     def count(self) -> int:
@@ -215,20 +229,24 @@ class LedgerQueries:
         return self._store.count()
 
     def count_by_event(self) -> dict[str, int]:
-        """Return the number of entries of each event type. Reads the whole index."""
+        """Return the number of entries of each event type; reads the whole index."""
         return self._store.count_by_event()
 
     def head(self) -> tuple[int, str] | None:
-        """``(seq, entry_hash)`` of the last entry; ``None`` of an empty ledger."""
+        """Return ``(seq, entry_hash)`` of the last entry; ``None`` for an empty ledger."""
         return self._store.head()
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of one SQL query over the documented tables, on a connection that only reads.
+        """Return the rows of one SQL query over the documented tables, on a read-only connection.
+
+        Args:
+            sql: a statement that begins with ``SELECT``, ``WITH`` or ``VALUES``.
+            parameters: values of its ``?`` placeholders.
 
         Raises:
-            LedgerError: it does not begin with ``SELECT``, ``WITH`` or ``VALUES``. Other
-                statements are not queries, and a read-only connection takes some of them: they
-                lift the restriction, lock the ledger, or copy it to a file.
+            LedgerError: the statement begins otherwise. A read-only connection accepts some of
+                these, which lift the restriction, lock the ledger, or copy it to a file.
+            LedgerFormatError: the query failed.
         """
         if not _QUERY.match(sql):
             raise LedgerError(
@@ -238,7 +256,7 @@ class LedgerQueries:
         return self._store.select(sql, parameters)
 
     def orphans(self) -> list[LedgerEntry]:
-        """``DISPATCH`` entries with neither ``EXCHANGE`` nor ``EXCHANGE_ORPHANED``."""
+        """Return the ``DISPATCH`` entries without ``EXCHANGE`` or ``EXCHANGE_ORPHANED``."""
         closed = {
             str(decode_record(row)["metadata"].get("dispatch_entry_id", ""))
             for event_type in ("EXCHANGE", "EXCHANGE_ORPHANED")
@@ -274,7 +292,7 @@ def _build_filter(
     limit: int | None,
     order: str,
 ) -> Filter:
-    """A filter from a caller's arguments; raises InvalidInputError or TypeError."""
+    """Return a filter from a caller's arguments; raise InvalidInputError or TypeError."""
     if unknown := equals.keys() - Equalities.__annotations__.keys():
         raise TypeError(f"query() got an unexpected keyword argument {min(unknown)!r}")
     if order not in ("asc", "desc"):
@@ -294,7 +312,7 @@ def _build_filter(
 
 
 def _pages(store: Store, where: Filter, limit: int | None = None) -> Iterator[list[EntryRow]]:
-    """Matching rows, page by page, each fetched when it is needed."""
+    """Yield matching rows page by page, each read when it is needed."""
     if (where.since or where.until) and not _NARROW & where.equals.keys():
         where = store.bounded(where)
     left = limit
@@ -310,7 +328,7 @@ def _pages(store: Store, where: Filter, limit: int | None = None) -> Iterator[li
 
 
 def to_seq(value: str | int | None) -> int | None:
-    """A cursor, given as an id or a sequence number."""
+    """Return the sequence number of a cursor; raise InvalidInputError for another text."""
     if isinstance(value, int):
         return max(-1, min(value, _GREATEST))
     if value is None:
@@ -324,10 +342,13 @@ def to_seq(value: str | int | None) -> int | None:
 
 
 def instant(value: str | datetime | None) -> str | None:
-    """A time as entries state it (UTC, microseconds, ``Z``); None for None.
+    """Return a time in the form of entries (UTC, microseconds, ``Z``); ``None`` for ``None``.
+
+    Args:
+        value: ISO 8601 or a ``datetime``; without a zone, UTC.
 
     Raises:
-        InvalidInputError: it is not ISO 8601, or out of range.
+        InvalidInputError: the value is not a time, or is out of range.
     """
     if value is None:
         return None

@@ -24,7 +24,7 @@ _CHUNK = 400  # parameters in one statement, well under every engine's limit
 _T = TypeVar("_T")
 
 MessageList = list[tuple[str, int | None]]
-"""Commitment and content id of each message, oldest first; no id where it was erased."""
+"""Commitment and content id of each message, oldest first; ``None`` for an erased message's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class EntryRow:
 
 
 class Reader(ABC):
-    """The reading that all stores share."""
+    """The reading methods that all stores share."""
 
     location: str
     """The path of the file, or the URL of the database without its password."""
@@ -47,17 +47,17 @@ class Reader(ABC):
 
     @abstractmethod
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one portable read-only statement outside any transaction; from any thread."""
+        """Run a portable read-only statement outside any transaction; safe in any thread."""
 
     def get(self, seq: int) -> EntryRow | None:
-        """The row at a sequence number."""
+        """Return the row at a sequence number; ``None`` if there is none."""
         rows = self.select(
             f"SELECT seq, entry_hash, {self.record_sql} FROM entries WHERE seq = ?", (seq,)
         )
         return EntryRow(rows[0][0], rows[0][1], as_bytes(rows[0][2])) if rows else None
 
     def head(self) -> tuple[int, str] | None:
-        """``(seq, entry_hash)`` of the last entry."""
+        """Return ``(seq, entry_hash)`` of the last entry; ``None`` for an empty ledger."""
         rows = self.select("SELECT seq, entry_hash FROM entries ORDER BY seq DESC LIMIT 1")
         return (rows[0][0], rows[0][1]) if rows else None
 
@@ -74,7 +74,7 @@ class Reader(ABC):
         return {str(name): int(number) for name, number in rows}
 
     def values(self, content_ids: Iterable[int]) -> dict[int, StoredValue]:
-        """Stored values by content id, as far as they are there."""
+        """Return the stored values by content id; missing ones are left out."""
         rows = self._in(
             "SELECT content_id, codec, value FROM contents WHERE content_id", content_ids
         )
@@ -120,20 +120,20 @@ class Reader(ABC):
         return dict(self._in("SELECT commitment, seq FROM erasures WHERE commitment", commitments))
 
     def _in(self, sql: str, values: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
-        """Rows of a statement that ends before its ``IN (…)``.
+        """Yield the rows of a statement that ends before its ``IN (…)``.
 
-        A damaged text, which no statement can ask for, has none.
+        A damaged text, which no statement can ask for, has no rows.
         """
         for chunk in chunks([one for one in values if type(one) is not str or is_plain_text(one)]):
             yield from self.select(f"{sql} IN ({marks(chunk)})", chunk)
 
     def erased_under(self, seq: int) -> list[str]:
-        """The commitments erased under one entry."""
+        """Return the commitments erased under one entry."""
         rows = self.select("SELECT commitment FROM erasures WHERE seq = ?", (seq,))
         return [str(row[0]) for row in rows]
 
     def records(self, first: int, end: int) -> list[bytes]:
-        """The canonical records from ``first`` to before ``end``."""
+        """Return the canonical records from ``first`` to before ``end``."""
         rows = self.select(
             f"SELECT {self.record_sql} FROM entries WHERE seq >= ? AND seq < ? ORDER BY seq",
             (first, end),
@@ -141,7 +141,15 @@ class Reader(ABC):
         return [as_bytes(row[0]) for row in rows]
 
     def entries(self, rows: Sequence[EntryRow], with_content: bool = True) -> list[LedgerEntry]:
-        """Rows as entries, with the content of all of them fetched at once."""
+        """Return rows as entries; the content of all of them is read together.
+
+        Args:
+            rows: rows of entries.
+            with_content: False leaves commitments in place of content.
+
+        Raises:
+            LedgerFormatError: a record or a value cannot be read.
+        """
         records = [decode_record(row) for row in rows]
         resolve = self._resolver(rows, records) if with_content else None
         return [
@@ -161,7 +169,7 @@ class Reader(ABC):
         ]
 
     def exact(self, row: EntryRow, names: Collection[str] = ()) -> dict[str, ExactText]:
-        """:meth:`~remit.ledger.queries.LedgerQueries.exact`."""
+        """Return the content of an entry's row as bytes; see :meth:`LedgerClient.exact`."""
         record = decode_record(row)
         if names:
             metadata = {key: item for key, item in record["metadata"].items() if key in names}
@@ -179,8 +187,11 @@ class Reader(ABC):
         records: Sequence[dict[str, Any]],
         read: Callable[[StoredValue], Any] = StoredValue.decode,
     ) -> Any:
-        """A function from a commitment object of these records to what ``read`` gives of its
-        value (of each message of a list), or its marker."""
+        """Return a function from a commitment object to its content.
+
+        The function applies ``read`` to the value, or to each message of a list; missing content
+        gives :class:`Erased`.
+        """
         direct: dict[str, int] = {}
         lists: dict[str, MessageList] = {}
         with_values, with_lists = [], []
@@ -270,14 +281,14 @@ def pages(
 
 
 def as_bytes(value: Any) -> bytes:
-    """A stored record as bytes, of whatever type the engine returns it."""
+    """Return a stored record as bytes, whatever type the engine returns."""
     return (
         value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value or b"")
     )
 
 
 def chunks(values: Sequence[_T], size: int = _CHUNK) -> Iterator[Sequence[_T]]:
-    """``values`` in pieces that fit one statement."""
+    """Yield ``values`` in pieces that fit one statement."""
     for start in range(0, len(values), size):
         yield values[start : start + size]
 

@@ -48,12 +48,12 @@ _FIELD_TYPES: Mapping[str, type] = {
     "submission_id": str,
     "timestamp": str,
 }
-_ALWAYS_FAST = frozenset({str, bool, type(None)})
-_DEEPEST = 150  # levels; no writer goes beyond 100
+_PLAIN_TYPES = frozenset({str, bool, type(None)})
+_MAX_DEPTH = 150  # levels; no writer goes beyond 100
 
 
 def is_plain_text(value: Any) -> bool:
-    """Whether ``value`` is a text that every database keeps: no NUL, no lone surrogate."""
+    """Return True for a text without NUL and lone surrogates, which every database can store."""
     return (
         isinstance(value, str)
         and "\x00" not in value
@@ -70,16 +70,17 @@ def require_plain_text(name: str, value: Any) -> None:
 
 
 def record_problem(record: Any) -> str:
-    """Why a parsed record is not of this format; empty when it is."""
+    """Return the fault of a parsed record; empty if there is none."""
     return inspect_record(record)[0]
 
 
 def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], int]:
-    """Check a parsed record in one walk, as verification reads millions.
+    """Check a parsed record in one walk, because verification reads millions.
 
     Returns:
-        Why it is not of this format (empty when it is), the commitments in it, and how many
-        values and keys there are which ``orjson`` may write in another than the canonical form.
+        The fault (empty if there is none), the commitments in the record, and the number of values
+        and
+        keys that ``orjson`` may write in another than the canonical form.
     """
     found: list[dict[str, Any]] = []
     if type(record) is not dict or record.keys() != _FIELD_TYPES.keys():
@@ -94,7 +95,7 @@ def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], int]:
         return "its prompts_used is not a list of texts", found, 1
     odd = 0
     level: list[Any] = [record["metadata"]]
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         below: list[Any] = []
         for item in level:
             if type(item) is dict:
@@ -108,10 +109,10 @@ def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], int]:
                         odd += 1
                 else:
                     below.extend(
-                        [value for value in item.values() if type(value) not in _ALWAYS_FAST]
+                        [value for value in item.values() if type(value) not in _PLAIN_TYPES]
                     )
             elif type(item) is list:
-                below.extend([value for value in item if type(value) not in _ALWAYS_FAST])
+                below.extend([value for value in item if type(value) not in _PLAIN_TYPES])
             elif type(item) is int:
                 odd += not -MAX_SAFE_INTEGER <= item <= MAX_SAFE_INTEGER
             else:
@@ -119,15 +120,18 @@ def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], int]:
         if not below:
             return "", found, odd
         level = below
-    return f"its metadata is nested more than {_DEEPEST} deep", [], 1
+    return f"its metadata is nested more than {_MAX_DEPTH} deep", [], 1
 
 
 def encode_record(record: dict[str, Any], odd: int) -> bytes:
-    """The canonical form of a record with so many values that ``orjson`` may write otherwise,
-    as :func:`inspect_record` counts them.
+    """Return the canonical form of a record.
 
-    Nearly all of these are costs: small numbers. With their texts given, the fast encoder is exact
-    for the rest.
+    Nearly all odd values are costs, which are small numbers. With their texts given, the fast
+    encoder is exact for the rest.
+
+    Args:
+        record: a sound record.
+        odd: number of values that ``orjson`` may write otherwise, from :func:`inspect_record`.
     """
     if odd:
         given: list[float] = []
@@ -139,8 +143,7 @@ def encode_record(record: dict[str, Any], odd: int) -> bytes:
 
 
 def _with_texts(value: Any, given: list[float]) -> Any:
-    """``value`` with the text of each number that only a canonical encoder writes; these numbers go
-    into ``given``."""
+    """Return ``value`` with the canonical text of odd numbers, which are added to ``given``."""
     if type(value) is dict:
         return {
             key: item if type(item) is str else _with_texts(item, given)
@@ -155,7 +158,7 @@ def _with_texts(value: Any, given: list[float]) -> Any:
 
 
 def columns_of(metadata: Mapping[str, Any]) -> Columns:
-    """The indexed columns of an entry with this metadata."""
+    """Return the indexed columns of an entry with this metadata."""
     get = metadata.get
     for place in (get("provenance"), get("scope")):
         if isinstance(place, dict):

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
 
 Progress = Callable[[int, int], None]
-"""Called now and then with what is done and what there is in all."""
+"""Called repeatedly with the amount done and the total."""
 
 StateCheck = Callable[["LedgerClient", bool], Iterable[Finding]]
-"""Compares what another part of Remit keeps in the ledger's database with the record. Takes the
-ledger, and True if the check may continue from the mark of an earlier one."""
+"""A check of another part's tables against the record. Takes the ledger, and True if the check may
+continue from the mark of an earlier one; yields findings."""
 
 _MAX_PROBLEMS = 100
 
@@ -88,7 +88,7 @@ class VerificationReport:
 
     @property
     def verified(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if there is no problem."""
         return self.problem_count == 0
 
     @classmethod
@@ -100,7 +100,7 @@ class VerificationReport:
 
     @contextlib.contextmanager
     def guard(self, name: str) -> Iterator[None]:
-        """Report a check that fails, whatever is stored; the next check runs."""
+        """Report an error of the block as a problem, so that the next check runs."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - the report has to be made
@@ -108,7 +108,7 @@ class VerificationReport:
                                          f"{reason_of(error)}")  # fmt: skip
 
     def take(self, kind: str, findings: Iterable[Finding]) -> None:
-        """Add the findings of a check of tables."""
+        """Add the findings of a check as problems of a kind; uncheckable ones as notes."""
         for seq, said in findings:
             if isinstance(said, Uncheckable):
                 self.notes.append(said)
@@ -116,7 +116,7 @@ class VerificationReport:
                 self.add(seq, kind, said)
 
     def add(self, seq: int | None, kind: str, message: str) -> None:
-        """Note one problem."""
+        """Add one problem; at most 100 are listed, all are counted."""
         self.problem_count += 1
         if seq is not None and (self.first_bad_seq is None or seq < self.first_bad_seq):
             self.first_bad_seq = seq
@@ -124,7 +124,7 @@ class VerificationReport:
             self.problems.append(Problem(seq, kind, message))
 
     def merge(self, part: VerificationReport) -> None:
-        """Add the results of another range."""
+        """Add the counts and problems of another range."""
         self.entries += part.entries
         self.archived += part.archived
         self.contents += part.contents
@@ -134,5 +134,5 @@ class VerificationReport:
         self.problem_count += unlisted
 
     def sort(self) -> None:
-        """Problems in ledger order, those of no entry first."""
+        """Sort the problems in ledger order, those without an entry first."""
         self.problems.sort(key=lambda problem: (problem.seq is not None, problem.seq or 0))

@@ -24,7 +24,7 @@ _log = logging.getLogger("remit.ledger")
 
 
 def ledger_key(root: Root, settings: LedgerSettings) -> LedgerKey:
-    """The key files of a root's ledger."""
+    """Return the key files of a root's ledger."""
     return LedgerKey(root.keys, settings.origin)
 
 
@@ -38,16 +38,18 @@ def open_root_ledger(
 ) -> LedgerClient:
     """Open the ledger of a root.
 
+    The place of a database is recorded in the root.
+
     Args:
-        root: where it belongs.
+        root: the root.
         settings: ``[ledger]``.
-        create: make the ledger when there is none.
-        signing: with the private key, where there is one, so that checkpoints are signed.
+        create: True to make the ledger if there is none.
+        signing: True to open with the private key if it exists, so that checkpoints are signed.
         checks: as for :class:`LedgerClient`.
 
     Raises:
         LedgerKeyError: the key is damaged, or the ledger belongs to another.
-        LedgerError: the ledger cannot be opened, or it is in a database that is not named.
+        LedgerError: the ledger cannot be opened, or is in a database that the settings do not name.
     """
     remember_place(root, settings)
     key = ledger_key(root, settings)
@@ -97,7 +99,12 @@ def remember_place(root: Root, settings: LedgerSettings) -> None:
 
 
 class RetentionSchedule:
-    """Applies a ledger's retention now and every ``every_s`` seconds, in a thread of its own."""
+    """Periodic retention of a ledger in a thread of its own, which starts at once.
+
+    Args:
+        ledger: the ledger; old content is erased in it.
+        every_s: seconds between two runs.
+    """
 
     def __init__(self, ledger: LedgerClient, *, every_s: float) -> None:
         self._ledger = ledger
@@ -107,7 +114,7 @@ class RetentionSchedule:
         self._thread.start()
 
     def stop(self) -> None:
-        """End; waits for a run that is under way."""
+        """End the thread after a run in progress."""
         self._stopped.set()
         self._thread.join()
 

@@ -34,12 +34,11 @@ NARROWEST_FIRST = (
     "outcome",
     "tier",
 )
-"""Which column drives a search by several, the most selective first."""
+"""Columns by selectivity: the first of several compared columns drives a search."""
 
 SQLITE = {"int": "INTEGER", "blob": "BLOB", "any": "", "clustered": "WITHOUT ROWID", "seq": ""}
 POSTGRES = {"int": "bigint", "blob": "bytea", "any": "text", "clustered": "", "seq": ", seq"}
-"""What the declarations say in each engine's own words. SQLite's indexes end in the row id by
-themselves."""
+"""Words of the declarations for each engine. SQLite adds the row id to each index itself."""
 
 _INDEXES = "\n".join(
     f"CREATE INDEX entries_{name} ON entries ({name}$seq) WHERE {name} IS NOT NULL;"
@@ -260,7 +259,7 @@ CREATE TABLE response_ids (
 );
 """
 
-# Files and batches that providers keep, whose they are, and what of a batch is still to come.
+# Files and batches at providers, with their owners, and the pending lines of batches.
 _OBJECTS = """
 CREATE TABLE provider_objects (
     object_id TEXT NOT NULL PRIMARY KEY,
@@ -316,7 +315,7 @@ CREATE TABLE usage_keys (
 ) $clustered;
 """
 
-# Orders that workers do or have set aside. What is to be done, and what became of it, is on record.
+# Orders in the queue or set aside. Entries record the work and its outcome.
 _ORDERS = """
 CREATE TABLE orders (
     order_id TEXT NOT NULL PRIMARY KEY,
@@ -356,7 +355,7 @@ _LAYOUTS = {
 
 
 def declare(words: Mapping[str, str], *layouts: int) -> str:
-    """The SQL that makes the tables and indexes of ``layouts``; of all when none is named."""
+    """Return the SQL that makes the tables and indexes of ``layouts``; of all if none is given."""
     return "".join(Template(_LAYOUTS[version]).substitute(words) for version in layouts or _LAYOUTS)
 
 
@@ -365,9 +364,9 @@ class Column(NamedTuple):
 
     Attributes:
         postgres_type: ``text``, ``bigint`` or ``bytea``.
-        default: the SQL text of its default; empty when it has none.
-        is_key: whether the column is part of the primary key.
-        other_type: a second type that SQLite stores in it; empty if there is none.
+        default: SQL text of the default; empty if there is none.
+        is_key: True if the column is part of the primary key.
+        other_type: a second type that SQLite stores in the column; empty if there is none.
     """
 
     name: str
@@ -382,7 +381,7 @@ _POSTGRES_TYPES = {"INTEGER": "bigint", "BIGINT": "bigint", "BLOB": "bytea"}
 
 
 def _tables(*layouts: int) -> dict[str, tuple[Column, ...]]:
-    """The columns of each table, as SQLite reads the declarations: none is listed twice here."""
+    """Return the columns of each table, as SQLite reads the declarations."""
     with contextlib.closing(sqlite3.connect(":memory:")) as scratch:
         scratch.executescript(declare(SQLITE, *layouts))
         names = [name for (name,) in scratch.execute(
@@ -410,15 +409,15 @@ TABLES = _tables(1, 2, 6)
 """The tables of the record, and of content, tree, checkpoints and usage."""
 
 STATE_TABLES = _tables(3, 4, 7)
-"""The tables of state beside the record."""
+"""The tables of state next to the record."""
 
 
 def refuse_views(views: Iterable[str], location: str) -> None:
-    """Raise LedgerFormatError if a view has the name of a table: to read it may never end.
+    """Raise LedgerFormatError if a view has a table's name: reading it may never end.
 
     Args:
-        views: the names of all views of the database.
-        location: of the ledger, for the message.
+        views: names of all views of the database.
+        location: the place of the ledger, for the message.
     """
     tables = {*TABLES, *STATE_TABLES}
     if found := sorted(tables.intersection(map(str.lower, views))):

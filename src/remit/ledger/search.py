@@ -1,8 +1,7 @@
 """Full-text search over content.
 
-The index is the engine's (SQLite FTS5, PostgreSQL ``tsvector``); what counts as a word is
-decided here, so that a search finds the same on both. Content is indexed when somebody
-searches: writers pay nothing.
+The index is the engine's (SQLite FTS5, PostgreSQL ``tsvector``). Words are defined here, so that a
+search finds the same on both. Content is indexed at the next search, so writers have no cost.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ Run = Callable[[Callable[[Transaction], Any]], Any]
 
 _BATCH = 200
 _MAX_WORDS = 16_383  # PostgreSQL's index has no greater position in a value.
-_LONGEST_WORD = 48  # longer runs are data, not words
-_MAX_SOUGHT = 100
+_MAX_WORD_CHARS = 48  # longer runs are data, not words
+_MAX_QUERY_WORDS = 100
 _INDEXED_TO = "text_indexed_to"
 _NOT_A_WORD = re.compile(r"[\W_]+")
-_ALONE = re.compile(r"([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff])")
+_CJK = re.compile(r"([\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff])")
 _TERM = re.compile(r'"([^"]*)"|(\S+)')
 
 
@@ -36,12 +35,17 @@ def _words_of(text: str) -> list[str]:
     CJK characters are words of their own. Runs of over 48 letters or digits are data, not words.
     """
     folded = unicodedata.normalize("NFKC", text).casefold()
-    words = _NOT_A_WORD.sub(" ", _ALONE.sub(r" \1 ", folded)).split()
-    return [word for word in words if len(word) <= _LONGEST_WORD]
+    words = _NOT_A_WORD.sub(" ", _CJK.sub(r" \1 ", folded)).split()
+    return [word for word in words if len(word) <= _MAX_WORD_CHARS]
 
 
 class TextIndex:
-    """The text index of a ledger; ``run`` commits a call in one transaction."""
+    """The text index of a ledger.
+
+    Args:
+        store: the store of the ledger.
+        run: runs a function in a transaction.
+    """
 
     def __init__(self, store: Store, run: Run) -> None:
         self._store = store
@@ -53,12 +57,12 @@ class TextIndex:
         All words must occur, in any order; words in double quotes in the given order.
 
         Raises:
-            InvalidInputError: ``query`` holds no word, or too many.
+            InvalidInputError: ``query`` contains no word, or more than 100.
         """
         terms = [_words_of(quoted or plain) for quoted, plain in _TERM.findall(query)]
         terms = [words for words in terms if words]
-        if sum(map(len, terms)) > _MAX_SOUGHT:
-            raise InvalidInputError(f"Search for at most {_MAX_SOUGHT} words at once.")
+        if sum(map(len, terms)) > _MAX_QUERY_WORDS:
+            raise InvalidInputError(f"Search for at most {_MAX_QUERY_WORDS} words at once.")
         if not terms:
             raise InvalidInputError(
                 f"There is no word to search for in {query!r}.",
@@ -95,12 +99,13 @@ class TextIndex:
                 progress(done - start, total - start)
 
     def forget(self, tx: Transaction, content_ids: list[int], *, merge: bool = True) -> None:
-        """Take values out of the index before their rows are deleted, inside a transaction.
+        """Remove values from the index before their rows are deleted.
 
         Args:
-            tx: of which.
-            content_ids: of the values.
-            merge: make the words leave the files too; else :meth:`merge` is still to be called.
+            tx: the transaction that deletes the rows.
+            content_ids: ids of the values.
+            merge: True to remove the words from the files too; else the caller calls :meth:`merge`
+                later.
         """
         if not self._store.has_text_index():
             return
@@ -115,12 +120,12 @@ class TextIndex:
         self._store.unindex_texts(tx, texts, merge=merge and bool(texts))
 
     def merge(self, tx: Transaction) -> None:
-        """Make words that were taken out leave the files."""
+        """Remove the words of forgotten values from the files."""
         if self._store.has_text_index():
             self._store.unindex_texts(tx, (), merge=True)
 
     def lower_mark(self, tx: Transaction) -> None:
-        """After rows were deleted: the last content ids may be given again."""
+        """Lower the indexed extent after rows were deleted, as their ids may be reused."""
         rows = tx.execute("SELECT max(content_id) FROM contents")
         greatest = rows[0][0] or 0
         if self._done(tx.execute) > greatest:
@@ -154,7 +159,7 @@ class TextIndex:
 
 
 def _indexed(codec: str, value: Any) -> str:
-    """The words of a stored value; nothing of one that cannot be read (verification says so)."""
+    """Return the words of a stored value; empty if it cannot be read."""
     try:
         decoded = StoredValue(codec, value).decode()
     except RemitError:

@@ -1,7 +1,7 @@
-"""Entries of one session in the order of the ledger, whatever its length.
+"""Pages of one session's entries in ledger order, whatever the session's length.
 
-No index holds them so: ``entries_session_event`` has them by event type. A page is merged of the
-first ones of each type, so that it takes as long in a session of a million entries as in any.
+No index has this order: ``entries_session_event`` sorts by event type. A page is merged from the
+first entries of each type, so it takes as long in a session of a million entries as in any.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["KINDS", "MOST_KINDS", "page_of_session"]
+__all__ = ["KINDS", "MAX_KINDS", "page_of_session"]
 
 KINDS = (
     "WITH RECURSIVE kinds(name) AS ("
@@ -19,21 +19,21 @@ KINDS = (
 )
 """The event types of a session, each found by one look into the index; takes its id twice."""
 
-MOST_KINDS = 200
-"""Of more event types SQLite makes no statement."""
+MAX_KINDS = 200
+"""Maximum number of event types in a statement, a limit of SQLite."""
 
 
 def page_of_session(
     session_id: str, kinds: Sequence[str], after: int | None, descending: bool, limit: int
 ) -> tuple[str, list[Any]]:
-    """A condition that holds of the entries of one page, and its parameters.
+    """Return a condition that holds for the entries of one page, and its parameters.
 
     Args:
-        session_id: of the session.
+        session_id: the session.
         kinds: its event types, at least one.
-        after: the sequence number to go on behind.
-        descending: newest first.
-        limit: most entries.
+        after: sequence number to continue after; ``None`` for the first page.
+        descending: True for newest first.
+        limit: maximum number of entries.
     """
     order = "DESC" if descending else "ASC"
     behind = "" if after is None else f"AND seq {'<' if descending else '>'} ? "

@@ -24,7 +24,7 @@ Select = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 Finding = tuple[int | None, str]
 """The sequence number of the entry that a problem shows at, if any, and a sentence."""
 
-_MOST_NAMED = 50  # rows of one table
+_MAX_ROWS = 50  # rows of one table
 
 
 class Uncheckable(str):
@@ -51,10 +51,10 @@ def reason_of(error: Exception) -> str:
 
 
 def locked(ledger: LedgerClient, look: Callable[[Select], _T]) -> _T:
-    """Return what ``look`` finds while nobody else writes.
+    """Return the result of ``look`` while nobody else writes.
 
-    A ledger that takes no transaction (a read-only medium, or one that is damaged) is read without
-    the lock.
+    A ledger that accepts no transaction (a read-only medium, or a damaged one) is read without the
+    lock.
     """
     try:
         return ledger.transact(lambda tx: look(tx.execute))
@@ -96,7 +96,7 @@ def _of_other_types(
     names = [one.name for one in columns if one.is_key] or [one.name for one in columns]
     for row in ledger.select(
         f"SELECT {', '.join([*kinds, *names])} FROM {table} "
-        f"WHERE {' OR '.join(kinds)} LIMIT {_MOST_NAMED}"
+        f"WHERE {' OR '.join(kinds)} LIMIT {_MAX_ROWS}"
     ):
         wrong = [one.name for one, is_wrong in zip(columns, row, strict=False) if is_wrong]
         key = ", ".join(map(readable, row[len(columns) :]))
@@ -109,5 +109,5 @@ def readable(value: Any) -> str:
 
 
 def imported_size(select: Select) -> int:
-    """Return how many entries came with an import. An import brings no rows of state."""
+    """Return the number of imported entries. An import brings no rows of state."""
     return info_number(select, "imported")

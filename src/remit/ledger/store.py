@@ -10,17 +10,17 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from remit.ledger.appends import Appends
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import lost
 from remit.ledger.outage import Outage
-from remit.ledger.prepared import Prepared
-from remit.ledger.reader import EntryRow, Reader, as_bytes, info_number
-from remit.ledger.session_pages import KINDS, MOST_KINDS, page_of_session
+from remit.ledger.preparation import Prepared
+from remit.ledger.reader import GREATEST, EntryRow, Reader, as_bytes, info_number
+from remit.ledger.session_pages import KINDS, MAX_KINDS, page_of_session
 
-_BEYOND = (1 << 63) - 1
+if TYPE_CHECKING:
+    from remit.ledger.batch import Batch
 
 
 class Clock(Protocol):
@@ -36,8 +36,7 @@ class Clock(Protocol):
 
     @property
     def wall_ms(self) -> int:
-        """Milliseconds since 1970 by the wall clock of the database's machine: for what people
-        mean by a date."""
+        """Milliseconds since 1970 by the wall clock of the database's machine, for dates."""
         ...
 
 
@@ -48,7 +47,11 @@ class Transaction(Clock, Protocol):
     """
 
     def append(self, entry: LedgerEntry | Prepared) -> str:
-        """Append one entry, already prepared or not; returns its id."""
+        """Append one entry, prepared or not; return its id.
+
+        Raises:
+            InvalidInputError: the entry cannot be recorded.
+        """
         ...
 
     @property
@@ -57,18 +60,18 @@ class Transaction(Clock, Protocol):
         ...
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one portable SQL statement with ``?`` placeholders; returns its rows."""
+        """Run one portable SQL statement with ``?`` placeholders; return its rows."""
         ...
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
-        """Execute a statement that only reads, as :meth:`execute` does.
+        """Run a statement that only reads, and return its rows.
 
         Statements issued before any rows are read may share a round trip.
         """
         ...
 
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Run one portable SQL statement for each of ``rows``; gives nothing back."""
+        """Run one portable SQL statement for each of ``rows``."""
         ...
 
 
@@ -76,14 +79,14 @@ Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 """Runs a portable SQL statement; returns its rows."""
 
 Write = LedgerEntry | Prepared | Callable[[Transaction], Any]
-"""An entry, already prepared or not, or a function of the transaction that it is done in."""
+"""An entry, prepared or not, or a function of the transaction."""
 
 
 class Stage(Protocol):
-    """State that steps of one kind share within a transaction: read once, written once."""
+    """State that steps of one kind share within a transaction, read once and written once."""
 
     def do(self, step: Any) -> Any:
-        """Do a step in memory; an error is raised only before any change."""
+        """Do a step in memory and return its result; raise an error only before any change."""
         ...
 
     def write(self) -> None:
@@ -92,17 +95,20 @@ class Stage(Protocol):
 
 
 StageOpener = Callable[[Transaction, Sequence[Any]], Stage]
-"""Begins a stage: reads what these steps will need. Equal openers share a stage; those that are one
-method of several objects follow each other, each reading what the one before has written."""
+"""Opens a stage and reads the rows of the given steps. Equal openers share a stage. If openers are
+one method of several objects, each stage writes before the next one reads."""
 
 
 @dataclass(slots=True)
 class Unit:
-    """A piece of work for the writer: entries, or one ``call``, or one ``step``.
+    """A piece of work for the writer: entries, one ``call``, or one ``step``.
 
     Attributes:
-        entries: what ``prepared`` was made of; filled by :meth:`finish`.
-        opener: with ``step``, begins the stage that does it.
+        entries: the entries of ``prepared``; :meth:`finish` fills their ids and hashes.
+        prepared: the prepared entries.
+        call: a function of the transaction.
+        step: the argument of the stage's :meth:`Stage.do`.
+        opener: opens the stage of ``step``.
     """
 
     entries: Sequence[LedgerEntry] = ()
@@ -125,8 +131,8 @@ class RawEntry(NamedTuple):
     """A stored entry as bytes, for a reader that trusts nothing.
 
     Attributes:
-        columns: every column but ``seq`` and ``record``, in the order of the layout.
-        problem: what makes the row unreadable; empty when nothing.
+        columns: every column except ``seq`` and ``record``, in the order of the layout.
+        problem: the fault that makes the row unreadable; empty if there is none.
     """
 
     seq: int
@@ -136,10 +142,11 @@ class RawEntry(NamedTuple):
 
 
 class RawContent(NamedTuple):
-    """A stored content value with all that should prove it.
+    """A stored content value with the columns that prove it.
 
     Attributes:
-        kind: the type that ``value`` is stored in: ``text`` or ``blob``.
+        kind: the type of the stored ``value``: ``text`` or ``blob``.
+        problem: the fault that makes the row unreadable; empty if there is none.
     """
 
     content_id: int
@@ -154,30 +161,18 @@ class RawContent(NamedTuple):
     problem: str = ""
 
 
-class RawStep(NamedTuple):
-    """A message step with its parent and content; ``None`` where these are missing."""
-
-    step_id: int
-    step: str
-    parent_id: int
-    content_id: int | None
-    commitment: str
-    position: int
-    parent_step: str | None
-    parent_position: int | None
-    content_commitment: str | None
-    scope: str | None
-    parent_scope: str | None
-
-
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A query: equalities by column, bounds by time, and a cursor by sequence number.
+    """A query: equalities by column, bounds in time, and a cursor by sequence number.
 
     Attributes:
-        first: no entry with a lower number is at or after ``since``.
-        last: no entry with a higher number is before ``until``. See :meth:`Store.bounded`.
-        text: the store's ``search_expression`` of the words sought.
+        equals: the value of each compared column.
+        since: first instant, inclusive.
+        until: last instant, exclusive.
+        first: a number below which no entry is at or after ``since``. See :meth:`Store.bounded`.
+        last: a number above which no entry is before ``until``.
+        after: sequence number to continue after.
+        text: the store's ``search_expression`` of the requested words.
     """
 
     equals: Mapping[str, str] = field(default_factory=dict)
@@ -220,21 +215,21 @@ class Store(Reader):
     is_held: bool = False
 
     def doubt(self) -> None:
-        """Call the guard again before anything is written."""
+        """Have the guard called again before the next write."""
         self.is_held = False
 
     def _miss(self) -> None:
-        """Tell :attr:`missed`; the database turned out to be another one."""
+        """Call :attr:`missed` once, because the database turned out to be another one."""
         call, self.missed = self.missed, None
         if call is not None and self.seen[0] >= 0:
             call(*self.seen)
 
-    def _hold(self, batch: Appends) -> None:
-        """Refuse another database than before, in a transaction that has not written anything yet.
+    def _hold(self, batch: Batch) -> None:
+        """Refuse another database than before, in a transaction that has written nothing yet.
 
         Raises:
-            LedgerRollbackError: entries that this store has seen are gone, or others.
-            RemitError: what the guard raises, where it is due.
+            LedgerRollbackError: entries that this store has seen are missing or differ.
+            RemitError: the guard refused the database.
         """
         seq, entry_hash = self.seen
         if (
@@ -248,10 +243,10 @@ class Store(Reader):
         self.is_held = True
 
     def require_seen(self) -> None:
-        """Have an older copy show without writing.
+        """Check without writing that the entries this store has seen still exist.
 
         Raises:
-            LedgerRollbackError: entries that this store has seen are gone, or others.
+            LedgerRollbackError: entries that this store has seen are missing or differ.
         """
         seq, entry_hash = self.seen
         rows = self.select("SELECT entry_hash FROM entries WHERE seq = ?", (max(seq, 0),))
@@ -262,18 +257,22 @@ class Store(Reader):
     def run(self, units: Sequence[Unit]) -> list[Any]:
         """Do all units in one durable transaction.
 
-        Where the engine refuses a statement that several units share, each is done in a
-        transaction of its own: who is to blame fails alone.
+        If the engine refuses a statement that several units share, each unit runs in a transaction
+        of its own, so that only the faulty one fails.
 
-        Returns, per unit, its result (the sealed records of prepared entries) or the exception
-        that undid this unit alone. Raises when all of the transaction failed: then nothing
-        of it is on record.
+        Returns:
+            For each unit its result (the sealed records of prepared entries), or the exception that
+            undid
+            this unit alone.
+
+        Raises:
+            RemitError: the whole transaction failed; nothing of it is recorded.
         """
 
     def _run_each(
         self, units: Sequence[Unit], is_refusal: Callable[[BaseException], bool]
     ) -> list[Any]:
-        """:meth:`run` for each unit; the first error that is no refusal is that of all the rest."""
+        """Run each unit alone; the first error that is no refusal counts for all the rest."""
         results: list[Any] = []
         for unit in units:
             try:
@@ -285,10 +284,10 @@ class Store(Reader):
         return results
 
     def bounded(self, where: Filter) -> Filter:
-        """``where`` with its bounds in time as bounds in number too: pages read little else then.
+        """Return ``where`` with bounds in number for its bounds in time, so that pages read less.
 
-        Clocks may have gone back, so that numbers and times are not in one order: the index of
-        times is read from the bound on, which no page of a query does again.
+        Clocks may have gone back, so numbers and times can differ in order. The index of times is
+        read from the bound on, once for all pages of a query.
         """
         # Each by itself: of both at once SQLite reads all of the index.
         ((earliest, latest),) = self.select(
@@ -298,7 +297,7 @@ class Store(Reader):
         if earliest is not None and where.since is not None and where.since > earliest:
             sql = "SELECT min(seq + 0) FROM entries WHERE timestamp >= ?"
             ((first,),) = self.select(sql, (where.since,))
-            first = _BEYOND if first is None else first
+            first = GREATEST if first is None else first
         if latest is not None and where.until is not None and where.until <= latest:
             sql = "SELECT max(seq + 0) FROM entries WHERE timestamp < ?"
             ((last,),) = self.select(sql, (where.until,))
@@ -312,7 +311,7 @@ class Store(Reader):
         clauses = self.equalities(where)
         parameters: list[Any] = list(where.equals.values())
         for value, clause in (
-            # As an expression, which no index has: the rows are read in their order.
+            # No index has this expression, so the rows are read in their order.
             (where.since, "timestamp || '' >= ?"),
             (where.until, "timestamp || '' < ?"),
             (where.first, "seq >= ?"),
@@ -326,12 +325,12 @@ class Store(Reader):
         return self._rows(" AND ".join(clauses), parameters, where.descending, limit)
 
     def _page_of_session(self, where: Filter, limit: int) -> tuple[str, list[Any]] | None:
-        """The condition of a page of all that a session has; ``None`` where less is wanted."""
+        """Return the condition of a page of a whole session; ``None`` for other filters."""
         session_id = where.equals.get("session_id", "")
         if len(where.equals) != 1 or not session_id or where.since or where.until or where.text:
             return None
         kinds = [str(name) for (name,) in self.select(KINDS, (session_id, session_id))]
-        if not 0 < len(kinds) <= MOST_KINDS:
+        if not 0 < len(kinds) <= MAX_KINDS:
             return None
         return page_of_session(session_id, kinds, where.after, where.descending, limit)
 
@@ -349,28 +348,28 @@ class Store(Reader):
     @property
     @abstractmethod
     def now_ms(self) -> int:
-        """:attr:`Clock.now_ms`, outside a transaction."""
+        """The shared clock of all writers, outside a transaction."""
 
     def back_for_ms(self) -> int:
-        """For how long it has answered since it was away last."""
+        """Return milliseconds since the store became reachable again."""
         return int((time.monotonic() - self.outage.ended) * 1000)
 
     @property
     @abstractmethod
     def wall_ms(self) -> int:
-        """:attr:`Clock.wall_ms`, outside a transaction."""
+        """The wall clock of the database's machine, outside a transaction."""
 
     def equalities(self, where: Filter) -> list[str]:
-        """A condition for each of ``where.equals``, as the engine's planner wants it."""
+        """Return a condition for each of ``where.equals``, in the engine's best form."""
         return [f"{column} = ?" for column in where.equals]
 
     @abstractmethod
     def scan_entries(self, first: int, last: int) -> Iterator[RawEntry]:
-        """The entry rows from ``first`` to ``last``, by ``seq``, however damaged."""
+        """Yield the entry rows from ``first`` to ``last`` by ``seq``, however damaged."""
 
     @abstractmethod
     def scan_contents(self, first: int, last: int) -> Iterator[RawContent]:
-        """The content rows from ``first`` to ``last``, by ``content_id``, however damaged."""
+        """Yield the content rows from ``first`` to ``last`` by ``content_id``, however damaged."""
 
     @abstractmethod
     def integrity_problems(self, *, deep: bool) -> list[str]:
@@ -382,15 +381,15 @@ class Store(Reader):
 
     @abstractmethod
     def search_expression(self, terms: Sequence[Sequence[str]]) -> str:
-        """The :attr:`Filter.text` that finds contents with all ``terms`` (phrases of words)."""
+        """Return the :attr:`Filter.text` for contents with all ``terms``, which are phrases."""
 
     @abstractmethod
     def has_text_index(self) -> bool:
-        """Whether anything was ever indexed."""
+        """Return True if a text index exists."""
 
     @abstractmethod
     def index_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
-        """Add ``(content_id, text)`` to the text index, inside a transaction."""
+        """Add ``(content_id, text)`` pairs to the text index, inside a transaction."""
 
     @abstractmethod
     def unindex_texts(
@@ -403,7 +402,7 @@ class Store(Reader):
 
     @abstractmethod
     def compact(self) -> str:
-        """Make deleted bytes leave the files; returns what could not be done, or nothing."""
+        """Remove deleted bytes from the files; return the reason if some remain, else empty."""
 
     @abstractmethod
     def close(self) -> None:

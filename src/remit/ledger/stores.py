@@ -1,4 +1,4 @@
-"""The store that a path or URL names."""
+"""The choice of the store for a path or URL."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ def open_store(
     Args:
         target: the path, or the URL.
         settings: content keys and limits.
-        create: make the ledger when there is none.
-        require: called with the verifier key that the ledger names (empty where it names none)
-            and its location, before anything else in it is read, and before it is brought to a
-            newer layout; raises :class:`LedgerKeyError` where it must not be opened.
+        create: True to make the ledger if there is none.
+        require: called with the verifier key in the ledger (empty if there is none) and its
+            location, before anything else is read and before a migration; raises LedgerKeyError to
+            refuse it.
 
     Raises:
         LedgerFormatError: the file or database is not a ledger.
-        LedgerError: it cannot be opened or made.
+        LedgerKeyError: ``require`` refused the ledger.
+        LedgerError: the ledger cannot be opened or made.
     """
     keys = frozenset(settings.content_keys)
     if target.startswith(("postgresql://", "postgres://")):

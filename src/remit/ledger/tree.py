@@ -26,8 +26,14 @@ from remit.ledger.tlog import (
 
 
 class LedgerTree:
-    """Roots, proofs and tiles of a ledger at one moment: hashes are cached, those of proofs until
-    the next proof that does without them."""
+    """The roots, proofs and tiles of a ledger at one moment.
+
+    Hashes are cached, those of a proof until a proof that does not need them.
+
+    Args:
+        execute: runs a statement.
+        store: the store of the ledger.
+    """
 
     def __init__(self, execute: Execute, store: Store) -> None:
         self._execute = execute
@@ -35,12 +41,12 @@ class LedgerTree:
         self._tiles: dict[tuple[int, int], list[bytes]] = {}
 
     def size(self) -> int:
-        """Leaves in the tree."""
+        """Return the number of leaves."""
         rows = self._execute("SELECT seq FROM entries ORDER BY seq DESC LIMIT 1", ())
         return int(rows[0][0]) + 1 if rows else 0
 
     def root(self, size: int) -> bytes:
-        """The root of the first ``size`` leaves, 32 bytes.
+        """Return the root of the first ``size`` leaves, 32 bytes.
 
         Raises:
             LedgerFormatError: leaves or stored hashes are missing.
@@ -48,12 +54,12 @@ class LedgerTree:
         return self._range(0, size)
 
     def inclusion(self, index: int, size: int) -> list[bytes]:
-        """The inclusion proof of a leaf; raises :class:`~remit.ledger.tlog.ProofError`."""
+        """Return the inclusion proof of a leaf; raise TlogError or LedgerFormatError."""
         self._look_up(size, index)
         return inclusion_proof(index, size, self._range)
 
     def consistency(self, old: int, new: int) -> list[bytes]:
-        """The consistency proof of two sizes; raises :class:`~remit.ledger.tlog.ProofError`."""
+        """Return the consistency proof of two sizes; raise TlogError or LedgerFormatError."""
         self._look_up(new, max(0, old - 1), old)
         return consistency_proof(old, new, self._range)
 
@@ -77,11 +83,11 @@ class LedgerTree:
         self._tiles = kept | self._read(tile for tile in wanted if tile not in kept)
 
     def tile(self, level: int, index: int) -> list[bytes]:
-        """The hashes of a tile as far as they are there, at most 256."""
+        """Return the existing hashes of a tile, at most 256."""
         return self._read([(level, index)])[level, index]
 
     def _read(self, tiles: Iterable[tuple[int, int]]) -> dict[tuple[int, int], list[bytes]]:
-        """Tiles by level and index, in one statement."""
+        """Return the hashes of tiles by level and index, read in one statement."""
         found: dict[tuple[int, int], list[bytes]] = {tile: [] for tile in tiles}
         leaves = f"SELECT 0, seq, {self._record_sql} FROM entries WHERE 0 = ? AND seq"
         packed = f"SELECT -1, idx * {TILE_WIDTH}, hash FROM tree_hashes WHERE level = 0 AND idx = ?"
@@ -119,7 +125,7 @@ class LedgerTree:
         return found
 
     def _range(self, start: int, end: int) -> bytes:
-        """MTH(D[start:end]) for a range that is a node of the tree."""
+        """Return MTH(D[start:end]) for a range that is a node of the tree."""
         level, width = 0, 1
         while width * TILE_WIDTH <= end - start:
             level, width = level + 1, width * TILE_WIDTH

@@ -28,19 +28,19 @@ DIMENSIONS = (
     "key_id", "user_id", "team_id", "organisation_id", "agent_id", "session_id", "contract_id",
     "provider_id", "model_id", "certainty",
 )  # fmt: skip
-"""What a row is of, besides its quarter; empty where the entry does not say."""
+"""The key of a row besides its quarter; a value is empty if the entry has none."""
 
 SUMS = (
     "calls", "failed", "fallbacks", "input_tokens", "output_tokens", "cached_input_tokens",
     "reasoning_tokens", "nano", "unpriced_calls",
 )  # fmt: skip
-"""What is added up."""
+"""The summed columns."""
 
 USAGE_EVENTS = ("EXCHANGE", "EXCHANGE_ORPHANED", "BUDGET_DEBIT")
-"""The events that add to it."""
+"""The event types that add to the table."""
 
 CERTAINTIES = ("measured", "estimated", "upper_bound", "unpriced")
-"""How sure tokens and cost are."""
+"""The certainty of tokens and cost."""
 
 QUARTER_S = 900
 """Seconds in a quarter of an hour: midnight of every time zone is the beginning of one."""
@@ -48,16 +48,16 @@ QUARTER_S = 900
 _TEXTS = DIMENSIONS[:-1]
 _CACHED, _THOUGHT = "cached_input_tokens", "reasoning_tokens"
 _KEY_COLUMNS = ("key_id", "name", "user_id", "team_id", "organisation_id")
-_MOST = 1 << 62  # sums stop here: it fits the columns
-_LONGEST = 200  # bytes of one name; together they fit what PostgreSQL indexes
-_KEPT = 160
+_MAX_SUM = 1 << 62  # sums stop here: it fits the columns
+_MAX_NAME_BYTES = 200  # All names together fit an index row of PostgreSQL.
+_NAME_BYTES = 160
 _KEY = len(DIMENSIONS) + 1
 
 Row = tuple[Any, ...]
 """Quarter, dimensions and sums."""
 
 ON_CONFLICT = f" ON CONFLICT (quarter, {', '.join(DIMENSIONS)}) DO UPDATE SET " + ", ".join(
-    f"{name} = CASE WHEN usage.{name} > {_MOST} - excluded.{name} THEN {_MOST} "
+    f"{name} = CASE WHEN usage.{name} > {_MAX_SUM} - excluded.{name} THEN {_MAX_SUM} "
     f"ELSE usage.{name} + excluded.{name} END"
     for name in SUMS
 )
@@ -73,7 +73,7 @@ INSERT_KEY = (
     f"VALUES ({', '.join('?' * len(_KEY_COLUMNS))}) ON CONFLICT DO NOTHING"
 )
 
-_AT_ONCE = 4096  # entries looked at together
+_PAGE = 4096  # entries looked at together
 # Without the index of event types: nearly half of all entries are of these, and read in order.
 _READ = (
     "SELECT seq, timestamp, event_type, {} FROM entries WHERE seq BETWEEN ? AND ? "
@@ -87,10 +87,10 @@ def _quarter_at(minute: str) -> int:
 
 
 def quarter_of(timestamp: str) -> int:
-    """Quarters of an hour since 1970, UTC, of an entry's time.
+    """Return the quarter of an hour of an entry's time, counted from 1970 UTC.
 
     Raises:
-        ValueError: it is not a time.
+        ValueError: the text is not a time.
     """
     return _quarter_at(timestamp[:16])
 
@@ -128,7 +128,7 @@ def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, A
         key_id = _key_among(beside)
     try:
         names = _names(key_id, *map(get, _TEXTS[1:]))
-    except TypeError:  # an object, which no cache finds
+    except TypeError:  # The cache cannot hash an object.
         names = _names(*map(_text, (key_id, *map(get, _TEXTS[1:]))))
     called = event_type != "BUDGET_DEBIT"
     return (
@@ -147,14 +147,14 @@ def usage_of(event_type: str, metadata: Mapping[str, Any], given: Mapping[str, A
 
 
 def _key_among(accounts: Any) -> str:
-    """The virtual key for which an agent's session worked, by the accounts that paid too."""
+    """Return the virtual key among the paying accounts of an agent's session; empty if none."""
     names = accounts if isinstance(accounts, (list, tuple)) else ()
     own = (name for name in names if isinstance(name, str) and name.startswith("key:"))
     return next(own, "").removeprefix("key:")
 
 
 def _count(name: str, metadata: Mapping[str, Any], given: Mapping[str, Any]) -> int:
-    """A whole number, as far as a record has it exactly; 0 of anything else."""
+    """Return a recorded whole number that is exact; 0 for anything else."""
     number = _number(metadata.get(name), name, given)
     if number is None or number != int(number):
         return 0
@@ -162,7 +162,7 @@ def _count(name: str, metadata: Mapping[str, Any], given: Mapping[str, Any]) -> 
 
 
 def key_of(event_type: str, metadata: Mapping[str, Any]) -> Row | None:
-    """The row of ``usage_keys`` that an entry makes, if any."""
+    """Return the row of ``usage_keys`` that an entry adds; ``None`` if it adds none."""
     if event_type != "KEY_CREATED" or not _is_own(metadata):
         return None
     return _names(*(_text(metadata.get(name)) for name in _KEY_COLUMNS))
@@ -185,21 +185,23 @@ def _number(value: Any, name: str, given: Mapping[str, Any]) -> float | None:
 
 @functools.lru_cache(maxsize=1024)
 def _names(*found: Any) -> tuple[str, ...]:
-    """Names as every database keeps and indexes them: of a very long one its beginning and a
-    hash."""
+    """Return names in a form that every database stores and indexes.
+
+    A very long name becomes its beginning and a hash.
+    """
     names = []
     for name in found:
         text = _text(name).replace("\x00", "\ufffd")
         encoded = text.encode()
-        if len(encoded) > _LONGEST:
-            text = encoded[:_KEPT].decode(errors="ignore")
+        if len(encoded) > _MAX_NAME_BYTES:
+            text = encoded[:_NAME_BYTES].decode(errors="ignore")
             text += f"…{hashlib.sha256(encoded).hexdigest()[:16]}"
         names.append(text)
     return tuple(names)
 
 
 def added(rows: Iterable[Row]) -> list[Row]:
-    """``rows`` with those of the same quarter and dimensions added up, each once."""
+    """Return ``rows`` with equal quarters and dimensions summed, each once."""
     sums: dict[Row, list[int]] = {}
     for row in rows:
         known = sums.get(key := row[:_KEY])
@@ -208,7 +210,7 @@ def added(rows: Iterable[Row]) -> list[Row]:
         else:
             for place, value in enumerate(row[_KEY:]):
                 known[place] += value
-    return [(*key, *(min(value, _MOST) for value in values)) for key, values in sums.items()]
+    return [(*key, *(min(value, _MAX_SUM) for value in values)) for key, values in sums.items()]
 
 
 def rows_of(entries: Iterable[tuple[str, str, bytes | str]]) -> Iterator[tuple[str, Row]]:
@@ -232,15 +234,15 @@ def fill(
     record: str,
     write: Callable[[str, Sequence[Row]], object],
 ) -> None:
-    """Make the rows of all entries, in empty tables.
+    """Insert the rows of all entries into empty tables.
 
     Args:
         read: runs a query.
-        record: reads the column of that name, whatever is in it.
+        record: SQL that reads the column ``record``, however damaged.
         write: runs a statement for each row.
     """
     for page in pages(lambda *query: list(read(*query)), _READ.format(record), 0, GREATEST,
-                      _AT_ONCE):  # fmt: skip
+                      _PAGE):  # fmt: skip
         rows: dict[str, list[Row]] = {"usage": [], "usage_keys": []}
         for table, row in rows_of((time, event, data) for _, time, event, data in page):
             rows[table].append(row)

@@ -27,8 +27,8 @@ from remit.ledger.usage import (
 )
 
 if TYPE_CHECKING:
-    from remit.ledger.archived import ArchivedRange
     from remit.ledger.client import LedgerClient
+    from remit.ledger.ranges import ArchivedRange
     from remit.ledger.state import Select
     from remit.ledger.store import Transaction
 
@@ -37,11 +37,11 @@ __all__ = [
 ]  # fmt: skip
 
 _MARK = "usage"
-_MOST_NAMED = 1000
+_MAX_DIFFERENCES = 1000
 _IN_HOUR = 4
 _KEY = len(DIMENSIONS) + 1
-_ALWAYS = 1 << 62
-_AT_ONCE = 4096
+_NO_END = 1 << 62
+_PAGE = 4096
 _LIVE = (
     f"SELECT quarter, {', '.join((*DIMENSIONS, *SUMS))} FROM usage "
     "WHERE quarter >= ? AND quarter < ?"
@@ -52,7 +52,7 @@ _ENTRIES = (
     "SELECT seq, timestamp, event_type, record FROM entries WHERE timestamp < ? "
     f"AND event_type || '' IN ({', '.join(map(repr, USAGE_EVENTS))}) AND seq >= ? AND seq < ? "
     "AND (timestamp, seq) > (coalesce((SELECT timestamp FROM entries WHERE seq = ?), ?), ?) "
-    f"ORDER BY timestamp, seq LIMIT {_AT_ONCE}"
+    f"ORDER BY timestamp, seq LIMIT {_PAGE}"
 )
 _DELETE = f"DELETE FROM usage WHERE quarter = ? AND {' AND '.join(f'{n} = ?' for n in DIMENSIONS)}"
 _KEYS = "SELECT key_id, name, user_id, team_id, organisation_id FROM usage_keys"
@@ -95,13 +95,14 @@ def audit_usage(
 ) -> list[UsageDifference]:
     """Return the first thousand figures that differ between the table and the entries.
 
-    What is written meanwhile is no difference.
+    Entries written meanwhile are no difference. A mark is written for later audits.
 
     Args:
-        ledger: has both in its database.
-        repair: make the rows equal to the entries, each hour in a transaction of its own.
-        since_mark: of hours to which no entry was added since this root's last audit, compare the
-            rows with those of then, in place of reading the entries again.
+        ledger: the ledger with both.
+        repair: True to correct the rows, each hour in a transaction of its own; hours with archived
+            entries are not corrected.
+        since_mark: True to read only the entries of hours that changed since this root's last
+            audit; the rows of other hours are compared with that audit.
     """
     end, archived = _archived(ledger)
     mark = read_mark(ledger, _MARK) if since_mark else {}
@@ -111,7 +112,7 @@ def audit_usage(
     new = {hour for (hour,) in ledger.select(_HOURS + where, given)}
     found = [
         UsageDifference(f"usage of quarter {quarter}", "row", "there", "missing")
-        for (quarter,) in ledger.select(f"{_OUTSIDE} LIMIT {_MOST_NAMED}", _OUTER)
+        for (quarter,) in ledger.select(f"{_OUTSIDE} LIMIT {_MAX_DIFFERENCES}", _OUTER)
     ]
     if repair and found:
         ledger.transact(lambda tx: tx.execute(f"DELETE {_OUTSIDE_OF}", _OUTER))
@@ -125,13 +126,13 @@ def audit_usage(
         differing: list[UsageDifference] = []
         if name in archived:
             differing, live = _check_archived(ledger, hour, end, archived[name])
-            found += differing[: _MOST_NAMED - len(found)]
-        elif live != _expected(ledger.select, hour, end, _ALWAYS):
+            found += differing[: _MAX_DIFFERENCES - len(found)]
+        elif live != _expected(ledger.select, hour, end, _NO_END):
             differing, live = _settle(ledger, hour, end, repair=repair)
-            found += differing[: _MOST_NAMED - len(found)]
+            found += differing[: _MAX_DIFFERENCES - len(found)]
         if not differing or (repair and name not in archived):
             digests[name] = _digest(live)
-    found += _audit_keys(ledger, repair=repair)[: _MOST_NAMED - len(found)]
+    found += _audit_keys(ledger, repair=repair)[: _MAX_DIFFERENCES - len(found)]
     keep_mark(ledger, _MARK, size, {"hours": digests})
     return found
 
@@ -171,10 +172,12 @@ def _said(row: Row | None) -> str:
 
 
 def _hours(select: Select, texts: Set[Any]) -> list[int]:
-    """Return the hours since 1970 that have entries, by the beginnings of their times, or rows.
+    """Return the hours since 1970 that have entries or rows.
 
-    A stored text that is not the beginning of a time names no hour: the check of the records
-    reports its entry.
+    Args:
+        select: runs a query.
+        texts: the first 13 characters of entries' times. Damaged ones name no hour; the check of
+            the records reports them.
     """
     hours = {quarter // _IN_HOUR for (quarter,) in select(_QUARTERS, _OUTER)
              if type(quarter) is int}  # fmt: skip
@@ -186,7 +189,7 @@ def _hours(select: Select, texts: Set[Any]) -> list[int]:
 
 
 def _text(hour: int) -> str:
-    """Return how the times of an hour begin."""
+    """Return the first 13 characters of the times in an hour."""
     return (_EPOCH + timedelta(hours=hour)).isoformat()[:13]
 
 
@@ -204,7 +207,7 @@ def _expected(select: Select, hour: int, first: int, end: int) -> dict[Row, Row]
         rows = select(_ENTRIES, (high, first, end, last, low, last))
         entries = ((time, event, _as_read(data)) for _, time, event, data in rows)
         sums = added(chain(sums, (row for _, row in rows_of(entries))))
-        if len(rows) < _AT_ONCE:
+        if len(rows) < _PAGE:
             return {row[:_KEY]: row[_KEY:] for row in sums}
         last = rows[-1][0]
 
@@ -216,13 +219,19 @@ def _as_read(record: Any) -> bytes | str:
 def _settle(
     ledger: LedgerClient, hour: int, first: int, *, repair: bool
 ) -> tuple[list[UsageDifference], dict[Row, Row]]:
-    """Return what differs in an hour while nobody else writes, by the entries from ``first`` on,
-    and the rows of the hour afterwards."""
+    """Return the differences of an hour while nobody else writes, and its rows afterwards.
+
+    Args:
+        ledger: the ledger.
+        hour: the hour since 1970.
+        first: first sequence number that is not archived.
+        repair: True to correct the rows.
+    """
     size = ledger.count()
     before = _expected(ledger.select, hour, first, size)  # most of it, not under the lock
 
     def compare(select: Select) -> tuple[dict[Row, Row], dict[Row, Row]]:
-        since = _expected(select, hour, size, _ALWAYS)
+        since = _expected(select, hour, size, _NO_END)
         both = added((*key, *sums) for part in (before, since) for key, sums in part.items())
         return _live(select, hour), {row[:_KEY]: row[_KEY:] for row in both}
 
@@ -238,8 +247,10 @@ def _settle(
 
 
 def carried_usage(ledger: LedgerClient, first: int, end: int) -> dict[str, str]:
-    """Return, for each hour with an entry from ``first`` to before ``end``, a digest of its rows
-    without what entries from ``end`` on added."""
+    """Return a digest of the rows of each hour with an entry from ``first`` to before ``end``.
+
+    Amounts of entries at or after ``end`` are subtracted.
+    """
     hours = ledger.select(f"{_HOURS} WHERE seq >= ? AND seq < ?", (first, end))
     found = {}
     for (text,) in sorted(hours):
@@ -288,9 +299,9 @@ def archived_usage_problem(select: Select, end: int, hours: Mapping[str, str]) -
 
 
 def _before(hour: int, end: int, select: Select) -> str:
-    """Return the digest of an hour's rows without what entries from ``end`` on added."""
+    """Return the digest of an hour's rows without the amounts of entries from ``end``."""
     live = _live(select, hour)
-    for key, later in _expected(select, hour, end, _ALWAYS).items():
+    for key, later in _expected(select, hour, end, _NO_END).items():
         there = live.get(key, (0,) * len(later))
         live[key] = tuple(one - two for one, two in zip(there, later, strict=True))
     return _digest({key: sums for key, sums in live.items() if any(sums)})
@@ -299,7 +310,7 @@ def _before(hour: int, end: int, select: Select) -> str:
 def _check_archived(
     ledger: LedgerClient, hour: int, end: int, digest: str
 ) -> tuple[list[UsageDifference], dict[Row, Row]]:
-    """Return what differs in an hour whose entries were archived, and the rows of the hour."""
+    """Return the differences of an hour with archived entries, and its rows."""
 
     def look(select: Select) -> tuple[str, dict[Row, Row]]:
         return _before(hour, end, select), _live(select, hour)
@@ -337,6 +348,6 @@ def _differences(key: Row, live: Row | None, expected: Row | None) -> Iterator[U
 
 
 def _digest(rows: dict[Row, Row]) -> str:
-    """A hash over rows, whatever is in them."""
+    """Return a hash over rows, whatever they contain."""
     text = repr(sorted(repr((*key, *sums)) for key, sums in rows.items()))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.contents import EXACT, Erased, ExactText
-from remit.ledger.entry import LedgerEntry
 from remit.ledger.errors import LedgerError, LedgerFormatError
+
+if TYPE_CHECKING:
+    from remit.ledger.archive.reader import Archive
+    from remit.ledger.client import LedgerClient
 
 _EMPTY = b"[]"
 
 
-class CallReader(Protocol):
-    """The source of recorded calls: a ledger, or its archive."""
-
-    def read(self, entry_id: str) -> LedgerEntry:
-        """Return the entry with that id."""
-        ...
-
-    def read_record(self, entry_id: str) -> bytes:
-        """Its canonical record."""
-        ...
-
-    def exact(self, entry_id: str) -> dict[str, ExactText]:
-        """Its content as bytes, by metadata key."""
-        ...
-
-
-def call_body(ledger: CallReader, entry_id: str) -> bytes:
+def call_body(ledger: LedgerClient | Archive, entry_id: str) -> bytes:
     """Return the request body of an ``EXCHANGE``, byte for byte.
 
     Raises:
@@ -50,7 +37,7 @@ def call_body(ledger: CallReader, entry_id: str) -> bytes:
     return wire_body(ledger.exact(entry_id), cut)
 
 
-def call_answer(ledger: CallReader, entry_id: str) -> bytes:
+def call_answer(ledger: LedgerClient | Archive, entry_id: str) -> bytes:
     """Return the answer of an ``EXCHANGE``: its bytes, or the assembled answer of a stream.
 
     An answer that is not JSON is returned as UTF-8 text.
@@ -75,16 +62,16 @@ def call_answer(ledger: CallReader, entry_id: str) -> bytes:
 
 
 def wire_body(texts: Mapping[str, ExactText], cut: Iterable[Sequence[Any]]) -> bytes:
-    """The body as it was sent, byte for byte.
+    """Return a request body byte for byte as it was sent.
 
     Args:
-        texts: exact texts by metadata key, as :meth:`LedgerClient.exact` gives them:
-            ``parameters``, and each name in ``cut``. A list stands for an array of its elements.
-        cut: pairs of a name and the offset in bytes in ``parameters`` at which ``[]`` stands for
-            its value.
+        texts: exact texts by metadata key, from :meth:`LedgerClient.exact`: ``parameters``, and
+            each name in ``cut``. A list stands for an array of its elements.
+        cut: pairs of a name and the byte offset in ``parameters`` at which ``[]`` replaces its
+            value.
 
     Raises:
-        LedgerError: a part of it was erased.
+        LedgerError: a part of the body was erased.
         LedgerFormatError: ``texts`` and ``cut`` do not fit together.
     """
     parameters = _whole("parameters", texts)

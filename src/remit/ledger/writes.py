@@ -1,4 +1,4 @@
-"""Writing to an open ledger: entries, transactions and steps, waited for or not."""
+"""Writing to an open ledger: entries, transactions and steps, awaited or not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 from remit.ledger.committer import GroupCommitter
 from remit.ledger.entry import LedgerEntry
 from remit.ledger.outage import Outage
-from remit.ledger.prepared import Prepared, prepare
+from remit.ledger.preparation import Prepared, prepare
 from remit.ledger.store import StageOpener, Store, Transaction, Unit, Write
 
 _T = TypeVar("_T")
@@ -30,27 +30,31 @@ class LedgerWrites:
         The entry's ``id``, ``timestamp``, ``previous_hash`` and ``entry_hash`` are filled.
 
         Args:
-            subject_id: the person its content speaks of; kept beside the content for erasure.
+            entry: the entry.
+            subject_id: the person that its content is about, stored for erasure.
 
         Raises:
-            InvalidInputError: the entry cannot be recorded as it is (NaN, a lone surrogate, a
-                non-string key, an over-long record, …). Nothing was written.
-            LedgerWriteError: the store did not take it. Nothing was written.
+            InvalidInputError: the entry cannot be recorded (NaN, a lone surrogate, a key that is no
+                text, an over-long record). Nothing was written.
+            LedgerWriteError: the store refused the entry. Nothing was written.
         """
         return self.write_many([entry], subject_id=subject_id)[0]
 
     def write_many(
         self, entries: Iterable[LedgerEntry], *, subject_id: str | None = None
     ) -> list[str]:
-        """Append all ``entries`` in one transaction, or none; returns their ids."""
+        """Append all ``entries`` in one transaction, or none; return their ids."""
         ids: list[str] = self._committer.run(self._unit(entries, subject_id))
         return ids
 
     def transact(self, call: Callable[[Transaction], _T]) -> _T:
-        """Run ``call`` inside one durable transaction of the ledger's database.
+        """Run ``call`` inside one durable transaction of the ledger's database; return its result.
 
-        ``call`` runs in the writer's thread and must not block. Raising from it undoes all
-        that it did; the exception is raised here.
+        ``call`` runs in the writer's thread and must not block. An exception from it undoes all its
+        changes and is raised here. On PostgreSQL it may be called again after a lost connection.
+
+        Raises:
+            LedgerWriteError: the store refused the transaction. Nothing was written.
         """
         result: _T = self._committer.run(Unit(call=call))
         return result
@@ -74,22 +78,24 @@ class LedgerWrites:
         *,
         subject_id: str | None = None,
     ) -> asyncio.Future[Any]:
-        """:meth:`write_many` or :meth:`transact` for an event loop.
+        """Start :meth:`write_many` or :meth:`transact` from an event loop; return a future.
 
-        The work is under way when this returns, awaited or not. What the same thread submits or
-        writes later commits later, or in the same transaction: to wait for it is to wait for this.
+        The work continues whether the future is awaited or not. Later work of the same thread
+        commits later, or in the same transaction, so waiting for later work is enough.
 
         Args:
             work: entries and functions of the transaction, in order, all or none; or one function.
-            subject_id: of the entries, as for :meth:`write`.
+            subject_id: the person that the entries' content is about.
 
         Returns:
-            A future of the running loop: by piece of work an entry's id, or what a function
-            returned. It cannot be cancelled: a task that is, while it awaits this, gets its
-            ``CancelledError`` when the work has ended, with the future ``done()``.
+            A future of the running loop: for each piece of work an entry's id, or a function's
+            result. The
+            future cannot be cancelled: a cancelled task that awaits it gets its ``CancelledError``
+            when
+            the work has ended, and the future is then ``done()``.
 
         Raises:
-            InvalidInputError: an entry cannot be recorded as it is; nothing is written.
+            InvalidInputError: an entry cannot be recorded; nothing is written.
         """
         if callable(work):
             return self._committer.submit(Unit(call=work))
@@ -105,23 +111,23 @@ class LedgerWrites:
         return self._committer.submit(Unit((), prepared, functools.partial(_do_all, writes)))
 
     def prepare(self, entry: LedgerEntry, *, subject_id: str | None = None) -> Prepared:
-        """Check and encode ``entry`` ahead of a :meth:`transact` that appends it.
+        """Check and encode ``entry`` before a :meth:`transact` that appends it.
 
         Raises:
-            InvalidInputError: the entry cannot be recorded as it is.
+            InvalidInputError: the entry cannot be recorded.
         """
         return prepare(entry, self._content_keys, subject_id)
 
     def step(self, opener: StageOpener, step: Any) -> asyncio.Future[Any]:
-        """Submit one step, to be done together with all others of its kind.
+        """Submit one step, which runs together with all others of its kind; return a future.
 
-        A step is the fast form of a transaction: what many of them need is read by one
-        statement, changed in memory, and written by one statement.
+        A step is the fast form of a transaction: the data of many steps is read by one statement,
+        changed in memory, and written by one statement.
 
         Args:
-            opener: begins the stage, once in a transaction.
-            step: the argument of :meth:`Stage.do`. Entries in its attribute ``prepared`` have
-                their content looked up ahead.
+            opener: opens the stage, once in a transaction.
+            step: the argument of :meth:`Stage.do`. The content of entries in its attribute
+                ``prepared`` is looked up beforehand.
         """
         return self._committer.submit(Unit(step=step, opener=opener))
 
@@ -137,10 +143,11 @@ class LedgerWrites:
         )
 
     def flush(self) -> None:
-        """Return when everything submitted before is durable.
+        """Wait until all earlier submissions are durable.
 
         Raises:
-            LedgerRollbackError: the ledger lacks what was signed or recorded in it.
+            LedgerRollbackError: the ledger lacks signed or recorded entries.
+            LedgerWriteError: the store cannot be written.
         """
         self.transact(lambda _: None)
 
@@ -150,7 +157,7 @@ class LedgerWrites:
         return self._store.outage
 
     def probe(self) -> None:
-        """Have something written, without waiting for it, to see whether an outage is over."""
+        """Start a small write, without waiting, that shows whether an outage is over."""
         if self._probing is None or self._probing.done():
             self._probing = self.submit(_probe)
             self._probing.add_done_callback(lambda probing: probing.exception())
@@ -161,7 +168,7 @@ class LedgerWrites:
 
 
 def _probe(tx: Transaction) -> None:
-    """Change a page, and leave nothing."""
+    """Insert and delete a row, so that a page changes and nothing remains."""
     tx.execute("INSERT INTO ledger_info VALUES ('probe', '')")
     tx.execute("DELETE FROM ledger_info WHERE name = 'probe'")
 

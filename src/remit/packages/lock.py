@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from remit.kernel.installed import LOCK_FILE
+from remit.kernel.installation import LOCK_FILE
 from remit.packages.errors import PackageError
 
 _POLL_S = 0.05

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import RemitError
-from remit.kernel.installed import OWNERSHIP_FILE
+from remit.kernel.installation import OWNERSHIP_FILE
 from remit.ledger import AFTER_DAMAGE, LedgerClient, LedgerEntry, is_authentic
 from remit.packages.errors import PackageError
 from remit.packages.files import INSTALLED_FOLDER

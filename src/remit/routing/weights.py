@@ -19,7 +19,7 @@ from pydantic import StringConstraints as Text
 
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.installed import (
+from remit.kernel.installation import (
     ChangedFileError,
     InstalledFiles,
     NotInstalledError,

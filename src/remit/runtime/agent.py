@@ -32,7 +32,7 @@ from remit.agents.workorders import (
 from remit.contracts import ContractLoader
 from remit.gateway.budget import BudgetLimits, BudgetScope, nano_of
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.installed import InstalledFiles
+from remit.kernel.installation import InstalledFiles
 from remit.kernel.loops import blocking
 from remit.ledger import Transaction
 from remit.runtime.agent_record import agent_record

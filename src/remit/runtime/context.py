@@ -11,7 +11,7 @@ from typing import Any
 from remit.agents.supervisor import Candidate, open_threads
 from remit.contracts import ContractLoader, required_context
 from remit.kernel.errors import RemitError
-from remit.kernel.installed import InstalledFiles
+from remit.kernel.installation import InstalledFiles
 from remit.kernel.root import Root
 from remit.kernel.settings import Settings
 from remit.ledger import LedgerClient

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from remit.kernel.installed import InstalledFiles
+from remit.kernel.installation import InstalledFiles
 from remit.ledger import LedgerClient
 from remit.packages import Registry
 

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from remit.contracts import PromptContract
 from remit.kernel.errors import NotFoundError
-from remit.kernel.installed import InstalledFiles
+from remit.kernel.installation import InstalledFiles
 from remit.ledger import LedgerClient
 from remit.packages import AgentDocument, Framework, Permissions, Registry
 from remit.packages.checks import allows_named, boundary_model, reserved_agents

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from remit.kernel.errors import RemitError
-from remit.kernel.installed import InstalledFiles
+from remit.kernel.installation import InstalledFiles
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
 from remit.packages import (

@@ -21,7 +21,7 @@ from remit.gateway import AnyProvider, LLMGateway, RouterConfig
 from remit.gateway.auth import Identity, LocalOperator
 from remit.gateway.budget import BudgetScope, TokenBudgeter
 from remit.gateway.leases import LeaseManager
-from remit.kernel.installed import InstalledFiles
+from remit.kernel.installation import InstalledFiles
 from remit.kernel.loops import Closeable, run_blocking
 from remit.kernel.root import Root, find_root
 from remit.kernel.secrets import ConfiguredSecrets

@@ -30,16 +30,16 @@ from remit.gateway.leases import LeaseBusyError
 from remit.ledger import ErasureError, LedgerClient, LedgerEntry, LedgerError, entry_id
 from remit.ledger.archive import (
     Archive,
-    archiving,
     check_archive,
     erase_archived,
     finish,
     joined,
     purge,
     removal,
+    run,
 )
-from remit.ledger.archive.copying import RangeCopy
 from remit.ledger.archive.files import Kind, range_name, write_part
+from remit.ledger.archive.range_copy import RangeCopy
 from remit.ledger.tlog import TlogProof
 from tests.ledger.archive.faults import DISK_FAULTS, END, Faults, archive_all, archive_with_fault
 from tests.ledger.archive.writing import sessions, unguarded
@@ -202,9 +202,9 @@ def test_killed_at_any_operation_the_next_run_ends_it(
 # -- another run -------------------------------------------------------------------------------
 
 _PHASES = (
-    (RangeCopy, "write"), (archiving, "check_range"), (archiving._Archiving, "_keep_leaves"),
-    (archiving._Archiving, "_record"), (RangeCopy, "keep"), (archiving, "purge"),
-    (archiving, "remove"),
+    (RangeCopy, "write"), (run, "check_range"), (run._Archiving, "_keep_leaves"),
+    (run._Archiving, "_record"), (RangeCopy, "keep"), (run, "purge"),
+    (run, "remove"),
 )  # fmt: skip
 
 
@@ -426,7 +426,7 @@ def test_what_others_do_meanwhile_is_not_undone(tmp_path: Path) -> None:
             conversation(client, "SES-5", 1)
             client.erase(session_id="SES-6", reason="asked")
 
-        with _after(archiving._Archiving, "_keep_leaves", meanwhile):
+        with _after(run._Archiving, "_keep_leaves", meanwhile):
             done = archive_all(client, directory)
         assert done.entries == 252 - 6
         assert len([*client.query(session_id="SES-5")]) == 7

@@ -72,8 +72,8 @@ def test_a_checkpoint_goes_round() -> None:
     again = SignedCheckpoint.parse(str(signed))
     assert again.verify(SIGNER.verifier_key) == HEAD
     cosigned = again.with_signatures([again.cosign(WITNESS, 1_700_000_000)])
-    (found,) = SignedCheckpoint.parse(str(cosigned)).cosignatures([WITNESS.verifier_key])
-    assert found.timestamp == 1_700_000_000
+    ((_, time),) = SignedCheckpoint.parse(str(cosigned)).cosignatures([WITNESS.verifier_key])
+    assert time == 1_700_000_000
     assert str(cosigned.with_signatures([again.cosign(WITNESS, 5)])) == str(cosigned)
     with pytest.raises(NoteError, match="cannot cosign"):
         signed.cosign(SIGNER)

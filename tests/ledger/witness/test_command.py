@@ -182,7 +182,7 @@ async def test_kill_in_the_middle_and_start_again(place: Path) -> None:
             cosigned[held] = await request_cosignature(url, log.checkpoint(held), key, log.prove)
             size = held
 
-    times = [cosigned[step].cosignatures([key])[0].timestamp for step in sorted(cosigned)]
+    times = [cosigned[step].cosignatures([key])[0][1] for step in sorted(cosigned)]
     assert times == sorted(times)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from remit.kernel.errors import NotFoundError
-from remit.kernel.installed import InstalledFiles
+from remit.kernel.installation import InstalledFiles
 from remit.ledger import LedgerClient
 from remit.packages import ManifestError, PackageError
 from remit.runtime.packaged_agents import PackagedAgent, packaged_agent

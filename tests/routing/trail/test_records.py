@@ -199,7 +199,7 @@ def test_an_id_is_given_once(ledger: LedgerClient) -> None:
 
     results = asyncio.run(at_once())
     assert [type(result).__name__ for result in results] == [
-        "ThoughtRecord", "ThoughtRecord", *["DuplicateThoughtError"] * 8,
+        "ThoughtRecord", "ThoughtRecord", *["InvalidThoughtError"] * 8,
     ]  # fmt: skip
     assert [r.id for r in list_thought_records(ledger)] == ["same", "x", "y"]
     assert verify_trail(ledger).verified

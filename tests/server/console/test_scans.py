@@ -72,7 +72,7 @@ class Grown:
 
     def grow(self, script: Script, count: int) -> None:
         """More sessions, more of the long one, more calls of one that all share."""
-        with mock.patch("remit.ledger.appends.utc_now", self.now):
+        with mock.patch("remit.ledger.batch.utc_now", self.now):
             for number in range(count):
                 self._copy(script.session, f"SES-{self._chance.getrandbits(60):016X}")
                 self._copy(script.waits if number % 2 else script.approved,

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from remit.agents.supervisor.plan import PlanStep
 from remit.kernel.errors import ConfigError
-from remit.kernel.installed import InstalledFiles
+from remit.kernel.installation import InstalledFiles
 
 _FILE = "HO2/documents/classification.json"
 

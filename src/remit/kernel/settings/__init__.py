@@ -1,4 +1,7 @@
-"""``remit.toml``, its schema, and where each value came from."""
+"""The settings: ``remit.toml``, its schema, and the source of each value.
+
+Start reading in ``layers`` (:func:`load_settings`); ``settings`` declares most sections.
+"""
 
 from remit.kernel.settings.approvals import ApprovalSettings
 from remit.kernel.settings.effective import EffectiveSettings
@@ -9,9 +12,9 @@ from remit.kernel.settings.interop import (
     McpServerSettings,
 )
 from remit.kernel.settings.layers import LoadedSettings, default_settings, describe, load_settings
-from remit.kernel.settings.learned import LEARNED_FOLDER, not_learnable
 from remit.kernel.settings.oidc import OidcSettings
 from remit.kernel.settings.orders import OrderSettings, QueueSettings
+from remit.kernel.settings.proposals import LEARNED_FOLDER, not_learnable
 from remit.kernel.settings.routing import (
     ExplorationSettings,
     RoutedModelSettings,

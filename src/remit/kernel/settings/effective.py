@@ -1,4 +1,4 @@
-"""The settings in force in a form that may be shown and recorded: without secrets."""
+"""The settings in force, without secrets, in a form for display and records."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from remit.kernel.settings.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class EffectiveSettings:
-    """Every setting by dotted key, and which of them are not as packages brought them.
+    """Every setting by dotted key, and the defaults of packages.
 
     Attributes:
-        values: all of them; a secret that is set stands as ``**********``.
-        defaults: the same as packages brought them.
-        sha256: of the JCS encoding of ``values``, 64 hex digits.
+        values: all settings; a secret that is set appears as ``**********``.
+        defaults: the same settings as packages brought them.
+        sha256: SHA-256 of the JCS encoding of ``values``, 64 hex digits.
     """
 
     values: Mapping[str, Any]
@@ -58,7 +58,7 @@ class EffectiveSettings:
         return {key: value for key, value in found if self.defaults.get(key) != value}
 
     def over(self, own: Mapping[str, Any]) -> EffectiveSettings:
-        """These with some of an agent's own."""
+        """Return the settings with an agent's own values in place of some."""
         if all(self.values.get(key) == value for key, value in own.items()):
             return self
         values = {**self.values, **own}

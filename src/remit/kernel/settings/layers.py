@@ -19,9 +19,9 @@ from typing import Any, get_args
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from remit.kernel.errors import ConfigError
-from remit.kernel.installed import InstalledFiles, shipped_file
+from remit.kernel.installation import InstalledFiles, shipped_file
 from remit.kernel.settings.edit import parse_toml
-from remit.kernel.settings.learned import learned_layers
+from remit.kernel.settings.proposals import learned_layers
 from remit.kernel.settings.settings import Settings
 from remit.kernel.tenant import HOST, TenantFile
 
@@ -55,10 +55,10 @@ _REMOVED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """The settings in force, and by dotted key where each value came from.
+    """The settings in force, and the source of each value by dotted key.
 
     Attributes:
-        defaults: what packages brought, as a file of settings has it.
+        defaults: the defaults of packages, in the form of a settings file.
     """
 
     settings: Settings
@@ -66,7 +66,7 @@ class LoadedSettings:
     defaults: Mapping[str, Any]
 
     def rows(self) -> Iterator[tuple[str, Any, str]]:
-        """``(dotted key, value, source)`` for every setting; secrets stay hidden."""
+        """Yield ``(dotted key, value, source)`` of every setting; secrets stay hidden."""
         for key, value in flattened(self.settings.model_dump()):
             shown = str(value) if isinstance(value, SecretStr) else value
             yield key, shown, self.sources.get(key, "default")
@@ -74,7 +74,7 @@ class LoadedSettings:
 
 @functools.cache
 def default_settings() -> Settings:
-    """The shipped defaults alone."""
+    """Return the shipped defaults, without any other layer."""
     return Settings.model_validate(_defaults())
 
 
@@ -86,20 +86,24 @@ def load_settings(
     installed: bool = True,
     proposed: Mapping[str, bytes] | None = None,
 ) -> LoadedSettings:
-    """Read all layers and check the result against the schema.
+    """Read all layers and return the checked settings.
+
+    The layers by precedence: the place of a tenant's ledger, flags, environment, learned values,
+    ``remit.toml``, installed defaults.
 
     Args:
-        path: a ``remit.toml``; left out, or not there, it adds nothing.
-        installed: take the defaults that a package installed beside it, and what learned packages
-            installed; else, and where none did, those that come with Remit.
-        proposed: files of a learned package, by path, to see what it would make of the settings.
-        environment: variables ``REMIT_SECTION__KEY``; the process's own when left out.
-        flags: values by dotted key, from a command line.
+        path: a ``remit.toml``; ``None`` or a missing file adds nothing.
+        environment: variables ``REMIT_SECTION__KEY``; ``None`` for the process's own.
+        flags: values of a command line by dotted key.
+        installed: True to use the defaults and learned values that packages installed next to
+            ``path``; else, or if there are none, the defaults that come with Remit.
+        proposed: files of a learned package by path, to see its effect on the settings.
 
     Raises:
-        ConfigError: a key is unknown (the nearest right one is named), a value does not fit,
-            or the file cannot be read.
-        ChangedFileError: the installed defaults are not as they were installed.
+        ConfigError: a key is unknown (the message suggests the nearest), a value does not fit, or
+            the file cannot be read.
+        ChangedFileError: the installed defaults differ from the installed content.
+        RemitError: the tenant of the root is being moved or removed.
     """
     files = InstalledFiles(path.parent) if installed and path is not None else None
     of_root = _installed_defaults(files) if files is not None else None

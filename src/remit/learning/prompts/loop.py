@@ -11,7 +11,7 @@ from remit.contracts import ContractLoader, PromptContract
 from remit.gateway import LLMGateway
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.installed import InstalledFiles
+from remit.kernel.installation import InstalledFiles
 from remit.learning.changed_requests import ChangedRequests
 from remit.learning.gradable import Grade
 from remit.learning.held_out import held_out_sides, is_whole

@@ -10,7 +10,7 @@ from remit.contracts import ContractLoader
 from remit.gateway.auth import Identity
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.files import write_new
-from remit.kernel.installed import InstalledFiles
+from remit.kernel.installation import InstalledFiles
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings, load_settings
 from remit.learning.gradable import learnable_contract

@@ -1,8 +1,8 @@
-"""The files of an archive: parts with what left, as Parquet or as compressed JSON lines.
+"""The files of an archive: parts with archived entries, as Parquet or compressed JSON lines.
 
-Each range that was archived is a directory named ``<first>-<end>``. It holds a C2SP tlog-tiles
-log of the range (``checkpoint``, ``tile/``) and its parts (``part-000000.parquet`` or
-``part-000000.jsonl.gz``), a row for each entry that left, in ledger order.
+Each archived range is a directory named ``<first>-<end>``. The directory contains a C2SP tlog-tiles
+log of the range (``checkpoint``, ``tile/``) and parts (``part-000000.parquet`` or
+``part-000000.jsonl.gz``) with a row for each archived entry, in ledger order.
 """
 
 from __future__ import annotations
@@ -34,31 +34,31 @@ __all__ = [
 ]  # fmt: skip
 
 Kind = Literal["parquet", "jsonl"]
-"""How parts are written."""
+"""The format of parts."""
 
 PART_ENTRIES = 65_536
-"""At most so many entries that left are in one part."""
+"""Maximum number of entries in a part."""
 
 _SUFFIX = {"parquet": ".parquet", "jsonl": ".jsonl.gz"}
 _NAME = re.compile(r"(\d{12})-(\d{12})")
-_ROWS = 2_048  # of a row group, read together
+_ROWS = 2_048  # A row group of so many rows is read at once.
 _GROUP_BYTES = 1 << 26  # a row group is closed when it has so many
-_MOST_GROUP = 1 << 31  # bytes of a row group, inflated
+_MAX_GROUP_BYTES = 1 << 31  # bytes of a row group, inflated
 _MEMBERS = {"seq": int, "entry_hash": str, "record": str, "contents": list, "steps": list,
             "since": int}  # fmt: skip
 _TEXTS = (*COLUMNS, "record", "contents", "steps")
 
 
 class Line(NamedTuple):
-    """An entry that left: what an export has of it.
+    """An archived entry with the members of an export's line.
 
     Attributes:
-        seq: its sequence number.
-        entry_hash: of the record.
+        seq: sequence number.
+        entry_hash: hash of the record.
         record: the canonical record.
-        contents: as in the lines of an export.
-        steps: as in the lines of an export.
-        since: the first entry of its session that left with it: what it shows is from there on.
+        contents: content items, as in an export.
+        steps: message steps, as in an export.
+        since: the first archived entry of the session; all content of the line is at or after it.
     """
 
     seq: int
@@ -69,26 +69,26 @@ class Line(NamedTuple):
     since: int
 
     def to_dict(self) -> dict[str, Any]:
-        """As a line of an export, with ``since``."""
+        """Return the members of an export's line, and ``since``."""
         return {**self._asdict(), "record": self.record.decode()}
 
 
 Wanted = Mapping[str, str | Collection[str]]
-"""By column, its value, or several that it may have."""
+"""The wanted value of each column, or several allowed values."""
 
 _GREATEST = (1 << 63) - 1
 
 
 def range_name(first: int, end: int) -> str:
-    """The name of a range's directory."""
+    """Return the name of a range's directory."""
     return f"{first:012d}-{end:012d}"
 
 
 def ranges_in(directory: Path) -> list[tuple[int, int, Path]]:
-    """First, end and directory of the ranges that are there, in their order.
+    """Return first entry, end and directory of each range in a directory, in order.
 
     Raises:
-        LedgerError: it cannot be read.
+        LedgerError: the directory cannot be read.
     """
     found = []
     try:
@@ -109,17 +109,17 @@ def interrupted_copies(directory: Path) -> list[Path]:
 
 
 def parts_in(path: Path) -> list[Path]:
-    """The parts of a range, in ledger order."""
+    """Return the paths of a range's parts, in ledger order."""
     return sorted(one for one in path.iterdir() if one.name.startswith("part-"))
 
 
 def part_path(path: Path, number: int, kind: Kind) -> Path:
-    """Where a part of a range lies."""
+    """Return the path of a range's part."""
     return path / f"part-{number:06d}{_SUFFIX[kind]}"
 
 
 def kind_there() -> Kind:
-    """Parquet where pyarrow is installed."""
+    """Return ``parquet`` if pyarrow is installed, else ``jsonl``."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ModuleNotFoundError:
@@ -128,11 +128,13 @@ def kind_there() -> Kind:
 
 
 def write_part(path: Path, lines: Iterable[Line]) -> None:
-    """Write a part in place of the one at ``path``, once the new one is on disk and was read back.
+    """Write a part and replace the file at ``path`` by it, durably.
+
+    The new part is written under another name, synced to disk and read back before the replacement.
 
     Raises:
-        LedgerError: the new part does not read back as it was written; the old one stays.
-        OSError: it cannot be written; the old one stays.
+        LedgerError: the new part does not read back as written; the old file stays.
+        OSError: the new part cannot be written; the old file stays.
     """
     new, written = unfinished_part(path), hashlib.blake2b()
     try:
@@ -170,9 +172,14 @@ def read_part(
     path: Path, wanted: Wanted | None = None, low: int = 0, high: int = _GREATEST, *,
     is_checked: bool = False,
 ) -> Iterator[Line]:  # fmt: skip
-    """Yield the lines of a part, of the entries from ``low`` to ``high`` that have what is
-    ``wanted``; with ``is_checked`` compare the columns that find them with the records, and keep
-    items as they are.
+    """Yield the lines of a part, in ledger order.
+
+    Args:
+        path: the part.
+        wanted: the value of each named column, or several allowed values; ``None`` for all entries.
+        low: the lowest sequence number.
+        high: the greatest sequence number.
+        is_checked: True to compare the columns with the records, and to keep items unchanged.
 
     Raises:
         LedgerError: the part cannot be read, or a column differs from the record.
@@ -201,7 +208,7 @@ def read_part(
 
 @contextlib.contextmanager
 def _private(path: Path) -> Iterator[Any]:
-    path.unlink(missing_ok=True)  # of a process that was killed
+    path.unlink(missing_ok=True)  # A killed process may have left it.
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w+b") as file:
         yield file
@@ -290,7 +297,7 @@ def _read_parquet(
         require(is_whole, "part-members", "it has other columns")
         for group in range(file.num_row_groups):
             said = file.metadata.row_group(group)
-            if said.num_rows > _ROWS or said.total_byte_size > _MOST_GROUP:
+            if said.num_rows > _ROWS or said.total_byte_size > _MAX_GROUP_BYTES:
                 raise ValueError(f"row group {group} has more than {_ROWS:,} rows, or is too long")
             places = _places(file, group, wanted, low, high)
             if not places:
@@ -310,7 +317,7 @@ def _read_parquet(
 
 
 def _places(file: Any, group: int, wanted: Wanted, low: int, high: int) -> list[int]:
-    """Which rows of a group match, by their columns alone."""
+    """Return the rows of a group that match, found by the columns alone."""
     seqs = file.metadata.row_group(group).column(0).statistics
     if seqs is not None and (seqs.max < low or seqs.min > high):
         return []

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from remit.ledger.archive.checking import digest
-from remit.ledger.archive.leaving import sessions_of
-from remit.ledger.archived import Places
+from remit.ledger.archive.check import digest
+from remit.ledger.archive.selection import sessions_of
 from remit.ledger.client import LedgerClient
 from remit.ledger.contents import StoredValue
 from remit.ledger.errors import LedgerError
+from remit.ledger.ranges import Places
 from remit.ledger.reader import as_bytes, chunks, marks
 from remit.ledger.report import Progress
 from remit.ledger.search import TextIndex
@@ -18,7 +18,7 @@ from remit.ledger.store import Store, Transaction
 
 __all__ = ["Guard", "remove"]
 
-_AT_ONCE = 2_000  # entries in one transaction; more if one session has more
+_BATCH_ENTRIES = 2_000  # entries in one transaction; more if one session has more
 
 Guard = Callable[[Transaction], None]
 """Raises an error, in a transaction, if this run does not hold the lease any more."""
@@ -38,19 +38,20 @@ def remove(
     guard: Guard,
     progress: Progress | None = None,
 ) -> int:
-    """Delete the entries in ``places`` with the content that no other entry shows.
+    """Delete the entries in ``places``, with the content that no other entry shows.
 
-    Each row is compared with the archive in the transaction that deletes it.
+    Each row is compared with the archive in the transaction that deletes the row. The words of the
+    deleted content are removed from the text index.
 
     Args:
-        ledger: the rows are deleted from its database.
-        places: the entries, of which some may be deleted already.
-        held: the digests of what is in the archive, which :func:`check_range` opened.
-        guard: called in each transaction.
-        progress: called with the number of deleted entries and of all.
+        ledger: the ledger.
+        places: the entries; some may be deleted already.
+        held: digests of the archive's rows, from :func:`check_range`.
+        guard: called in each transaction; raises if the lease is lost.
+        progress: called with the number of deleted entries and their total.
 
     Returns:
-        How many entries were deleted.
+        The number of deleted entries.
 
     Raises:
         LedgerError: the archive lacks a row; no row of that transaction is deleted.
@@ -68,14 +69,14 @@ def remove(
 
 
 def _batches(store: Store, places: Places) -> Iterator[dict[str, list[int]]]:
-    """Return by session the entries that are in the database still: whole sessions."""
+    """Yield, by session, the listed entries that are in the database; sessions stay whole."""
     batch: dict[str, list[int]] = {}
     waiting = 0
     for session_id, entries in sessions_of(store):
         if seqs := [seq for _, seq in entries if seq in places]:
             batch[session_id] = seqs
             waiting += len(seqs)
-        if waiting >= _AT_ONCE:
+        if waiting >= _BATCH_ENTRIES:
             yield batch
             batch, waiting = {}, 0
     if batch:
@@ -96,7 +97,7 @@ def _value(nonce: bytes, codec: str, value: str | bytes) -> tuple[bytes, str, by
 
 
 class _Removal:
-    """One transaction."""
+    """The removal of some sessions' rows in one transaction."""
 
     def __init__(
         self, store: Store, index: TextIndex, batch: dict[str, list[int]], held: set[bytes],
@@ -110,12 +111,12 @@ class _Removal:
         self._seqs = sorted(seq for seqs in batch.values() for seq in seqs)
 
     def run(self, tx: Any) -> None:
-        """Delete the rows; raises LedgerError if one of them is not in the archive."""
+        """Delete the rows; raise LedgerError if one of them is not in the archive."""
         self._guard(tx)
         steps = self._steps(tx, self._seqs)
         contents = self._ids(tx, "content_id", "shown_contents", self._seqs)
         if steps:
-            # A session that has gone on since shows again what it said: that stays.
+            # A continued session shows its earlier messages again, so these stay.
             steps -= self._go_on(tx)
         self._require(tx, "entry", self._entries_sql, self._seqs, _record)
         self._require(tx, "message", _STEPS, sorted(steps))
@@ -137,7 +138,7 @@ class _Removal:
     def _require(
         self, tx: Any, kind: str, sql: str, ids: list[int], parts: Callable[..., Any] = _unchanged
     ) -> None:
-        """Raise LedgerError if a row that is to be deleted is not in the archive."""
+        """Raise LedgerError if a row to delete is not in the archive."""
         for part in chunks(ids):
             for name, *more in tx.execute(f"{sql} IN ({marks(part)})", part):
                 if digest(kind, str(name), *parts(*more)) not in self._held:
@@ -156,7 +157,7 @@ class _Removal:
         }
 
     def _steps(self, tx: Any, seqs: list[int]) -> set[int]:
-        """All steps of the lists of entries."""
+        """Return all message steps of the entries' lists."""
         return self._above(tx, self._ids(tx, "step_id", "shown_lists", seqs))
 
     @staticmethod
@@ -178,8 +179,11 @@ class _Removal:
         return found
 
     def _go_on(self, tx: Any) -> set[int]:
-        """The steps that entries that stay show, too; the messages of these are then noted to be
-        shown by the first of those entries."""
+        """Return the message steps that remaining entries also show.
+
+        The messages of these steps are recorded in ``shown_contents`` for the first remaining
+        entry.
+        """
         kept: set[int] = set()
         leaving = frozenset(self._seqs)
         for session_id in self._batch:

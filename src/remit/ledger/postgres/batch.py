@@ -1,4 +1,4 @@
-"""One transaction of the server store."""
+"""A transaction of the server store."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any
 import psycopg
 from typing_extensions import override
 
-from remit.ledger.appends import Head
-from remit.ledger.batch import Batch, keys_of, prepared_in
+from remit.ledger.batch import Batch, Head, keys_of, prepared_in
 from remit.ledger.errors import LedgerLayoutError, LedgerRollbackError
 from remit.ledger.postgres.connection import ENGINE_ERRORS as _ENGINE_ERRORS
 from remit.ledger.postgres.connection import Rows, Writer, is_connection_error
 from remit.ledger.postgres.schema import begin
-from remit.ledger.prepared import Key
+from remit.ledger.preparation import Key
 from remit.ledger.schema import LAYOUT_VERSION, TABLES
 from remit.ledger.store import Unit
 from remit.ledger.usage import ON_CONFLICT, added
@@ -32,7 +31,7 @@ _STEPS = """
     CROSS JOIN LATERAL (SELECT step, step_id FROM message_steps
                         WHERE content_id = c.content_id ORDER BY step_id DESC LIMIT 4) AS s"""
 _SILENT_NS = 1_000_000_000  # a part of FROZEN_S
-_TAIL = 8  # messages at the end of a list, of which one is likely to end what is stored of it
+_TAIL = 8  # The stored part of a list probably ends within its last messages.
 
 _HEAD = """
     SELECT e.seq, e.entry_hash, e.timestamp, (SELECT max(content_id) FROM contents),
@@ -62,7 +61,19 @@ _INTO = {
 
 
 class PostgresBatch(Batch):
-    """A :class:`~remit.ledger.batch.Batch` on PostgreSQL, of a transaction that it begins."""
+    """A :class:`~remit.ledger.batch.Batch` on PostgreSQL, which begins its transaction.
+
+    Args:
+        writer: a connected writer.
+        location: the place of the database, for messages.
+        units: the units of the transaction; their content is looked up in the first round trip.
+        content_keys: metadata keys whose values are content.
+        seen: sequence number of the last entry that the store saw.
+
+    Raises:
+        LedgerLayoutError: the database has another layout.
+        psycopg.Error: the server refused the transaction, or the connection was lost.
+    """
 
     ENGINE_ERRORS = _ENGINE_ERRORS
     _now_ms: int | None = None
@@ -72,7 +83,7 @@ class PostgresBatch(Batch):
         seen: int,
     ) -> None:  # fmt: skip
         # The engine compresses by itself (TOAST).
-        super().__init__(Head.of((None,) * 6), content_keys, _NEVER)
+        super().__init__(Head.of((None,) * 6), content_keys, _NO_COMPRESSION)
         self._writer = writer
         # All that is read before the first unit takes one round trip.
         begin(writer)
@@ -119,8 +130,10 @@ class PostgresBatch(Batch):
         self._show_life()
 
     def _show_life(self) -> None:
-        """Send what was put, where it is a while that anything was: the server ends the
-        transaction of a writer that it does not hear of."""
+        """Send queued statements if none was sent for a second.
+
+        The server ends the transaction of a writer that is silent for ``FROZEN_S``.
+        """
         if time.monotonic_ns() - self._heard > _SILENT_NS:
             self._read("SELECT 1", ())
 
@@ -131,7 +144,7 @@ class PostgresBatch(Batch):
 
     def _insert_all(self, collected: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
         for table, rows in collected:
-            if table == "usage":  # one statement changes a row once
+            if table == "usage":  # A statement can change a row only once.
                 rows = added(rows)
             self._writer.put(_INTO[table], [list(column) for column in zip(*rows, strict=True)])
 
@@ -149,7 +162,7 @@ class PostgresBatch(Batch):
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return whether ``error`` is the fault of a statement or a value, not of the server."""
+    """Return True if a statement or a value is at fault, not the server."""
     if isinstance(error, psycopg.Error):
         state = error.sqlstate
         if state is None:  # a value that cannot be sent
@@ -165,7 +178,7 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def _tails_of(units: Sequence[Unit]) -> Iterable[Key]:
-    """The keys of the last messages of lists that belong to a session."""
+    """Yield the keys of the last messages of lists that belong to a session."""
     return (
         (prepared.keys[0][0], message.digest)
         for prepared in prepared_in(units)
@@ -179,4 +192,4 @@ def _arrays(keys: Sequence[Key]) -> tuple[list[str], list[bytes]]:
     return [scope for scope, _ in keys], [digest for _, digest in keys]
 
 
-_NEVER = 1 << 62
+_NO_COMPRESSION = 1 << 62

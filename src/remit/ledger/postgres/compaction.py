@@ -1,4 +1,4 @@
-"""Compaction: erased bytes leave the server's files, as far as a client can make them."""
+"""Compaction: removing erased bytes from the server's files, as far as a client can."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ _RETRY_S = 0.05
 
 
 def compact(writer: Writer, timeout_s: float) -> str:
-    """Rewrite the tables that hold content, and release old segments of the log.
+    """Rewrite the tables with content, and release old segments of the write-ahead log.
 
     Args:
         writer: connected, outside a transaction.
-        timeout_s: how long older transactions are waited for, in seconds.
+        timeout_s: time limit of waiting for older transactions, in seconds.
 
     Returns:
-        What could not be done, or nothing.
+        The remaining bytes and the way to remove them; empty if nothing remains.
+
+    Raises:
+        psycopg.Error: a statement failed.
     """
     if not _wait_for_snapshots(writer, timeout_s):
         return (
@@ -47,7 +50,7 @@ def compact(writer: Writer, timeout_s: float) -> str:
 
 
 def _wait_for_snapshots(writer: Writer, timeout_s: float) -> bool:
-    """Wait until no transaction may still see what is deleted: a vacuum would keep it."""
+    """Return True once no transaction can see deleted rows; False after the time limit."""
     ((now,),) = writer.fetch("SELECT pg_current_xact_id()::xid::text")
     end = time.monotonic() + timeout_s
     while True:

@@ -1,4 +1,4 @@
-"""PostgreSQL's catalog against the declared layout: what differs, by name."""
+"""Comparison of PostgreSQL's catalog with the declared layout."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COLUMNS = f"""
     LEFT JOIN pg_attrdef AS d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
     WHERE o.relnamespace = {_HERE} AND o.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped"""
 _UNSAMPLED = ", ".join(f"('{table}', '{column}')" for table, column in UNSAMPLED)
-# What changes, hides or adds rows behind a program's back, refuses them, or keeps what is erased.
+# Objects that can change, hide, add or refuse rows unnoticed, or keep erased data.
 _FOREIGN = f"""
     SELECT 'trigger ' || t.tgname FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid
     WHERE NOT t.tgisinternal AND c.relnamespace = {_HERE}
@@ -86,12 +86,18 @@ _MEANINGLESS = re.compile(
 
 
 def layout_problems(select: _Select, url: str) -> list[str]:
-    """What there is that a ledger does not have, and what it has and is not there, by name."""
+    """Return, by name, objects that a ledger lacks, does not have, or has in another form.
+
+    Args:
+        select: runs a query.
+        url: URL of the database; the documented views are made in it for a moment, in a transaction
+            that is rolled back.
+    """
     return [*_relations(select), *_columns(select), *_foreign(select), *_views(select, url)]
 
 
 def _squeezed(sql: str) -> str:
-    """What two spellings of an index have in common: the engine's own, and a declaration's."""
+    """Return an index's statement without parts that the engine spells differently."""
     return _MEANINGLESS.sub("", sql)
 
 
@@ -113,8 +119,7 @@ def _relations(select: _Select) -> Iterator[str]:
 
 
 def _indexes() -> dict[str, str]:
-    """The statement of every index by name, as it is declared; those of primary and unique keys as
-    the engine names them."""
+    """Return the statement of each declared index by name, with those of keys."""
     found = {match[1]: match[0] for text in MIGRATIONS.values() for match in _INDEX.finditer(text)}
     keys = {"content_search_pkey": ("content_search", ["content_id"])}
     with contextlib.closing(sqlite3.connect(":memory:")) as scratch:
@@ -159,8 +164,11 @@ def _foreign(select: _Select) -> Iterator[str]:
 
 
 def _views(select: _Select, url: str) -> list[str]:
-    """Views that do not say what the documented ones say. The engine keeps no view's own text, so
-    they are made once more for a moment, where that may be done."""
+    """Return the views that differ from the documented ones.
+
+    The engine does not store a view's text, so the documented views are made once more as temporary
+    ones. The result is empty if that is not allowed.
+    """
     definition = "SELECT relname::text, pg_get_viewdef(oid) FROM pg_class WHERE relkind = 'v'"
     there: dict[str, str] = dict(select(f"{definition} AND relnamespace = {_HERE}"))
     writer = Writer(url)
@@ -171,7 +179,7 @@ def _views(select: _Select, url: str) -> list[str]:
         mine = writer.fetch(f"{definition} AND relnamespace = pg_my_temp_schema()")
         writer.script("ROLLBACK")
     except ENGINE_ERRORS:
-        return []  # it may not: a role that only reads, or a standby
+        return []  # The role only reads, or the server is a standby.
     finally:
         writer.drop()
     sound: dict[str, str] = dict(mine)

@@ -19,10 +19,10 @@ class Pool:
     """A pool of read-only connections for all threads of a process.
 
     Args:
-        url: the database.
-        size: the most connections.
-        retry_s: how many seconds to retry after a connection is lost.
-        outage: nothing is retried during a long one.
+        url: URL of the database.
+        size: maximum number of connections.
+        retry_s: seconds to retry after a connection is lost.
+        outage: the state of the store; nothing is retried during a long outage.
     """
 
     def __init__(self, url: str, *, size: int, retry_s: float, outage: Outage) -> None:
@@ -36,7 +36,13 @@ class Pool:
         self._closing = False
 
     def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
-        """Return the rows of one portable query; retry on another connection if one is lost."""
+        """Return the rows of one portable query; retry on another connection if one is lost.
+
+        The query runs in a read-only transaction, and its advisory locks are released.
+
+        Raises:
+            psycopg.Error: the query failed, the pool is closed, or retries were in vain.
+        """
         end = time.monotonic() + self._retry_s
         delay = _FIRST_RETRY_S
         while True:
@@ -53,7 +59,7 @@ class Pool:
             delay = min(delay * 2, 1.0)
 
     def close(self) -> None:
-        """Close all connections; queries that still wait fail."""
+        """Close all connections; running queries fail."""
         with self._lock:
             self._closing = True
             for reader in self._busy:
@@ -66,8 +72,8 @@ class Pool:
             reader = self._take()
             try:
                 reader.connect()
-                # A query may call functions: what they set ends with the transaction, what they
-                # lock is released.
+                # A query may call functions. Their settings end with the transaction, and their
+                # advisory locks are released.
                 reader.put("BEGIN READ ONLY", ())
                 rows = reader.ask(sql, parameters)
                 reader.put("ROLLBACK", ())

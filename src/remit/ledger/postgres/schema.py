@@ -1,4 +1,4 @@
-"""PostgreSQL's form of a ledger: views, text index, statistics; making it."""
+"""PostgreSQL's form of a ledger: views, text index, statistics and migrations."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ CREATE VIEW entry_messages AS
     JOIN entries AS e ON e.seq = walk.seq
     LEFT JOIN contents AS c ON c.content_id = s.content_id;
 """
-"""For any SQL tool: what entries commit to, and what they show."""
+"""Views for any SQL tool: the commitments of entries, and the content they show."""
 
 SEARCH_COLUMNS = (
     Column("content_id", "bigint", nullable=False, default=""),
     Column("words", "tsvector", nullable=False, default=""),
 )
-"""Of ``content_search``, the text index."""
+"""The columns of ``content_search``, the text index."""
 
 UNSAMPLED = (
     ("contents", "value"),
@@ -118,8 +118,8 @@ MIGRATIONS: dict[int, str] = {
     6: declare(POSTGRES, 6),
     7: declare(POSTGRES, 7),
 }
-"""By layout version, the statements that lead to it from the one before. The first layout on
-PostgreSQL is 2."""
+"""The statements of each migration, keyed by the layout version that it leads to. The first layout
+on PostgreSQL is 2."""
 
 _USAGE = 6  # the layout whose migration adds up the entries, beyond its statements
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"  # read-only where the database is
@@ -128,10 +128,12 @@ _LOCK = "SELECT pg_advisory_xact_lock(1380799537, hashtext(current_schema()))"
 
 
 def begin(writer: Writer) -> None:
-    """Put the beginning of a transaction under the one lock of a schema: the ledger's appends, its
-    making and its migrations wait for each other."""
+    """Queue the beginning of a transaction that holds the one lock of a schema.
+
+    Appends, creation and migrations of a ledger wait for each other by this lock.
+    """
     writer.put(_BEGIN, ())
-    writer.put(_LOCK, ())  # what is read after it sees what the holder before committed
+    writer.put(_LOCK, ())  # Later reads see the last holder's commit.
 
 
 def prepare(
@@ -144,14 +146,16 @@ def prepare(
     """Make or migrate the tables, one process at a time.
 
     Args:
-        writer: of the schema.
-        location: of the ledger, for messages.
-        create: make the tables when there are none.
+        writer: connected to the schema.
+        location: the place of the ledger, for messages.
+        create: True to make the tables if there are none.
         require: as for :func:`~remit.ledger.stores.open_store`.
 
     Raises:
-        LedgerFormatError: the tables there are not a ledger's, or of a newer version.
-        LedgerError: there are none and ``create`` is false, or the server forgets commits.
+        LedgerKeyError: ``require`` refused the ledger's owner.
+        LedgerFormatError: the tables belong to another program or a newer version, or cannot be
+            migrated; they are unchanged.
+        LedgerError: there are no tables and ``create`` is False, or the server runs with fsync=off.
     """
     there = {
         row[0]
@@ -208,7 +212,7 @@ def _put_all(writer: Writer, sql: str, rows: Sequence[usage.Row]) -> None:
 
 
 def _versions(writer: Writer) -> list[int]:
-    """Return the versions in the table of migrations, the least first; 0 alone if it has no row."""
+    """Return the versions in the table of migrations, ascending; 0 alone without a row."""
     rows = writer.fetch("SELECT version FROM migrations ORDER BY version")
     return [int(version) for (version,) in rows] or [0]
 

@@ -40,15 +40,15 @@ def _writer(url: str, schema: str) -> Iterator[Writer]:
 
 
 def make_schema(url: str, schema: str, mark: str) -> None:
-    """Make a schema, unless there is one with this mark.
+    """Make a schema unless there is one with this mark.
 
     Args:
-        url: of the database.
-        schema: its name, of lower-case letters, digits and underscores.
-        mark: its comment, by which it is known again.
+        url: URL of the database.
+        schema: name of lower-case letters, digits and underscores.
+        mark: comment of the schema, by which it is recognised.
 
     Raises:
-        LedgerError: there is another of that name, or it cannot be made.
+        LedgerError: another schema has this name, or the schema cannot be made.
     """
     with _writer(url, schema) as writer:
         comment = _comment(writer, schema)
@@ -63,17 +63,25 @@ def make_schema(url: str, schema: str, mark: str) -> None:
 
 
 def has_schema(url: str, schema: str) -> bool:
-    """Whether there is a schema of that name; raises :class:`LedgerError` as the others do."""
+    """Return True if the database contains the schema.
+
+    Raises:
+        LedgerError: the name is invalid, or the database cannot be used.
+    """
     with _writer(url, schema) as writer:
         return _comment(writer, schema) is not None
 
 
 def rename_schema(url: str, schema: str, to: str) -> None:
-    """Give a schema another name, between two transactions of the ledger in it: who had it open
-    can neither read nor write any more.
+    """Rename a schema between two transactions of its ledger; open clients then fail.
+
+    Args:
+        url: URL of the database.
+        schema: the present name.
+        to: the new name.
 
     Raises:
-        LedgerError: it cannot be renamed.
+        LedgerError: a name is invalid, or the schema cannot be renamed.
     """
     with _writer(with_schema(url, schema), schema) as writer:
         begin(writer)
@@ -82,11 +90,15 @@ def rename_schema(url: str, schema: str, to: str) -> None:
 
 
 def drop_schema(url: str, schema: str, mark: str | None) -> None:
-    """Drop a schema with all that is in it, where there is one with this mark; ``None`` for any,
-    where the caller knows whose it is.
+    """Drop a schema with all its contents; do nothing if there is none with this mark.
+
+    Args:
+        url: URL of the database.
+        schema: name of the schema.
+        mark: required comment of the schema; ``None`` for any.
 
     Raises:
-        LedgerError: it cannot be dropped.
+        LedgerError: the schema cannot be dropped.
     """
     with _writer(url, schema) as writer:
         comment = _comment(writer, schema)
@@ -95,7 +107,7 @@ def drop_schema(url: str, schema: str, mark: str | None) -> None:
 
 
 def _comment(writer: Writer, schema: str) -> str | None:
-    """That of a schema; ``None`` where there is no such schema."""
+    """Return the comment of a schema; ``None`` if there is no such schema."""
     rows = writer.fetch(
         "SELECT coalesce(obj_description(oid, 'pg_namespace'), '') FROM pg_namespace "
         "WHERE nspname = ?",

@@ -7,7 +7,6 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -45,9 +44,9 @@ FROZEN_S = 4.0
 """A writer that stands still within its batch loses it after this, in seconds: whether its process
 is stopped or its machine gone, others go on. Awake again, it finds the connection lost, and begins
 the batch again."""
-_MAX_POSITION = 16_383  # of a word in a tsvector
+_MAX_POSITION = 16_383  # The engine stores no greater position in a tsvector.
 _VECTOR_BYTES = 900_000  # the engine's limit is 1 MB
-_MAX_PLACES = 255  # of one word: the engine keeps no more
+_MAX_PLACES = 255  # The engine stores no more positions of one word.
 _RETRY_S = 0.05
 _LONGEST_RETRY_S = 1.0
 _WRITE_MARK = (
@@ -65,13 +64,8 @@ _UP = (
 _TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 
 
-@dataclass(frozen=True, slots=True)
-class _Attempt:
-    """A transaction that is complete but for its commit."""
-
-    results: list[Any]
-    seen: tuple[int, str]
-    sign: tuple[int, str]
+_Attempt = tuple[list[Any], tuple[int, str], tuple[int, str]]
+"""A transaction before its commit: the results, the last entry, and the sign of the commit."""
 
 
 class PostgresStore(Store):
@@ -80,14 +74,16 @@ class PostgresStore(Store):
     Args:
         url: ``postgresql://user@host/database``, with ``?search_path=name`` for a schema.
         content_keys: metadata keys whose values are content.
-        lock_timeout_s: how long a writer waits for another's batch, and how long a lost
-            connection is retried, in seconds.
-        create: make the tables when they are not there.
+        lock_timeout_s: time limit of waiting for another writer, and of retrying a lost connection,
+            in seconds.
+        create: True to make the tables if there are none.
         require: as for :func:`~remit.ledger.stores.open_store`.
 
     Raises:
-        LedgerFormatError: the tables there are not a ledger's, or of a newer version.
-        LedgerError: the database cannot be reached or used.
+        LedgerKeyError: ``require`` refused the ledger's owner.
+        LedgerFormatError: the tables belong to another program or a newer version.
+        LedgerConnectionError: the server cannot be reached.
+        LedgerError: the database cannot be used.
     """
 
     record_sql = "convert_to(record, 'UTF8')"
@@ -137,10 +133,10 @@ class PostgresStore(Store):
     # -- writing -----------------------------------------------------------------------
 
     def run(self, units: Sequence[Unit]) -> list[Any]:
-        """:meth:`Store.run`.
+        """Run units as :meth:`Store.run` does.
 
-        A connection that is lost on the way is retried until the lock timeout has passed. Whether
-        a commit that was not answered took place, the server knows: nothing is lost or doubled.
+        A lost connection is retried until the lock timeout has passed. After a commit without an
+        answer, the store asks the server whether it took place, so nothing is lost or doubled.
         Units may therefore be called more than once; only the last call counts.
         """
         end = time.monotonic() + self._timeout
@@ -149,16 +145,17 @@ class PostgresStore(Store):
         while True:
             in_doubt = sent is not None
             try:
-                if self._writer.connect():  # to another server, maybe
+                if self._writer.connect():  # The new connection may lead to another server.
                     self.doubt()
                 if sent is None or not self._was_committed(sent):
                     sent, in_doubt = None, False
                     attempt = self._attempt(units)
                     sent = attempt
                     self._writer.fetch("COMMIT")
-                self.size, self.seen = sent.seen[0] + 1, sent.seen
+                results, self.seen, _ = sent
+                self.size = self.seen[0] + 1
                 self.outage.over()
-                return sent.results
+                return results
             except BaseException as error:
                 if isinstance(error, LedgerRollbackError):
                     self._miss()
@@ -168,7 +165,7 @@ class PostgresStore(Store):
                 if not (in_doubt or lost) and len(units) > 1 and is_refusal(error):
                     return self._run_each(units, is_refusal)
                 is_engine = isinstance(error, ENGINE_ERRORS)
-                # Whatever keeps the server from saying what became of a commit may pass.
+                # The obstacle to learning the outcome of a commit may be temporary.
                 goes_on = lost or (in_doubt and is_engine)
                 goes_on = goes_on and time.monotonic() + delay <= end
                 if isinstance(error, LedgerLayoutError):
@@ -183,7 +180,7 @@ class PostgresStore(Store):
             delay = min(2 * delay, _LONGEST_RETRY_S)
 
     def _attempt(self, units: Sequence[Unit]) -> _Attempt:
-        """Everything but the commit, as far as no caller waits for it."""
+        """Do the units up to the commit."""
         writer = self._writer
         batch = PostgresBatch(writer, self.location, units, self._content_keys, self.seen[0])
         if batch.head.seen_hash != self.seen[1] or not self.is_held:
@@ -199,16 +196,17 @@ class PostgresStore(Store):
             sign = (-1, secrets.token_hex(8))
             writer.put(_WRITE_MARK, (self._name, sign[1]))
             self._has_mark = True
-        return _Attempt(results, seen, sign)
+        return results, seen, sign
 
     def _was_committed(self, sent: _Attempt) -> bool:
-        """Whether a transaction took place whose commit was not answered.
+        """Return True if a transaction took place whose commit was not answered.
 
-        Its id would not show it: a server that crashed reuses the ids of what it lost.
+        The transaction's id would not show it: a server that crashed reuses the ids of lost
+        transactions.
         """
         writer = self._writer
         begin(writer)  # waits for the old connection's transaction to end
-        seq, mark = sent.sign
+        _, _, (seq, mark) = sent
         if seq >= 0:
             rows = writer.fetch("SELECT entry_hash FROM entries WHERE seq = $1", (seq,))
         else:
@@ -305,7 +303,7 @@ class PostgresStore(Store):
 
     @override
     def search_expression(self, terms: Sequence[Sequence[str]]) -> str:
-        # The literal of a tsquery: phrases of words, which hold letters and digits only.
+        # The literal of a tsquery needs no escapes: words contain only letters and digits.
         return " & ".join(
             "(" + " <-> ".join(f"'{word}'" for word in words) + ")" for words in terms
         )
@@ -364,7 +362,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _vector(text: str) -> str:
-    """The literal of a tsvector: every word with its places. Words hold letters and digits only."""
+    """Return the literal of a tsvector: each word with its positions."""
     places: dict[str, list[str]] = {}
     room = _VECTOR_BYTES
     for position, word in enumerate(text.split()[:_MAX_POSITION], start=1):

@@ -1,4 +1,4 @@
-"""One transaction of the embedded store."""
+"""A transaction of the embedded store."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from typing import Any
 
 from typing_extensions import override
 
-from remit.ledger.appends import Head
-from remit.ledger.batch import Batch
+from remit.ledger.batch import Batch, Head
 from remit.ledger.clock import BootClock
 from remit.ledger.errors import LedgerLayoutError, LedgerRollbackError
-from remit.ledger.prepared import Key
+from remit.ledger.preparation import Key
 from remit.ledger.schema import TABLES
 from remit.ledger.usage import ON_CONFLICT
 
@@ -59,7 +58,7 @@ _ENGINE_FAILURES = frozenset(
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether what was to be done is at fault, not the engine or the file."""
+    """Return True if a statement or a value is at fault, not the engine or the file."""
     if isinstance(error, (sqlite3.ProgrammingError, sqlite3.InterfaceError)):
         return True  # parameters that do not fit the statement: they never reach the engine
     if isinstance(error, sqlite3.Error):
@@ -73,8 +72,12 @@ def is_refusal(error: BaseException) -> bool:
 def read_rows(
     connection: sqlite3.Connection, sql: str, parameters: Sequence[Any] = ()
 ) -> list[tuple[Any, ...]]:
-    """Return the rows of a query. Bytes of a stored text that are not UTF-8 become surrogates,
-    which no text of a record has.
+    """Return the rows of a query.
+
+    Bytes of a stored text that are not UTF-8 become surrogates, which no text of a record contains.
+
+    Raises:
+        sqlite3.Error: the query failed.
     """
     try:
         return connection.execute(sql, parameters).fetchall()
@@ -96,7 +99,7 @@ def _decode(data: bytes) -> str:
 
 
 def _parts(rows: Sequence[tuple[Any, ...]]) -> list[tuple[int, tuple[Any, ...]]]:
-    """``rows`` as the values of few statements, each for so many of them."""
+    """Return ``rows`` as the parameters of few statements, each with its number of rows."""
     parts = []
     start, count = 0, len(rows)
     for size in _ROWS:
@@ -108,7 +111,15 @@ def _parts(rows: Sequence[tuple[Any, ...]]) -> list[tuple[int, tuple[Any, ...]]]
 
 
 class SqliteBatch(Batch):
-    """A :class:`~remit.ledger.batch.Batch` on SQLite."""
+    """A :class:`~remit.ledger.batch.Batch` on SQLite, in a transaction that the store began.
+
+    Args:
+        connection: the writing connection.
+        content_keys: metadata keys whose values are content.
+        compress_above: stored values longer than this many bytes are compressed.
+        clock: the clock that all writers share.
+        seen: sequence number of the last entry that the store saw.
+    """
 
     ENGINE_ERRORS = (sqlite3.Error,)
     RECORD_SQL = RECORD_SQL

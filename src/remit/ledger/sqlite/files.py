@@ -1,4 +1,4 @@
-"""Renames and removes a ledger's file, though other processes have it open."""
+"""Renaming and removal of a ledger's file that other processes may have open."""
 
 from __future__ import annotations
 
@@ -15,27 +15,26 @@ from remit.ledger.tlog import VerifierKey
 __all__ = ["remove_ledger_file", "rename_ledger_file"]
 
 _TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table'"
-_TRIES = 100
-_AGAIN_S = 0.02
+_ATTEMPTS = 100
+_RETRY_S = 0.02
 
 
 def rename_ledger_file(path: Path, to: Path, timeout_s: float) -> None:
-    """Give a ledger's file another name, between two transactions: who had it open finds it gone
-    before the next commit.
+    """Rename a ledger's file between two transactions; open clients fail at their next commit.
 
     Args:
-        path: of the file.
-        to: the new one, in the same directory, which is not there.
-        timeout_s: how long writers and readers are waited for, seconds.
+        path: the file.
+        to: the new name, in the same directory; nothing may have this name.
+        timeout_s: time limit of waiting for writers and readers, in seconds.
 
     Raises:
-        LedgerError: it is read all the time, or cannot be renamed.
+        LedgerError: readers never pause, or the file cannot be renamed.
     """
     try:
         with contextlib.closing(
             sqlite3.connect(path, timeout=timeout_s, isolation_level=None)
         ) as file:
-            for _ in range(_TRIES):
+            for _ in range(_ATTEMPTS):
                 # All that was committed is in the file itself, and nothing is while it is renamed.
                 file.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
                 file.execute("BEGIN IMMEDIATE")
@@ -46,7 +45,7 @@ def rename_ledger_file(path: Path, to: Path, timeout_s: float) -> None:
                     file.execute("ROLLBACK")
                     break
                 file.execute("ROLLBACK")
-                time.sleep(_AGAIN_S)
+                time.sleep(_RETRY_S)
             else:
                 raise LedgerError(
                     f"The ledger {path} is read all the time.",
@@ -58,15 +57,15 @@ def rename_ledger_file(path: Path, to: Path, timeout_s: float) -> None:
 
 
 def remove_ledger_file(path: Path, owner: VerifierKey | None) -> None:
-    """Remove a ledger's file, where there is one and it is not another's.
+    """Remove a ledger's file and log; do nothing if there is none or it has another owner.
 
     Args:
-        path: of the file.
-        owner: the verifier key of the ledger; one without entries and owner goes as well.
-            ``None`` where the caller knows whose it is.
+        path: the file.
+        owner: verifier key of the ledger; a ledger without owner and entries is removed too.
+            ``None`` removes any.
 
     Raises:
-        LedgerError: it cannot be removed.
+        LedgerError: the file cannot be removed.
     """
     if not path.exists():
         return
@@ -80,7 +79,7 @@ def remove_ledger_file(path: Path, owner: VerifierKey | None) -> None:
 
 
 def _is_of(path: Path, owner: VerifierKey) -> bool:
-    """Whether a ledger names this key, or none and has no entries; no other database is one."""
+    """Return True if a ledger names this owner, or has no owner and no entries."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as file:
         tables = {name for (name,) in file.execute(_TABLES)}
         if not {"ledger_info", "entries"} <= tables:

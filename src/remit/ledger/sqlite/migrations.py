@@ -1,4 +1,4 @@
-"""Bringing a file of an older layout to this one: records and hashes stay as they are."""
+"""Migrations of a file to the present layout; records and hashes stay unchanged."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ _TABLE_SQL = "SELECT name, sql FROM sqlite_schema WHERE type = 'table'"
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Apply what is missing, in one transaction. Another process may have been first.
+    """Apply the missing migrations in one transaction; none if another process was first.
 
     Raises:
-        sqlite3.Error, LedgerFormatError: the file was not changed.
+        sqlite3.Error: a statement failed; the file is unchanged.
+        LedgerFormatError: a table has foreign columns or triggers; the file is unchanged.
     """
-    # Otherwise renaming looks into views of others, which may be broken, or rewrites them.
+    # Otherwise renaming reads or rewrites foreign views, which may be broken.
     connection.execute("PRAGMA legacy_alter_table=ON")
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -46,7 +47,7 @@ def migrate(connection: sqlite3.Connection) -> None:
 
 
 def _number_contents(connection: sqlite3.Connection) -> None:
-    """Content is found by number; entries say which they show; the tree is kept."""
+    """Number content rows, record the content that each entry shows, and store the tree."""
     run = connection.execute
     for view in ("entry_contents", "entry_messages"):
         run(f"DROP VIEW {view}")
@@ -70,10 +71,9 @@ def _number_contents(connection: sqlite3.Connection) -> None:
 
 
 def _declare_state(connection: sqlite3.Connection) -> None:
-    """Tables of state are the ledger's own. Those that the version before made stay as they are;
-    older forms are brought to the declared one, and their rows stay.
+    """Bring the tables of state to their declared form; rows are preserved.
 
-    Nothing that does not belong there is dropped with a table: verification has to find it.
+    A foreign column or trigger is not dropped with a table, because verification has to find it.
     """
     with contextlib.closing(sqlite3.connect(":memory:")) as scratch:
         scratch.executescript(declare(SQLITE, 3))
@@ -91,7 +91,7 @@ def _declare_state(connection: sqlite3.Connection) -> None:
 
 
 def _rebuild(connection: sqlite3.Connection, table: str, sql: str) -> dict[str, str]:
-    """Bring a table to its declared form; returns the indexes it had, by name."""
+    """Bring a table to its declared form; return its former indexes by name."""
     columns = [name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")]
     known = [column.name for column in STATE_TABLES[table] if column.name in columns]
     triggers, indexes = (
@@ -121,13 +121,13 @@ def _rebuild(connection: sqlite3.Connection, table: str, sql: str) -> dict[str, 
 
 
 def _run(connection: sqlite3.Connection, script: str) -> None:
-    """Run the statements one by one: ``executescript`` would commit first."""
+    """Run statements one by one; ``executescript`` would commit first."""
     for statement in script.split(";"):
         connection.execute(statement)
 
 
 def _note_what_is_shown(connection: sqlite3.Connection) -> None:
-    """Which entry shows what; message steps are numbered as entries first show them."""
+    """Record the content and the message steps that each entry shows."""
     steps: dict[str, int] = {NO_STEP: 0}
     for seq, record in connection.execute("SELECT seq, record FROM entries ORDER BY seq"):
         try:
@@ -215,4 +215,4 @@ _STEPS = {
     6: _add_up_usage,
     7: _declare_orders,
 }
-"""By layout version, what leads to it from the one before."""
+"""The migrations, keyed by the layout version that each leads to."""

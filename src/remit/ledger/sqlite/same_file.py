@@ -1,7 +1,7 @@
-"""Whether an open ledger's files are those at its path still.
+"""Detection of a ledger's files that were replaced while they were open.
 
-SQLite cannot know: a file that was put in the place of an open one is not written any more, and one
-that was copied over it goes on as a mixture of both, as the log beside it is of the other.
+SQLite cannot detect this. A replaced file is no longer written. A file that was copied over becomes
+a mixture of both, because the log next to it belongs to the other one.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 
 from remit.ledger.errors import LedgerRollbackError, lost
 
-_LOOKS = 20
-_LOOK_AGAIN_S = 0.01
+_ATTEMPTS = 20
+_RETRY_S = 0.01
 _LAST = "SELECT seq, entry_hash FROM entries ORDER BY seq DESC LIMIT 1"
 _HASH = "SELECT entry_hash FROM entries WHERE seq = ?"
 
@@ -24,14 +24,14 @@ class SameFile:
     """The files of one open ledger.
 
     Args:
-        path: of the database, which is open and was read.
-        connection: the one that writes.
+        path: the database, which is open and was read.
+        connection: the writing connection.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path, self._log = str(path), f"{path}-wal"
         self._connection = connection
-        self._has_log = os.path.exists(self._log)  # one that is read as it is has none
+        self._has_log = os.path.exists(self._log)  # A read-only file has none.
         file = os.stat(path)
         self._ids = (file.st_dev, file.st_ino, os.stat(self._log).st_ino if self._has_log else 0)
         # Of the file without its log: its time and size, and its last entry then.
@@ -39,13 +39,10 @@ class SameFile:
         self._copied: tuple[int, str] = (-1, "")
 
     def require(self, *, deep: bool = False) -> None:
-        """Refuse files that were replaced, removed or copied over.
+        """Raise LedgerRollbackError if the files were replaced, removed or copied over.
 
         Args:
-            deep: in a transaction of the writer: look also at what is in a file that changed.
-
-        Raises:
-            LedgerRollbackError: they were.
+            deep: True, in a transaction of the writer, to read a changed file too.
         """
         # Every commit comes by here.
         try:
@@ -66,16 +63,19 @@ class SameFile:
             self._state = state
 
     def _require_copied(self) -> tuple[int, str]:
-        """The last entry in the file without its log: what the engine copied there from the log,
-        which is never less than before, and never another.
+        """Return the last entry in the file without its log.
 
-        A process that was killed while it copied leaves a file that cannot be read without its log,
-        for as long as nothing more is copied: of such a file nothing is said, until it changes.
+        The engine copies entries from the log to the file, so the entry is never lower than before
+        and never another. A process that was killed while it copied leaves a file that cannot be
+        read without its log: the last known entry is then returned, until the file changes.
+
+        Raises:
+            LedgerRollbackError: the file has lost or replaced entries.
         """
         known, problem = self._copied[0], None
-        for attempt in range(_LOOKS):  # what is being copied just now cannot be read
+        for attempt in range(_ATTEMPTS):  # A file cannot be read while it is copied.
             if attempt:
-                time.sleep(_LOOK_AGAIN_S)
+                time.sleep(_RETRY_S)
             try:
                 url = f"{Path(self._path).absolute().as_uri()}?immutable=1"
                 with contextlib.closing(sqlite3.connect(url, uri=True)) as file:

@@ -1,4 +1,4 @@
-"""What SQLite's form of a ledger has beside the tables: views, text index, and the file itself."""
+"""SQLite's form of a ledger: views, text index, and the file itself."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ CREATE VIEW entry_messages AS
 CREATE = f"""{declare(SQLITE)}{VIEWS}
 INSERT INTO migrations VALUES ({LAYOUT_VERSION}, strftime('%Y-%m-%dT%H:%M:%fZ'));
 """
-"""All statements that make a new ledger."""
+"""The statements that make a new ledger."""
 
 _STATISTICS = ("table", "sqlite_stat1"), "CREATE TABLE sqlite_stat1(tbl,idx,stat)"
 """The table that ANALYZE makes. A trigger or a view can have this name, too."""
@@ -66,13 +66,12 @@ _QUOTED_NAME = re.compile(r'^"([a-z_][a-z_0-9]*)"$')
 
 
 def squeezed(sql: str | None) -> str:
-    """A statement's words, however they are set: earlier versions quoted names, and spaced them in
-    another way."""
+    """Return a statement's words, so that spacing and quoted names make no difference."""
     return " ".join(_QUOTED_NAME.sub(r"\1", word) for word in _WORD.findall(sql or ""))
 
 
 def layout_problems(run: Callable[[str], Iterable[tuple[Any, ...]]]) -> Iterator[str]:
-    """What there is that a ledger does not have, and what it has and is not there, by name."""
+    """Yield, by name, objects that a ledger lacks, does not have, or has in another form."""
     there = _objects(run)
     with contextlib.closing(sqlite3.connect(":memory:")) as sound:
         sound.executescript(CREATE)
@@ -88,7 +87,7 @@ def layout_problems(run: Callable[[str], Iterable[tuple[Any, ...]]]) -> Iterator
 
 
 def _objects(run: Callable[[str], Iterable[tuple[Any, ...]]]) -> dict[tuple[str, str], str]:
-    """Return the SQL of each object that the engine did not make for itself, by kind and name."""
+    """Return the SQL of each declared object, by kind and name."""
     return {
         (kind, name): sql
         for kind, name, sql in run("SELECT type, name, sql FROM sqlite_schema")
@@ -97,7 +96,12 @@ def _objects(run: Callable[[str], Iterable[tuple[Any, ...]]]) -> dict[tuple[str,
 
 
 def create_if_absent(path: Path) -> None:
-    """Make the file atomically, also when several processes try at once."""
+    """Make an empty ledger at ``path`` unless there is one; safe if several processes try at once.
+
+    Raises:
+        LedgerError: the database cannot be made.
+        OSError: the file cannot be made.
+    """
     if path.exists() and path.stat().st_size > 0:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +110,7 @@ def create_if_absent(path: Path) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX)
         mine, there = os.fstat(handle), path.stat()
         if mine.st_ino != there.st_ino or there.st_size > 0:
-            return  # another process was first
+            return  # Another process made the file first.
         temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
         temporary.unlink(missing_ok=True)
         try:

@@ -1,4 +1,4 @@
-"""The embedded store: one SQLite file, WAL, every commit durable."""
+"""The embedded store: one SQLite file in WAL mode, every commit durable."""
 
 from __future__ import annotations
 
@@ -51,16 +51,17 @@ class SqliteStore(Store):
     """A ledger in one SQLite file.
 
     Args:
-        path: the file; made, with its directory, when it is not there.
+        path: the file.
         content_keys: metadata keys whose values are content.
         compress_above: stored values longer than this many bytes are compressed.
-        lock_timeout_s: how long a writer waits for another process's transaction, in seconds.
-        create: make the file when it is not there.
+        lock_timeout_s: time limit of waiting for another process's transaction, in seconds.
+        create: True to make the file and its directory if there is no file.
         require: as for :func:`~remit.ledger.stores.open_store`.
 
     Raises:
-        LedgerFormatError: the file is not a ledger, or one of a newer version.
-        LedgerError: the file cannot be opened or made.
+        LedgerKeyError: ``require`` refused the ledger's owner.
+        LedgerFormatError: the file is not a ledger, is damaged, or is of a newer version.
+        LedgerError: the file cannot be opened or made, or is missing and ``create`` is False.
     """
 
     record_sql = RECORD_SQL
@@ -171,8 +172,11 @@ class SqliteStore(Store):
         return connection
 
     def _is_read_only(self) -> bool:
-        """Whether this is a closed ledger that cannot be written, or where SQLite cannot make the
-        files that it keeps beside an open one: it is then read as it is."""
+        """Return True for a closed ledger that cannot be written.
+
+        SQLite needs files next to an open database. If these cannot be made, the file is read
+        unchanged.
+        """
         if os.access(self._path.parent, os.W_OK) and os.access(self._path, os.W_OK):
             return False
         log, shared = (self._path.with_name(f"{self._path.name}{end}") for end in ("-wal", "-shm"))
@@ -245,7 +249,9 @@ class SqliteStore(Store):
         finally:
             self._turns.give_back()
         self.size, self.seen = batch.head.seq + 1, (batch.head.seq, batch.head.entry_hash)
-        if self.outage.reason and writer.total_changes > before:  # what changes nothing shows none
+        if (
+            self.outage.reason and writer.total_changes > before
+        ):  # A commit without changes proves nothing.
             self.outage.over()
         return results
 
@@ -336,7 +342,7 @@ class SqliteStore(Store):
         return problems
 
     def _has_log(self) -> bool:
-        """Whether the file says that its journal is a write-ahead log."""
+        """Return True if the file's journal is a write-ahead log."""
         if not self._is_read_only():
             # To open and close the file past the engine would drop the locks of this process.
             return bool(self.select("PRAGMA journal_mode") == [("wal",)])
@@ -365,7 +371,7 @@ class SqliteStore(Store):
                 (content_id, text),
             )
         if merge:
-            # A deletion only marks; merging everything is what takes the words out of the file.
+            # A deletion only marks words; merging the index removes them from the file.
             tx.execute("INSERT INTO content_search(content_search) VALUES ('optimize')")
 
     @override
@@ -378,7 +384,7 @@ class SqliteStore(Store):
     def compact(self) -> str:
         connection = self._connect()
         try:
-            # Some at a time: who writes meanwhile waits for a moment only. A script is stepped to
+            # Few pages at a time, so that writers wait only briefly. A script is stepped to
             # its end; a single execute would free a single page.
             while connection.execute("PRAGMA freelist_count").fetchone()[0]:
                 connection.executescript(f"PRAGMA incremental_vacuum({_PAGES_AT_ONCE})")

@@ -1,8 +1,8 @@
-"""Processes that write one file take turns.
+"""Turns between processes that write one file.
 
-SQLite keeps their transactions apart, but who finds the file locked sleeps longer each time, up to
-100 ms: under load one process starves while another writes again and again. Asking more often is
-fair enough. It is a courtesy only: nothing relies on it.
+SQLite separates their transactions. A process that finds the file locked sleeps longer each time,
+up to 100 ms, so under load one process starves while another writes repeatedly. Polling a lock more
+often is fair enough. The lock is a courtesy: correctness does not depend on it.
 """
 
 from __future__ import annotations
@@ -13,37 +13,41 @@ import os
 import time
 from pathlib import Path
 
-_ASK_S = 0.0005
-_LONGEST_S = 1.0  # after that SQLite's own lock decides: the other may be suspended
+_POLL_S = 0.0005
+_MAX_WAIT_S = 1.0  # after that SQLite's own lock decides: the other may be suspended
 
 
 class Turns:
-    """A lock on a directory, which makes no file in it and ends with its process."""
+    """A lock on a directory, which makes no file and ends with its process.
+
+    Args:
+        directory: the directory; if it cannot be read, there is no lock.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory: int | None = None
-        with contextlib.suppress(OSError):  # one that may not be read
+        with contextlib.suppress(OSError):  # The directory may not be readable.
             self._directory = os.open(directory, os.O_RDONLY)
 
     def take(self) -> None:
-        """Wait for one's turn, for a moment."""
+        """Wait for the lock, at most one second; then return without it."""
         if self._directory is None:
             return
-        end = time.monotonic() + _LONGEST_S
+        end = time.monotonic() + _MAX_WAIT_S
         while True:
             try:
                 fcntl.flock(self._directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() > end:
                     return
-                time.sleep(_ASK_S)
+                time.sleep(_POLL_S)
             except OSError:  # a file system without such locks
                 return
             else:
                 return
 
     def give_back(self) -> None:
-        """Let another process write; harmless when it was not one's turn."""
+        """Release the lock; harmless if it is not held."""
         if self._directory is not None:
             try:  # noqa: SIM105 - every commit comes by here
                 fcntl.flock(self._directory, fcntl.LOCK_UN)
@@ -51,7 +55,7 @@ class Turns:
                 pass
 
     def close(self) -> None:
-        """Close the directory; closing twice is harmless."""
+        """Close the directory. Closing twice is harmless."""
         if self._directory is not None:
             os.close(self._directory)
             self._directory = None

@@ -1,6 +1,9 @@
 """Transparency-log formats: RFC 6962 trees, and C2SP notes, checkpoints, proofs and tiles.
 
-Pure functions over bytes: no database, no network, no knowledge of what a leaf means.
+Pure functions and values over bytes. The package uses no database and no network, and does not know
+the meaning of a leaf. Every fault raises :class:`TlogError`.
+
+Start reading in ``checkpoint``; ``merkle`` computes roots and proofs.
 """
 
 from remit.ledger.tlog.checkpoint import Checkpoint, SignedCheckpoint, TlogProof
@@ -57,7 +60,7 @@ __all__ = [
     "verify_inclusion",
 ]
 
-# Earlier names, for programs that catch them; they end with version 1.0.
+# Earlier names, until 1.0.
 CheckpointError = NoteError
 KeyFormatError = TlogError
 TileError = TlogError

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from remit.ledger.tlog.errors import NoteError, ProofError
+from remit.ledger.tlog.errors import TlogError
 from remit.ledger.tlog.merkle import leaf_hash, verify_inclusion
 from remit.ledger.tlog.note import (
     COSIGNATURE,
@@ -30,10 +30,10 @@ class Checkpoint:
     """A tree head.
 
     Attributes:
-        origin: the log's unique name.
-        size: leaves in the tree.
+        origin: unique name of the log.
+        size: number of leaves.
         root: 32 bytes.
-        extensions: further lines, opaque.
+        extensions: further lines of the note's text.
     """
 
     origin: str
@@ -43,7 +43,7 @@ class Checkpoint:
 
     @property
     def text(self) -> str:
-        """The note's text."""
+        """The text of the note."""
         lines = (
             self.origin,
             str(self.size),
@@ -54,42 +54,29 @@ class Checkpoint:
 
     @classmethod
     def parse(cls, text: str) -> Checkpoint:
-        """Read a note's text; raises :class:`NoteError`."""
+        """Return the checkpoint in a note's text; raise TlogError if it is malformed."""
         lines = text.split("\n")
         if len(lines) < 4 or lines[-1] != "" or not all(lines[:-1]):
-            raise NoteError("This is not a checkpoint: it needs origin, size and root hash.")
+            raise TlogError("This is not a checkpoint: it needs origin, size and root hash.")
         origin, digits, encoded, *extensions = lines[:-1]
         size = parse_decimal(digits)
         if size is None:
-            raise NoteError(f"The checkpoint's tree size {digits[:40]!r} is not a number.")
+            raise TlogError(f"The checkpoint's tree size {digits[:40]!r} is not a number.")
         root = parse_base64(encoded, 32)
         if root is None:
-            raise NoteError("The checkpoint's root hash is not base64 of 32 bytes.")
+            raise TlogError("The checkpoint's root hash is not base64 of 32 bytes.")
         return cls(origin, size, root, tuple(extensions))
 
     def sign(self, signer: Signer) -> SignedCheckpoint:
-        """Signed by the log's own key; raises :class:`NoteError` for another name."""
+        """Return the checkpoint signed by the log's key; raise TlogError for another name."""
         if signer.name != self.origin:
-            raise NoteError(f"The key {signer.name} cannot sign for {self.origin}.")
+            raise TlogError(f"The key {signer.name} cannot sign for {self.origin}.")
         return SignedCheckpoint(self, Note(self.text, (signer.sign_note(self.text),)))
 
 
 @dataclass(frozen=True, slots=True)
-class Cosignature:
-    """A witness's statement that it saw this tree head, consistent, at a time.
-
-    Attributes:
-        key: the witness's.
-        timestamp: seconds since 1970.
-    """
-
-    key: VerifierKey
-    timestamp: int
-
-
-@dataclass(frozen=True, slots=True)
 class SignedCheckpoint:
-    """A checkpoint with its signature lines; not trusted until :meth:`verify`."""
+    """A checkpoint with its signature lines; not trusted before :meth:`verify`."""
 
     checkpoint: Checkpoint
     note: Note
@@ -99,43 +86,54 @@ class SignedCheckpoint:
 
     @classmethod
     def parse(cls, data: str | bytes) -> SignedCheckpoint:
-        """Read a signed note; raises :class:`NoteError` or :class:`NoteError`."""
+        """Return the checkpoint in a signed note; raise TlogError if it is malformed."""
         note = Note.parse(data)
         return cls(Checkpoint.parse(note.text), note)
 
     def verify(self, key: VerifierKey) -> Checkpoint:
-        """The checkpoint, once ``key`` is seen to have signed it.
+        """Return the checkpoint if ``key`` signed it.
 
         Raises:
-            NoteError: it is of another origin, or another key signed it.
+            TlogError: the checkpoint belongs to another origin, or another key signed it.
         """
         if self.checkpoint.origin != key.name:
-            raise NoteError(
+            raise TlogError(
                 f"This checkpoint is of the log {self.checkpoint.origin!r}, not of {key.name!r}.",
                 next_step="Take a checkpoint of this log, or the verifier key of that one.",
             )
         try:
             self.note.verify([key])
-        except NoteError as error:
-            raise NoteError(
+        except TlogError as error:
+            raise TlogError(
                 f"This checkpoint of {key.name} is not signed by the key {key}.",
                 next_step="Check the verifier key. If it is right, the checkpoint is forged.",
             ) from error
         return self.checkpoint
 
     def cosign(self, signer: Signer, timestamp: int | None = None) -> NoteSignature:
-        """A cosignature line; ``signer`` is of kind :data:`~remit.ledger.tlog.note.COSIGNATURE`."""
+        """Return a cosignature line.
+
+        Args:
+            signer: a witness's key; raises TlogError for a log's key.
+            timestamp: seconds since 1970; ``None`` for the clock.
+        """
         if signer.verifier_key.kind != COSIGNATURE:
-            raise NoteError("A log's own key cannot cosign.")
+            raise TlogError("A log's own key cannot cosign.")
         now = int(time.time()) if timestamp is None else timestamp
         signature = struct.pack(">Q", now) + signer.sign(_cosigned(self.note.text, now))
         return NoteSignature(signer.name, signer.verifier_key.key_id, signature)
 
-    def cosignatures(self, keys: Iterable[VerifierKey]) -> list[Cosignature]:
-        """The cosignatures by any of ``keys``.
+    def cosignatures(self, keys: Iterable[VerifierKey]) -> list[tuple[VerifierKey, int]]:
+        """Return the valid cosignatures of witnesses, each with the witness's key and its time.
+
+        Args:
+            keys: the witnesses' keys; lines of other keys are ignored.
+
+        Returns:
+            Pairs of a key and the seconds since 1970 at which the witness had seen the tree.
 
         Raises:
-            NoteError: a line under one of the keys does not hold.
+            TlogError: a line of one of the keys is malformed or is not its signature.
         """
         found = []
         for key in keys:
@@ -143,16 +141,16 @@ class SignedCheckpoint:
                 if (item.name, item.key_id) != (key.name, key.key_id):
                     continue
                 if len(item.signature) != 72:
-                    raise NoteError(f"The cosignature of {key.name} is malformed.")
+                    raise TlogError(f"The cosignature of {key.name} is malformed.")
                 (timestamp,) = struct.unpack(">Q", item.signature[:8])
                 message = _cosigned(self.note.text, timestamp)
                 if not key.verify(message, item.signature[8:]):
-                    raise NoteError(f"The cosignature of {key.name} does not hold.")
-                found.append(Cosignature(key, timestamp))
+                    raise TlogError(f"The cosignature of {key.name} does not hold.")
+                found.append((key, timestamp))
         return found
 
     def with_signatures(self, lines: Iterable[NoteSignature]) -> SignedCheckpoint:
-        """The same with further signature lines; one that is there already is not doubled."""
+        """Return the checkpoint with further signature lines, each once."""
         known = {(item.name, item.key_id) for item in self.note.signatures}
         new = tuple(item for item in lines if (item.name, item.key_id) not in known)
         return SignedCheckpoint(
@@ -166,13 +164,13 @@ def _cosigned(text: str, timestamp: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class TlogProof:
-    """An inclusion proof and the checkpoint it leads to.
+    """An inclusion proof and the checkpoint that it leads to.
 
     Attributes:
-        index: of the leaf, from 0.
+        index: index of the leaf, from 0.
         path: hashes from the leaf's sibling to the root's child.
         signed: the checkpoint.
-        extra: opaque bytes that nothing authenticates; ``None`` when there are none.
+        extra: unauthenticated bytes; ``None`` if there are none.
     """
 
     index: int
@@ -190,41 +188,41 @@ class TlogProof:
 
     @classmethod
     def parse(cls, data: str | bytes) -> TlogProof:
-        """Read a proof file; raises :class:`ProofError` or what the checkpoint raises."""
+        """Return the proof in a file; raise TlogError if it is malformed."""
         try:
             text = data.decode() if isinstance(data, bytes) else data
         except UnicodeDecodeError as error:
-            raise ProofError("The proof is not UTF-8.") from error
+            raise TlogError("The proof is not UTF-8.") from error
         if len(text) > MAX_NOTE_BYTES:
-            raise ProofError("The proof is too long.")
+            raise TlogError("The proof is too long.")
         head, separator, checkpoint = text.partition("\n\n")
         header, *lines = head.split("\n")
         if header != _PROOF_HEADER or not separator:
-            raise ProofError(
+            raise TlogError(
                 "This is not a proof.", next_step=f"It begins with the line {_PROOF_HEADER}."
             )
         extra = None
         if lines and lines[0].startswith("extra "):
             extra = parse_base64(lines.pop(0)[6:])
             if extra is None:
-                raise ProofError("The proof's extra data is not base64.")
+                raise TlogError("The proof's extra data is not base64.")
         name, _, digits = lines.pop(0).partition(" ") if lines else ("", "", "")
         index = parse_decimal(digits)
         if name != "index" or index is None:
-            raise ProofError("The proof names no index.")
+            raise TlogError("The proof names no index.")
         if len(lines) > _MAX_HASHES:
-            raise ProofError("The inclusion proof is too long.")
+            raise TlogError("The inclusion proof is too long.")
         hashes = [item for line in lines if (item := parse_base64(line, 32)) is not None]
         if len(hashes) != len(lines):
-            raise ProofError("A hash of the proof is not base64 of 32 bytes.")
+            raise TlogError("A hash of the proof is not base64 of 32 bytes.")
         return cls(index, tuple(hashes), SignedCheckpoint.parse(checkpoint), extra)
 
     def verify(self, record: bytes, key: VerifierKey) -> Checkpoint:
-        """The checkpoint, once ``record`` is seen to be leaf ``index`` of the tree ``key`` signed.
+        """Return the checkpoint if ``record`` is leaf ``index`` of the tree that ``key`` signed.
 
         Raises:
-            NoteError: the checkpoint is another log's or another key's.
-            ProofError: the record is not in that tree at that place.
+            TlogError: the checkpoint is another log's or another key's, or the record is not that
+                leaf.
         """
         checkpoint = self.signed.verify(key)
         leaf = leaf_hash(record)

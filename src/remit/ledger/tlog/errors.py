@@ -1,4 +1,4 @@
-"""Errors of proofs and signatures."""
+"""The error of proofs, signed notes, keys and tiles."""
 
 from __future__ import annotations
 
@@ -6,12 +6,8 @@ from remit.kernel.errors import RemitError
 
 
 class TlogError(RemitError):
-    """Base of the errors of tlog."""
+    """A note, key, proof or tile is malformed, or its signature or hash does not hold."""
 
 
-class NoteError(TlogError):
-    """A signed note is malformed, or no trusted key signed it."""
-
-
-class ProofError(TlogError):
-    """A proof is malformed or does not hold."""
+# Earlier names, until 1.0.
+NoteError = ProofError = TlogError

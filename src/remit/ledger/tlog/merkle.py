@@ -1,4 +1,4 @@
-"""Merkle trees as RFC 6962, section 2.1, defines them: SHA-256, leaves 0x00, nodes 0x01."""
+"""Merkle trees by RFC 6962, section 2.1: SHA-256, leaves 0x00, nodes 0x01."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
-from remit.ledger.tlog.errors import ProofError
+from remit.ledger.tlog.errors import TlogError
 
 EMPTY_ROOT = hashlib.sha256(b"").digest()
 """The root of the tree without leaves."""
@@ -16,22 +16,22 @@ RangeHash = Callable[[int, int], bytes]
 
 
 def leaf_hash(record: bytes) -> bytes:
-    """SHA-256(0x00 || record), 32 bytes."""
+    """Return SHA-256(0x00 || record), 32 bytes."""
     return hashlib.sha256(b"\x00" + record).digest()
 
 
 def node_hash(left: bytes, right: bytes) -> bytes:
-    """SHA-256(0x01 || left || right), 32 bytes."""
+    """Return SHA-256(0x01 || left || right), 32 bytes."""
     return hashlib.sha256(b"\x01" + left + right).digest()
 
 
 def split_point(size: int) -> int:
-    """The largest power of two smaller than ``size`` (``size`` > 1)."""
+    """Return the largest power of two smaller than ``size`` (``size`` > 1)."""
     return 1 << ((size - 1).bit_length() - 1)
 
 
 def tree_root(hashes: Sequence[bytes]) -> bytes:
-    """MTH over leaf hashes, or over the roots of complete subtrees of one height."""
+    """Return MTH over leaf hashes, or over the roots of complete subtrees of one height."""
     if not hashes:
         return EMPTY_ROOT
     level, sha256 = list(hashes), hashlib.sha256
@@ -46,13 +46,13 @@ def tree_root(hashes: Sequence[bytes]) -> bytes:
 
 
 def inclusion_proof(index: int, size: int, range_hash: RangeHash) -> list[bytes]:
-    """PATH(index, D[size]) of RFC 6962, 2.1.1: from the leaf's sibling to the root's child.
+    """Return PATH(index, D[size]) of RFC 6962, 2.1.1: from the leaf's sibling to the root's child.
 
     Raises:
-        ProofError: there is no such leaf in a tree of that size.
+        TlogError: a tree of that size has no such leaf.
     """
     if not 0 <= index < size:
-        raise ProofError(f"A tree of {size} leaves has no leaf {index}.")
+        raise TlogError(f"A tree of {size} leaves has no leaf {index}.")
     path: list[bytes] = []
     start, end = 0, size
     while end - start > 1:
@@ -67,13 +67,13 @@ def inclusion_proof(index: int, size: int, range_hash: RangeHash) -> list[bytes]
 
 
 def consistency_proof(old: int, new: int, range_hash: RangeHash) -> list[bytes]:
-    """PROOF(old, D[new]) of RFC 6962, 2.1.2; empty for equal sizes and from the empty tree.
+    """Return PROOF(old, D[new]) of RFC 6962, 2.1.2; empty for equal sizes and from the empty tree.
 
     Raises:
-        ProofError: ``old`` is greater than ``new``, or negative.
+        TlogError: ``old`` is greater than ``new``, or negative.
     """
     if not 0 <= old <= new:
-        raise ProofError(f"A tree of {new} leaves does not extend one of {old}.")
+        raise TlogError(f"A tree of {new} leaves does not extend one of {old}.")
     if old in (0, new):
         return []
     path: list[bytes] = []
@@ -93,9 +93,9 @@ def consistency_proof(old: int, new: int, range_hash: RangeHash) -> list[bytes]:
 
 
 def unlisted_subtrees(leaves: Sequence[int], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield, from left to right, the largest subtrees that hold none of the listed leaves.
+    """Yield, from left to right, the largest subtrees without any of the listed leaves.
 
-    The root of a tree follows from its listed leaves and the roots of these subtrees. They are
+    The root of a tree follows from its listed leaves and the roots of these subtrees, which are
     also called the multiproof of the leaves.
 
     Args:
@@ -116,24 +116,17 @@ def unlisted_subtrees(leaves: Sequence[int], start: int, end: int) -> Iterator[t
 def verify_inclusion(
     leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes
 ) -> None:
-    """Check an inclusion proof (RFC 9162, 2.1.3.2).
-
-    Args:
-        leaf: the leaf's hash, 32 bytes.
-        index: its place in the tree.
-        size: leaves in the tree.
-        path: the proof.
-        root: of that tree.
+    """Check that a leaf is in the tree (RFC 9162, 2.1.3.2).
 
     Raises:
-        ProofError: it does not hold.
+        TlogError: the proof does not lead from the leaf to the root.
     """
     if not 0 <= index < size:
-        raise ProofError(f"A tree of {size} leaves has no leaf {index}.")
+        raise TlogError(f"A tree of {size} leaves has no leaf {index}.")
     node, last, current = index, size - 1, leaf
     for sibling in path:
         if last == 0:
-            raise ProofError("The inclusion proof is too long.")
+            raise TlogError("The inclusion proof is too long.")
         if node & 1 or node == last:
             current = node_hash(sibling, current)
             while not node & 1 and node:
@@ -142,41 +135,41 @@ def verify_inclusion(
             current = node_hash(current, sibling)
         node, last = node >> 1, last >> 1
     if last:
-        raise ProofError("The inclusion proof is too short.")
+        raise TlogError("The inclusion proof is too short.")
     if current != root:
-        raise ProofError("The inclusion proof does not lead to the root of the checkpoint.")
+        raise TlogError("The inclusion proof does not lead to the root of the checkpoint.")
 
 
 def verify_consistency(
     old: int, new: int, path: Sequence[bytes], old_root: bytes, new_root: bytes
 ) -> None:
-    """Check that the tree of ``new`` leaves extends that of ``old`` (RFC 9162, 2.1.4.2).
+    """Check that the tree of ``new`` leaves extends the tree of ``old`` leaves (RFC 9162, 2.1.4.2).
 
     Raises:
-        ProofError: it does not, or nothing shows that it does.
+        TlogError: the proof does not show the extension.
     """
     if not 0 <= old <= new:
-        raise ProofError(f"A tree of {new} leaves does not extend one of {old}.")
+        raise TlogError(f"A tree of {new} leaves does not extend one of {old}.")
     if old in (0, new):
         if path:
-            raise ProofError("The consistency proof should be empty.")
+            raise TlogError("The consistency proof should be empty.")
         if old == 0 and old_root != EMPTY_ROOT:
-            raise ProofError("The root of the empty tree is not SHA-256 of nothing.")
+            raise TlogError("The root of the empty tree is not SHA-256 of nothing.")
         if old == new and old_root != new_root:
-            raise ProofError("Two trees of one size have different roots: a fork.")
+            raise TlogError("Two trees of one size have different roots: a fork.")
         return
     steps = list(path)
     if old & (old - 1) == 0:
         steps.insert(0, old_root)
     if not steps:
-        raise ProofError("The consistency proof is empty.")
+        raise TlogError("The consistency proof is empty.")
     node, last = old - 1, new - 1
     while node & 1:
         node, last = node >> 1, last >> 1
     old_hash = new_hash = steps[0]
     for sibling in steps[1:]:
         if last == 0:
-            raise ProofError("The consistency proof is too long.")
+            raise TlogError("The consistency proof is too long.")
         if node & 1 or node == last:
             old_hash = node_hash(sibling, old_hash)
             new_hash = node_hash(sibling, new_hash)
@@ -186,8 +179,8 @@ def verify_consistency(
             new_hash = node_hash(new_hash, sibling)
         node, last = node >> 1, last >> 1
     if last:
-        raise ProofError("The consistency proof is too short.")
+        raise TlogError("The consistency proof is too short.")
     if old_hash != old_root:
-        raise ProofError("The consistency proof does not lead to the older root.")
+        raise TlogError("The consistency proof does not lead to the older root.")
     if new_hash != new_root:
-        raise ProofError("The consistency proof does not lead to the newer root: a fork.")
+        raise TlogError("The consistency proof does not lead to the newer root: a fork.")

@@ -1,4 +1,4 @@
-"""Signed notes (C2SP signed-note): a text, and lines that say which keys signed it."""
+"""Signed notes (C2SP signed-note): a text, and lines that name the keys which signed it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from remit.ledger.tlog.errors import NoteError, TlogError
+from remit.ledger.tlog.errors import TlogError
 
 ED25519 = 0x01
 """Signature type: Ed25519 over the note's text."""
@@ -29,12 +29,12 @@ _DASH = "— "
 
 @dataclass(frozen=True, slots=True)
 class NoteSignature:
-    """One signature line.
+    """A signature line.
 
     Attributes:
-        name: the key's name.
-        key_id: the key's 4-byte id.
-        signature: what follows the id.
+        name: name of the key.
+        key_id: id of the key, 4 bytes.
+        signature: the bytes after the id.
     """
 
     name: str
@@ -42,30 +42,33 @@ class NoteSignature:
     signature: bytes
 
     def line(self) -> str:
-        """The line in a note, with its newline."""
+        """Return the line in a note, with its newline."""
         encoded = base64.b64encode(self.key_id + self.signature).decode()
         return f"{_DASH}{self.name} {encoded}\n"
 
     @classmethod
     def parse(cls, line: str) -> NoteSignature:
-        """Read a line without its newline; raises :class:`NoteError`."""
+        """Return the signature in a line without newline; raise TlogError."""
         name, _, encoded = line.removeprefix(_DASH).partition(" ")
         if not line.startswith(_DASH) or not _is_key_name(name):
-            raise NoteError("A signature line of the note is malformed.")
+            raise TlogError("A signature line of the note is malformed.")
         data = parse_base64(encoded)
         if data is None or len(data) < 5:
-            raise NoteError(f"The signature of {name} is not base64 of a key id and a signature.")
+            raise TlogError(f"The signature of {name} is not base64 of a key id and a signature.")
         return cls(name, data[:4], data[4:])
 
 
 @dataclass(frozen=True, slots=True)
 class VerifierKey:
-    """A public key as others are given it: ``name+hash+key``.
+    """A public key in its shared form: ``name+hash+key``.
 
     Attributes:
-        name: the key's name; for a log, its origin.
+        name: name of the key; for a log, its origin.
         public_key: 32 bytes.
         kind: :data:`ED25519` or :data:`COSIGNATURE`.
+
+    Raises:
+        TlogError: the name or the key is malformed.
     """
 
     name: str
@@ -84,7 +87,7 @@ class VerifierKey:
 
     @property
     def key_id(self) -> bytes:
-        """SHA-256(name || 0x0A || kind || key)[:4]."""
+        """The id of the key: SHA-256(name || 0x0A || kind || key)[:4]."""
         return _key_id(self.name, self.kind, self.public_key)
 
     def __str__(self) -> str:
@@ -93,7 +96,7 @@ class VerifierKey:
 
     @classmethod
     def parse(cls, text: str) -> VerifierKey:
-        """Read ``name+hash+key``; raises :class:`TlogError`."""
+        """Return the key in ``name+hash+key``; raise TlogError if it is malformed."""
         name, _, rest = text.strip().partition("+")
         digits, _, encoded = rest.partition("+")
         data = parse_base64(encoded)
@@ -111,7 +114,7 @@ class VerifierKey:
         return key
 
     def verify(self, message: bytes, signature: bytes) -> bool:
-        """Whether ``signature`` (64 bytes) is this key's over ``message``."""
+        """Return True if ``signature`` (64 bytes) is this key's signature of ``message``."""
         try:
             Ed25519PublicKey.from_public_bytes(self.public_key).verify(signature, message)
         except (InvalidSignature, ValueError):
@@ -123,9 +126,9 @@ class Signer:
     """A private key with its name.
 
     Args:
-        name: the key's name; for a log, its origin.
+        name: name of the key; for a log, its origin.
         private_key: Ed25519.
-        kind: what its signatures are: :data:`ED25519` or :data:`COSIGNATURE`.
+        kind: kind of its signatures: :data:`ED25519` or :data:`COSIGNATURE`.
 
     Raises:
         TlogError: the name cannot be a key's name.
@@ -140,17 +143,17 @@ class Signer:
 
     @property
     def name(self) -> str:
-        """The key's name."""
+        """The name of the key."""
         return self.verifier_key.name
 
     @classmethod
     def generate(cls, name: str, kind: int = ED25519) -> Signer:
-        """A new random key."""
+        """Return a new random key."""
         return cls(name, Ed25519PrivateKey.generate(), kind)
 
     @classmethod
     def from_pem(cls, name: str, pem: bytes, kind: int = ED25519) -> Signer:
-        """From an unencrypted PKCS#8 PEM; raises :class:`TlogError`."""
+        """Return the key in an unencrypted PKCS#8 PEM; raise TlogError for other data."""
         try:
             key = serialization.load_pem_private_key(pem, password=None)
         except (ValueError, TypeError) as error:
@@ -160,7 +163,7 @@ class Signer:
         return cls(name, key, kind)
 
     def to_pem(self) -> bytes:
-        """The private key as unencrypted PKCS#8 PEM."""
+        """Return the private key as unencrypted PKCS#8 PEM."""
         return self._private_key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -168,21 +171,21 @@ class Signer:
         )
 
     def sign(self, message: bytes) -> bytes:
-        """The bare Ed25519 signature of ``message``, 64 bytes."""
+        """Return the bare Ed25519 signature of ``message``, 64 bytes."""
         return self._private_key.sign(message)
 
     def sign_note(self, text: str) -> NoteSignature:
-        """A signature line for a note's text."""
+        """Return a signature line for a note's text."""
         return NoteSignature(self.name, self.verifier_key.key_id, self.sign(text.encode()))
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A text and its signatures, not trusted until :meth:`verify`.
+    """A text and its signatures; not trusted before :meth:`verify`.
 
     Attributes:
-        text: with its final newline.
-        signatures: in their order.
+        text: the text, with its final newline.
+        signatures: the signatures, in order.
     """
 
     text: str
@@ -193,32 +196,32 @@ class Note:
 
     @classmethod
     def parse(cls, data: str | bytes) -> Note:
-        """Read a note; raises :class:`NoteError` where it is malformed."""
+        """Return the note in ``data``; raise TlogError if it is malformed."""
         raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
         if len(raw) > MAX_NOTE_BYTES:
-            raise NoteError(f"The note is longer than {MAX_NOTE_BYTES:,} bytes.")
+            raise TlogError(f"The note is longer than {MAX_NOTE_BYTES:,} bytes.")
         try:
             content = raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise NoteError("The note is not UTF-8.") from error
+            raise TlogError("The note is not UTF-8.") from error
         if any(ord(char) < 0x20 and char != "\n" for char in content):
-            raise NoteError("The note holds a control character.")
+            raise TlogError("The note holds a control character.")
         text, separator, lines = content.rpartition("\n\n")
         if not separator or not lines.endswith("\n"):
-            raise NoteError("The note has no signatures, or its last line is cut off.")
+            raise TlogError("The note has no signatures, or its last line is cut off.")
         found = lines[:-1].split("\n")
         if len(found) > _MAX_SIGNATURES:
-            raise NoteError(f"The note has more than {_MAX_SIGNATURES} signatures.")
+            raise TlogError(f"The note has more than {_MAX_SIGNATURES} signatures.")
         signatures = tuple(NoteSignature.parse(line) for line in found)
         if len({(item.name, item.key_id) for item in signatures}) != len(signatures):
-            raise NoteError("A key signed the note twice.")
+            raise TlogError("A key signed the note twice.")
         return cls(text + "\n", signatures)
 
     def verify(self, keys: Iterable[VerifierKey]) -> list[VerifierKey]:
-        """Those of ``keys`` that signed the text, by plain Ed25519 note signatures.
+        """Return the keys among ``keys`` that signed the text, by plain Ed25519 note signatures.
 
         Raises:
-            NoteError: none did, or a signature under one of the keys is not its own.
+            TlogError: no key signed, or a line under a key's name and id is not its signature.
         """
         signed = []
         for key in keys:
@@ -226,11 +229,11 @@ class Note:
                 if (item.name, item.key_id) != (key.name, key.key_id):
                     continue
                 if not key.verify(self.text.encode(), item.signature):
-                    raise NoteError(f"The signature of {key.name} does not hold.")
+                    raise TlogError(f"The signature of {key.name} does not hold.")
                 signed.append(key)
         if not signed:
             names = ", ".join(dict.fromkeys(item.name for item in self.signatures))
-            raise NoteError(
+            raise TlogError(
                 f"No trusted key signed this. It is signed by: {names}.",
                 next_step="Check that it comes from this log, and that the verifier key is right.",
             )
@@ -249,7 +252,12 @@ def _is_key_name(name: str) -> bool:
 
 
 def parse_base64(text: str, length: int | None = None) -> bytes | None:
-    """Strict standard base64, padding included and no stray bits; ``None`` where it is not."""
+    """Return the bytes of strict standard base64; ``None`` for any other text.
+
+    Args:
+        text: base64 with padding and without stray bits.
+        length: required number of bytes; ``None`` for any.
+    """
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -259,7 +267,7 @@ def parse_base64(text: str, length: int | None = None) -> bytes | None:
 
 
 def parse_decimal(text: str) -> int | None:
-    """A number from 0 to 2^63 - 1 without sign or leading zeroes; ``None`` where it is not."""
+    """Return a number from 0 to 2^63 - 1; ``None`` for a sign, leading zeroes or other text."""
     if not text.isascii() or not text.isdigit() or len(text) > 19:
         return None
     number = int(text)

@@ -16,7 +16,7 @@ _MAX_ENTRY = 65_535
 
 
 def tile_levels(hashes: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """The hashes of each level above one: roots of 256 hashes each, as far as complete."""
+    """Yield the hashes of each higher level: roots of 256 hashes each, if complete."""
     while len(hashes) >= TILE_WIDTH:
         hashes = above = [
             tree_root(hashes[start : start + TILE_WIDTH])
@@ -26,17 +26,17 @@ def tile_levels(hashes: Sequence[bytes]) -> Iterator[list[bytes]]:
 
 
 def tile_path(level: int, index: int, width: int = TILE_WIDTH) -> str:
-    """``tile/<level>/<index>[.p/<width>]``."""
+    """Return ``tile/<level>/<index>[.p/<width>]``; raise TlogError for a wrong width."""
     return f"tile/{level}/{_index_path(index)}{_partial(width)}"
 
 
 def bundle_path(index: int, width: int = TILE_WIDTH) -> str:
-    """``tile/entries/<index>[.p/<width>]``."""
+    """Return ``tile/entries/<index>[.p/<width>]``; raise TlogError for a wrong width."""
     return f"tile/entries/{_index_path(index)}{_partial(width)}"
 
 
 def bundle(records: Iterable[bytes]) -> bytes:
-    """Records with a big-endian 16-bit length before each.
+    """Return records, each after its length as a big-endian 16-bit number.
 
     Raises:
         TlogError: a record is longer than 65,535 bytes.
@@ -50,7 +50,7 @@ def bundle(records: Iterable[bytes]) -> bytes:
 
 
 def read_bundle(data: bytes, width: int = TILE_WIDTH) -> list[bytes]:
-    """The ``width`` records of a bundle; raises :class:`TlogError` where it is cut off."""
+    """Return the ``width`` records of a bundle; raise TlogError if it is cut off."""
     records = []
     position = 0
     while position < len(data):
@@ -68,7 +68,7 @@ def read_bundle(data: bytes, width: int = TILE_WIDTH) -> list[bytes]:
 
 
 def read_tile(data: bytes, width: int = TILE_WIDTH) -> list[bytes]:
-    """The ``width`` hashes of a tile; raises :class:`TlogError` when they are not there."""
+    """Return the ``width`` hashes of a tile; raise TlogError for another length."""
     if len(data) != width * _HASH_BYTES:
         raise TlogError(
             f"The tile is {len(data)} bytes long; {width} hashes are {width * _HASH_BYTES}.",

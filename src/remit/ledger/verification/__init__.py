@@ -1,4 +1,10 @@
-"""Verification: everything is read once, nothing is skipped."""
+"""Verification of a ledger: records, links, content, tree, checkpoints and tables.
+
+The package reads everything as untrusted bytes, reports each fault, and never stops at one. The
+package changes nothing in the database; after a sound run it writes a mark for the next run.
+
+Start reading in ``verifier``; ``entries`` and ``contents`` check one range each.
+"""
 
 from remit.ledger.verification.verifier import Verifier
 

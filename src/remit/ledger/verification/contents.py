@@ -1,19 +1,20 @@
-"""Checking content and message steps, range by range. Trusts nothing it reads.
+"""Checks of content and message steps, range by range, without trust in any stored byte.
 
-Each function reads one range of ids and returns what it found as plain data, so that ranges can
-be checked in several processes at once.
+Each function reads one range of ids and returns plain data, so ranges can be checked in several
+processes at once.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from typing import Any
 
 from remit.ledger.contents import NO_STEP, StoredValue, commit, next_step
 from remit.ledger.reader import pages
 from remit.ledger.report import VerificationReport
 from remit.ledger.state import reason_of
-from remit.ledger.store import RawContent, RawStep, Store
+from remit.ledger.store import RawContent, Store
 
 _NONCE_BYTES = 32
 _UNSHOWN = "no entry is noted to show the stored value"
@@ -28,26 +29,13 @@ _STEPS = """
 
 
 @dataclass(slots=True)
-class Damage:
-    """What is wrong with content and message steps, by their ids.
-
-    Attributes:
-        contents: by content id, what is wrong.
-        steps: by message step id, what is wrong.
-    """
-
-    contents: dict[int, str] = field(default_factory=dict)
-    steps: dict[int, str] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
 class IdRange:
-    """The findings in one range of content or message steps.
+    """The result of checking one range of content or message steps.
 
     Attributes:
-        count: how many rows there are.
-        bad: by id, what is wrong, with the table and the id.
-        report: has a problem if the range could not be read to its end.
+        count: number of rows.
+        bad: problems by id; each names the table and the id.
+        report: contains a problem if the range could not be read to its end.
     """
 
     count: int = 0
@@ -56,7 +44,7 @@ class IdRange:
 
 
 def check_contents(store: Store, first: int, last: int) -> IdRange:
-    """Return what is wrong with which content rows in a range of ids."""
+    """Return the problems of the content rows in a range of ids."""
     found = IdRange()
     with found.report.guard(f"contents {first} to {last}"):
         for row in store.scan_contents(first, last):
@@ -73,18 +61,16 @@ def check_contents(store: Store, first: int, last: int) -> IdRange:
 
 
 def check_steps(store: Store, first: int, last: int) -> IdRange:
-    """Return what is wrong with which message steps in a range of ids."""
+    """Return the problems of the message steps in a range of ids."""
     found = IdRange()
     with found.report.guard(f"message_steps {first} to {last}"):
         for rows in pages(store.select, _STEPS, first, last):
             found.count += len(rows)
-            steps = [RawStep(*row) for row in rows]
-            erased = store.erasures(
-                {str(step.commitment) for step in steps if step.content_commitment is None}
-            )
-            for step in steps:
-                if problem := _step_problem(step, step.commitment in erased):
-                    found.bad[step.step_id] = f"message_steps: row {step.step_id}: {problem}"
+            # Columns 4 and 8: the step's commitment, and that of its message if it is stored.
+            erased = store.erasures({str(row[4]) for row in rows if row[8] is None})
+            for row in rows:
+                if problem := _step_problem(row, row[4] in erased):
+                    found.bad[row[0]] = f"message_steps: row {row[0]}: {problem}"
     return found
 
 
@@ -109,26 +95,28 @@ def _content_problem(row: RawContent) -> str:
     return ""
 
 
-def _step_problem(step: RawStep, erased: bool) -> str:
-    parent = NO_STEP if step.parent_id == 0 else step.parent_step
-    before = 0 if step.parent_id == 0 else step.parent_position
+def _step_problem(row: tuple[Any, ...], is_erased: bool) -> str:
+    """Return the fault of a row of ``_STEPS``; empty if there is none."""
+    _, step, parent_id, content_id, commitment, position, parent, before, stored, *scopes = row
+    if parent_id == 0:
+        parent, before = NO_STEP, 0
     try:
         sound = (
             parent is not None
             and before is not None
-            and next_step(parent, step.commitment) == step.step
-            and step.position == before + 1
+            and next_step(parent, commitment) == step
+            and position == before + 1
         )
     except (ValueError, TypeError):
         sound = False
     if not sound:
         return "a step of the message list is not the hash of the one before and its message"
-    if None not in (step.scope, step.parent_scope) and step.scope != step.parent_scope:
+    if None not in scopes and scopes[0] != scopes[1]:
         return "the messages of a list are of different sessions"
-    if step.content_commitment is None:
-        if erased and step.content_id is None:
+    if stored is None:
+        if is_erased and content_id is None:
             return ""
         return "a message of the list is missing and no ERASURE says why"
-    if step.content_commitment != step.commitment:
+    if stored != commitment:
         return "a message of the list is not the one committed to"
     return ""

@@ -1,24 +1,23 @@
-"""Checking entries, range by range. Trusts nothing it reads.
+"""Checks of entries, range by range, without trust in any stored byte.
 
-A range is read in one go and what it gave is returned as plain data, so that ranges can be
-checked in several processes at once.
+The result of a range is plain data, so ranges can be checked in several processes at once.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
 from remit.kernel.canonical import sha256_hex
-from remit.ledger.archived import Places
 from remit.ledger.entry import entry_id
 from remit.ledger.erasure import is_erasure_of
 from remit.ledger.errors import LedgerFormatError
+from remit.ledger.ranges import Places
 from remit.ledger.reader import GREATEST
 from remit.ledger.record import (
     MAX_RECORD_BYTES,
@@ -35,7 +34,6 @@ from remit.ledger.subjects import commitment_in, subjects_before
 from remit.ledger.tlog import TlogError, read_tile
 from remit.ledger.tlog.merkle import leaf_hash, tree_root
 from remit.ledger.tlog.tiles import TILE_WIDTH
-from remit.ledger.verification.contents import Damage
 from remit.ledger.verification.subjects import check_subjects
 
 _PAGE = 400
@@ -50,20 +48,20 @@ _LISTS = """
 
 @dataclass(slots=True)
 class EntryRange:
-    """The findings in one range of entries.
+    """The result of checking one range of entries.
 
     Attributes:
         first: the first sequence number of the range.
-        last: the last.
-        report: what is wrong in it.
-        first_link: the first record's ``previous_hash``; ``None`` when it could not be read.
-        last_hash: ``entry_hash`` of the last row; ``None`` when there was no row.
+        last: the last sequence number of the range.
+        report: the problems in the range.
+        first_link: ``previous_hash`` of the first record; ``None`` if it could not be read.
+        last_hash: ``entry_hash`` of the last row; ``None`` if that row is missing.
         tile_roots: roots of the complete subtrees of 256 leaves.
-        partial_roots: by tree size requested, the root over the leaves after its last complete
-            subtree; empty bytes where there are none.
-        blamed: damage of content and message steps that was reported at an entry.
+        partial_roots: by requested tree size, the root over the leaves after its last complete
+            subtree; empty bytes if there are none.
+        blamed: problems of content and message steps that were reported at an entry.
         named: content ids of the values that name an entry's subject.
-        waiting: entries that were archived and are to be removed yet.
+        waiting: number of archived entries that are still in the database.
     """
 
     first: int
@@ -85,7 +83,7 @@ def report_gap(report: VerificationReport, first: int, last: int) -> None:
 
 
 def report_tree_hash(report: VerificationReport, level: int, index: int) -> None:
-    """Report that a stored hash is not the root of the entries under it."""
+    """Report that a stored hash differs from the root of the entries under it."""
     width = TILE_WIDTH**level
     report.add(
         None,
@@ -96,31 +94,41 @@ def report_tree_hash(report: VerificationReport, level: int, index: int) -> None
 
 
 def as_hash(value: Any) -> bytes:
-    """A stored hash; nothing where something else is stored."""
+    """Return a stored hash as bytes; empty bytes for a value of another type."""
     return bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else b""
 
 
 def check_entries(
-    store: Store, first: int, last: int, damage: Damage, sizes: Collection[int], left: Places
+    store: Store,
+    first: int,
+    last: int,
+    bad_contents: Mapping[int, str],
+    bad_steps: Mapping[int, str],
+    sizes: Collection[int],
+    left: Places,
 ) -> EntryRange:
-    """Check the entries from ``first`` (a multiple of 256) to ``last``.
+    """Check the entries from ``first`` (a multiple of 256) to ``last``; return the result.
 
     Args:
-        store: of the ledger.
-        first: sequence number.
-        last: sequence number.
-        damage: what is known to be wrong with content.
-        sizes: tree sizes whose root will be wanted, from ``first`` to ``last + 1``.
-        left: which entries were archived, numbered from ``first`` on.
+        store: the store of the ledger.
+        first: the first sequence number.
+        last: the last sequence number.
+        bad_contents: the problem of each damaged content value, by content id.
+        bad_steps: the problem of each damaged message step, by step id.
+        sizes: tree sizes, from ``first`` to ``last + 1``, whose roots are needed.
+        left: the archived entries, numbered from ``first``.
     """
     found = EntryRange(first, last, VerificationReport())
     with found.report.guard(f"entries {first} to {last}"):
-        _EntryChecker(store, damage, sizes, left, found).run(first, last)
+        _EntryChecker(store, bad_contents, bad_steps, sizes, left, found).run(first, last)
     return found
 
 
 def known_entries(store: Store, first: int, last: int) -> EntryRange:
-    """A range that was sound and is not read again: what its neighbours and the tree need of it."""
+    """Return the result of a range that an earlier verification found sound, without reading it.
+
+    The hash of the last row and the stored tree hashes are read, for the neighbours and the tree.
+    """
     row = store.get(last)
     ((there,),) = store.select(
         "SELECT count(*) FROM entries WHERE seq BETWEEN ? AND ?", (first, last)
@@ -137,25 +145,18 @@ def known_entries(store: Store, first: int, last: int) -> EntryRange:
 _Rows = list[tuple[Any, ...]]
 
 
-class _Page(NamedTuple):
-    """Some entries, and what is noted to be shown by them: sequence numbers first."""
-
-    rows: list[RawEntry]
-    shown: _Rows
-    lists: _Rows
-
-
-def _pages(store: Store, first: int, last: int) -> Iterator[_Page]:
+def _pages(store: Store, first: int, last: int) -> Iterator[tuple[list[RawEntry], _Rows, _Rows]]:
+    """Yield entries page by page, with their rows of shown values and of shown lists."""
     scan = store.scan_entries(first, last)
     while rows := list(itertools.islice(scan, _PAGE)):
         window = (rows[0].seq, min(rows[-1].seq + 1, GREATEST))  # whatever numbers between
         shown = store.select(f"{_SHOWN} >= ? AND s.seq < ?", window)
         lists = store.select(f"{_LISTS} >= ? AND l.seq < ?", window)
-        yield _Page(rows, shown, lists)
+        yield rows, shown, lists
 
 
 def _read_tiles(store: Store, first: int, last: int) -> _Rows:
-    """Index and hash of the stored complete subtrees of 256 leaves in a range."""
+    """Return index and hash of the stored subtrees of 256 leaves in a range."""
     return store.select(
         "SELECT idx, hash FROM tree_hashes WHERE level = 1 AND idx >= ? AND idx < ? ORDER BY idx",
         (first // TILE_WIDTH, (last + 1) // TILE_WIDTH),
@@ -164,12 +165,19 @@ def _read_tiles(store: Store, first: int, last: int) -> _Rows:
 
 class _EntryChecker:
     def __init__(
-        self, store: Store, damage: Damage, sizes: Collection[int], left: Places, found: EntryRange
+        self,
+        store: Store,
+        bad_contents: Mapping[int, str],
+        bad_steps: Mapping[int, str],
+        sizes: Collection[int],
+        left: Places,
+        found: EntryRange,
     ) -> None:
         self._left = left
-        self._kept_leaves: dict[int, list[bytes]] = {}  # by tile, as they are stored
+        self._kept_leaves: dict[int, list[bytes]] = {}  # The stored hashes of each tile.
         self._store = store
-        self._damage = damage
+        self._bad_contents = bad_contents
+        self._bad_steps = bad_steps
         self._sizes = frozenset(sizes)
         self._found = found
         self._sound: dict[int, bool] = {}
@@ -177,21 +185,20 @@ class _EntryChecker:
         self._last_step: int | None = None
         self._leaves: list[bytes] = []
         self._subjects_before = subjects_before(store.select)
-        self._subjects: dict[int, int] = {}  # by content id, the entry that it names it for
+        self._subjects: dict[int, int] = {}  # The entry of each subject value, by content id.
 
     def run(self, first: int, last: int) -> None:
-        """Check the range; what is wrong goes into the findings."""
+        """Check the range; add the problems to the result."""
         found, report = self._found, self._found.report
         expected = first
         previous: str | None = None
         if first in self._sizes:
             found.partial_roots[first] = b""
         self._read_leaves(first, last)
-        for page in _pages(self._store, first, last):
-            shown = _by_entry(page.shown)
-            lists = _by_entry(page.lists)
-            self._read_steps(page.rows[0].seq, lists)
-            for row in page.rows:
+        for rows, *related in _pages(self._store, first, last):
+            shown, lists = map(_by_entry, related)
+            self._read_steps(rows[0].seq, lists)
+            for row in rows:
                 if row.seq != expected:
                     self._pass_over(expected, row.seq - 1)
                     previous = None
@@ -213,8 +220,8 @@ class _EntryChecker:
             check_subjects(report, self._store, self._subjects)
             found.named.update(self._subjects)
             self._subjects.clear()
-            for table, rows in (("shown_contents", shown), ("shown_lists", lists)):
-                for seq in rows:
+            for table, others in (("shown_contents", shown), ("shown_lists", lists)):
+                for seq in others:
                     said = f"{table}: there is a row of an entry {seq}, which is not there"
                     report.add(None, "store", said)
         if expected <= last:
@@ -226,7 +233,7 @@ class _EntryChecker:
                 report_tree_hash(report, 1, index)
 
     def _read_leaves(self, first: int, last: int) -> None:
-        """Read the stored leaf hashes, which archived entries have."""
+        """Read the stored leaf hashes, which exist for tiles with archived entries."""
         rows = self._store.select(
             "SELECT idx, hash FROM tree_hashes WHERE level = 0 AND idx >= ? AND idx <= ?",
             (first // TILE_WIDTH, last // TILE_WIDTH),
@@ -239,7 +246,7 @@ class _EntryChecker:
                 self._found.report.add(None, "tree", said)
 
     def _pass_over(self, first: int, last: int) -> None:
-        """Entries that are not there: they were archived, and their hashes are, or are missing."""
+        """Count absent entries that were archived; report the others as missing."""
         report, low = self._found.report, self._found.first
         missing: list[int] = []  # first and last of a run
         for seq in range(first, last + 1):
@@ -267,7 +274,7 @@ class _EntryChecker:
             self._found.partial_roots[size] = tree_root(self._leaves) if self._leaves else b""
 
     def _read_steps(self, first: int, lists: dict[int, list[tuple[Any, ...]]]) -> None:
-        """The message steps that are new with a page, which are those of greater ids."""
+        """Read the message steps that are new with a page, which have greater ids."""
         if self._last_step is None:
             rows = self._store.select(
                 "SELECT step_id FROM shown_lists WHERE seq < ? ORDER BY seq DESC LIMIT 1", (first,)
@@ -367,8 +374,8 @@ class _EntryChecker:
             row = there.get(mac)
             if row is None:
                 missing[mac] = None
-            elif row[0] in self._damage.contents:
-                self._blame(seq, "content", self._damage.contents[row[0]])
+            elif row[0] in self._bad_contents:
+                self._blame(seq, "content", self._bad_contents[row[0]])
             elif row[3] != item["bytes"] or row[2] != (
                 scope if item is not subject else content_scope(None, seq)
             ):
@@ -399,7 +406,7 @@ class _EntryChecker:
     def _chain(self, step_id: int) -> Iterator[tuple[int, tuple[int, int | None] | None]]:
         """Yield a message step and its parents, up to one that is missing.
 
-        A writer makes a parent before its child, so ids fall: a damaged chain ends, too.
+        A writer makes a parent before its child, so ids fall and a damaged chain ends too.
         """
         while True:
             step = self._step(step_id)
@@ -409,7 +416,7 @@ class _EntryChecker:
             step_id = step[0]
 
     def _messages(self, step_id: int, sought: set[int]) -> set[int]:
-        """Return those of ``sought`` that are messages of a list, from its end upwards."""
+        """Return the values in ``sought`` that are messages of a list."""
         found: set[int] = set()
         for _, step in self._chain(step_id):
             if step is not None and step[1] in sought:
@@ -426,25 +433,25 @@ class _EntryChecker:
         if row is None or row[2] != item["count"] or row[3] not in (scope, None):
             report.add(seq, "messages", "the message list is not the one committed to")
             return
-        if not (self._damage.steps or self._damage.contents):
+        if not (self._bad_steps or self._bad_contents):
             return
         for step_id, step in self._chain(row[0]):
-            problem = self._damage.steps.get(step_id)
+            problem = self._bad_steps.get(step_id)
             if step is None:
                 problem = problem or f"message_steps: row {step_id} is missing"
-            elif step[1] in self._damage.contents:
-                problem = problem or self._damage.contents[step[1]]
+            elif step[1] is not None and step[1] in self._bad_contents:
+                problem = problem or self._bad_contents[step[1]]
             if problem:
                 self._blame(seq, "messages", problem)
                 return
 
     def _blame(self, seq: int, kind: str, problem: str) -> None:
-        """Report at an entry the damage of what it shows."""
+        """Report the damage of shown content at the entry that shows it."""
         self._found.blamed.add(problem)
         self._found.report.add(seq, kind, problem)
 
     def _is_sound(self, seq: int) -> bool:
-        """Whether an ``ERASURE`` entry accounts for exactly what is gone under it."""
+        """Return True if an ``ERASURE`` entry accounts for exactly its erased values."""
         if seq not in self._sound:
             self._sound[seq] = erasure_is_sound(self._store, seq)
         return self._sound[seq]
@@ -458,7 +465,7 @@ def _by_entry(rows: _Rows) -> dict[int, _Rows]:
 
 
 def erasure_is_sound(store: Store, seq: int) -> bool:
-    """Whether the entry at ``seq`` is an ``ERASURE`` of exactly what is noted under it."""
+    """Return True if the entry at ``seq`` is an ``ERASURE`` of exactly its erased values."""
     row = store.get(seq)
     under = store.erased_under(seq)
     try:

@@ -1,30 +1,23 @@
-"""Signed tree heads against the records: those stored, and one held outside."""
+"""Checks of signed tree heads, stored or given by the caller, against the records."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from remit.ledger.keyfiles import known_as
 from remit.ledger.report import VerificationReport
 from remit.ledger.tlog import (
     EMPTY_ROOT,
     TILE_WIDTH,
-    NoteError,
     SignedCheckpoint,
     TlogError,
     VerifierKey,
     node_hash,
 )
 
-
-class TreeHead(NamedTuple):
-    """A signed tree head; ``outside`` when the caller gave it."""
-
-    size: int
-    outside: bool
-    signed: SignedCheckpoint
+TreeHead = tuple[bool, SignedCheckpoint]
+"""A signed tree head, and True if the caller gave it; False if it is stored in the ledger."""
 
 
 def read_heads(
@@ -33,11 +26,17 @@ def read_heads(
     outside: str | bytes | SignedCheckpoint | None,
     key: VerifierKey | None,
 ) -> list[TreeHead]:
-    """The tree heads, greatest last; malformed and forged ones go into ``report``.
+    """Return the readable tree heads by growing size.
 
-    ``notes`` are the size and note of those stored; without a ``key`` signatures are not checked.
+    Malformed and forged heads are reported and left out.
+
+    Args:
+        report: receives the problems; its ``checkpoint`` becomes ``failed`` at the first.
+        notes: size and note of each stored checkpoint.
+        outside: the checkpoint that the caller gave; ``None`` if there is none.
+        key: the log's key; ``None`` leaves signatures unchecked.
     """
-    heads = []
+    heads: list[TreeHead] = []
     given: list[tuple[int | None, str | bytes | SignedCheckpoint]] = [*notes]
     if outside is not None:
         given.append((None, outside))
@@ -47,14 +46,14 @@ def read_heads(
             if key is not None:  # under an origin that it had before a fork, too
                 signed.verify(known_as(key, signed.checkpoint.origin) or key)
             if column not in (None, signed.checkpoint.size):
-                raise NoteError("Its size is not that of its row.")
+                raise TlogError("Its size is not that of its row.")
         except TlogError as error:
             which = f"checkpoints: the row of {column}" if column is not None else "the given one"
             report.add(None, "checkpoint", f"{which}: {error.message}")
             report.checkpoint = "failed"
         else:
-            heads.append(TreeHead(signed.checkpoint.size, column is None, signed))
-    return sorted(heads, key=lambda head: head[:2])
+            heads.append((column is None, signed))
+    return sorted(heads, key=lambda head: (head[1].checkpoint.size, head[0]))
 
 
 def check_heads(
@@ -68,68 +67,70 @@ def check_heads(
     is_signed: bool,
     witnesses: Sequence[VerifierKey],
 ) -> None:
-    """Compare the records with the tree heads, and report how far these vouch for them.
+    """Compare the records with the tree heads, and set the report's ``checkpoint`` members.
 
     Args:
-        report: of the verification.
-        heads: by growing size.
-        roots: of the complete subtrees of 256 leaves.
+        report: receives the problems and the assurance.
+        heads: the heads by growing size.
+        roots: roots of the complete subtrees of 256 leaves.
         partials: by tree size, the root over the leaves after those.
-        start: the first entry that was read.
-        size: entries in the ledger.
-        is_signed: whether the signatures of ``heads`` were checked.
-        witnesses: keys whose cosignatures are looked for.
+        start: the first entry that was read; smaller heads are skipped.
+        size: number of entries in the ledger.
+        is_signed: True if the signatures of ``heads`` were checked.
+        witnesses: keys whose cosignatures on the best head are reported.
     """
     peaks: list[bytes] = []  # roots of the growing tree's complete subtrees, greatest first
     count = 0  # subtrees of 256 leaves under them
     failed = report.checkpoint == "failed"
     best: TreeHead | None = None
     for head in heads:
-        where = "the given checkpoint" if head.outside else "checkpoints: a stored checkpoint"
-        if head.size > size:
+        is_outside, signed = head
+        head_size = signed.checkpoint.size
+        where = "the given checkpoint" if is_outside else "checkpoints: a stored checkpoint"
+        if head_size > size:
             report.add(
                 size,
                 "checkpoint",
-                f"{where} covers {head.size} entries, but there are {size}: the ledger was cut off",
+                f"{where} covers {head_size} entries, but there are {size}: the ledger was cut off",
             )
             failed = True
             continue
-        if head.size < start:
+        if head_size < start:
             continue  # its leaves were left out on request
-        index = head.size // TILE_WIDTH
+        index = head_size // TILE_WIDTH
         for root in roots[count:index]:
             count += 1
             peaks.append(root)
             for _ in range((count & -count).bit_length() - 1):
                 right = peaks.pop()
                 peaks[-1] = node_hash(peaks[-1], right)
-        partial = partials.get(head.size, b"")
+        partial = partials.get(head_size, b"")
         nodes = [*peaks, partial] if partial else peaks
-        if count != index or head.signed.checkpoint.root != _joined(nodes):
+        if count != index or signed.checkpoint.root != _joined(nodes):
             report.add(
                 None,
                 "checkpoint",
-                f"{where} of {head.size} entries has another root than the records: history "
+                f"{where} of {head_size} entries has another root than the records: history "
                 "before it was rewritten",
             )
             failed = True
-        elif best is None or head.outside or not best.outside:
+        elif best is None or is_outside or not best[0]:
             best = head
     if failed:
         report.checkpoint = "failed"
     elif best is not None:
-        report.checkpoint = "outside" if best.outside else "stored"
+        report.checkpoint = "outside" if best[0] else "stored"
         if not is_signed:
             report.checkpoint = "unchecked"
-        report.checkpoint_size = best.size
+        report.checkpoint_size = best[1].checkpoint.size
         try:
-            report.witnesses = [item.key.name for item in best.signed.cosignatures(witnesses)]
+            report.witnesses = [key.name for key, _ in best[1].cosignatures(witnesses)]
         except TlogError as error:
             report.add(None, "checkpoint", error.message)
 
 
 def _joined(nodes: list[bytes]) -> bytes:
-    """The root over complete subtrees, greatest first."""
+    """Return the root over complete subtrees, greatest first."""
     if not nodes:
         return EMPTY_ROOT
     return functools.reduce(lambda right, left: node_hash(left, right), reversed(nodes))

@@ -1,4 +1,4 @@
-"""What a verification that found nothing wrong keeps for the next one."""
+"""The mark that a sound verification writes for the next one."""
 
 from __future__ import annotations
 
@@ -15,22 +15,26 @@ _TABLES = {
     "contents": "content_id", "shown_contents": "seq",
     "content_subjects": "content_id",
 }  # fmt: skip
-_ERASED = ("contents", "shown_contents", "content_subjects")  # what erasures take rows from
+_ERASED = (
+    "contents",
+    "shown_contents",
+    "content_subjects",
+)  # Erasures delete rows of these tables.
 
 
 @dataclass(slots=True)
 class VerifiedMark:
-    """A sound ledger: how far it was verified, and what shows cheaply that it is that one still.
+    """The extent of a sound ledger, with values that show cheaply that it is still the same.
 
     Attributes:
-        verified: when everything was checked, ISO 8601.
-        size: how many entries there were.
-        entry_hash: of the last one.
-        ends: by table, the first id that was not there.
-        rows: by table, how many rows there were before.
-        tree: hash over the stored roots of its complete subtrees of 256 leaves.
-        partials: by size of tree, in hex the root over the leaves after its last complete subtree,
-            where a checkpoint needs it.
+        verified: time of the last full verification, ISO 8601.
+        size: number of entries.
+        entry_hash: hash of the last entry.
+        ends: by table, the first id that did not exist.
+        rows: by table, number of rows below that id.
+        tree: hash over the stored roots of the complete subtrees of 256 leaves.
+        partials: by tree size, in hex, the root over the leaves after its last complete subtree, if
+            a checkpoint needs it.
     """
 
     verified: str = field(default_factory=utc_now)
@@ -43,16 +47,16 @@ class VerifiedMark:
 
     @classmethod
     def read(cls, marks: Marks | None) -> VerifiedMark:
-        """The last one of a root; without one, that of no entries."""
+        """Return the last mark of a root; a mark of no entries if there is none."""
         return cls(**(marks.read(_NAME) if marks is not None else {}))
 
     def write(self, marks: Marks, store: Store) -> None:
-        """Keep it in place of the one before."""
+        """Replace the root's mark by this one, with the present row counts."""
         self.rows, _ = self._counted(store)
         marks.write(_NAME, asdict(self))
 
     def is_of(self, store: Store) -> bool:
-        """Whether a ledger has as many rows under it as it had, but for what was erased since."""
+        """Return True if the ledger has the marked rows, except for values erased since."""
         if not self.size:
             return False
         rows, erased = self._counted(store)
@@ -61,7 +65,10 @@ class VerifiedMark:
         return rows == self.rows
 
     def contradiction(self, store: Store, size: int) -> str:
-        """What a ledger of ``size`` entries lacks of those that were verified; empty if nothing."""
+        """Return how a ledger of ``size`` entries contradicts the mark; empty if it does not.
+
+        The ledger contradicts the mark if verified entries are missing or differ.
+        """
         before = f"{self.size} entries were verified here"
         if self.size > size:
             return f"{before}, and there are {size}: the ledger was cut off, or is an older copy"
@@ -72,7 +79,7 @@ class VerifiedMark:
         return ""
 
     def _counted(self, store: Store) -> tuple[dict[str, int], int]:
-        """The rows of each table before its end, and how many values were erased since."""
+        """Return each table's rows below its end, and the number of values erased since."""
         counts = [f"(SELECT count(*) FROM {table})" for table in _TABLES]
         later = [f"(SELECT count(*) FROM {table} WHERE {_TABLES[table]} >= ?)" for table in _TABLES]
         ends = [self.ends.get(_TABLES[table], 0) for table in _TABLES]
@@ -83,5 +90,5 @@ class VerifiedMark:
 
 
 def tree_digest(roots: list[bytes]) -> str:
-    """A hash over the roots of complete subtrees."""
+    """Return a hash, in hex, over the roots of complete subtrees."""
     return hashlib.sha256(b"".join(roots)).hexdigest()

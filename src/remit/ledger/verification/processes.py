@@ -1,4 +1,4 @@
-"""Checks in this process, or in several at once."""
+"""Running checks in this process, or in a pool of processes."""
 
 from __future__ import annotations
 
@@ -15,22 +15,28 @@ _T = TypeVar("_T")
 
 
 class Runner:
-    """Runs checks on a store: in this process, or in those of a pool, each with one of its own."""
+    """A runner of checks on a store.
+
+    Args:
+        store: the store for checks in this process.
+        pool: processes, each with a store of its own; ``None`` runs checks in this process.
+        ahead: number of results that may wait for the consumer.
+    """
 
     def __init__(self, store: Store, pool: ProcessPoolExecutor | None, ahead: int) -> None:
         self._store = store
         self._pool = pool
-        self._ahead = ahead  # of the consumer: memory stays flat
+        self._ahead = ahead  # The bound keeps memory constant.
 
     def start(self, check: Callable[..., _T], *given: Any) -> Callable[[], _T]:
-        """Begin one check; what is returned gives its result."""
+        """Start one check; return a function that waits for the result."""
         if self._pool is not None:
             return self._pool.submit(_check, check, given).result
         result = check(self._store, *given)
         return lambda: result
 
     def run(self, check: Callable[..., _T], ranges: Iterable[tuple[Any, ...]]) -> Iterator[_T]:
-        """The result of a check for each of ``ranges``, in their order."""
+        """Yield the result of a check for each of ``ranges``, in order."""
         waiting: deque[Callable[[], _T]] = deque()
         for item in ranges:
             waiting.append(self.start(check, *item))
@@ -42,7 +48,13 @@ class Runner:
 
 @contextlib.contextmanager
 def runner(reopen: Callable[[], Store], store: Store, jobs: int) -> Iterator[Runner]:
-    """A runner of checks in ``jobs`` processes, each with a store that ``reopen`` opens."""
+    """Yield a runner of checks; end its processes afterwards.
+
+    Args:
+        reopen: opens the store in a process of the pool.
+        store: the store for checks in this process.
+        jobs: number of processes; 1 uses this process alone.
+    """
     if jobs == 1:
         yield Runner(store, None, 0)
         return
@@ -58,7 +70,7 @@ def runner(reopen: Callable[[], Store], store: Store, jobs: int) -> Iterator[Run
         pool.shutdown(cancel_futures=True)
 
 
-_STORE: list[Store] = []  # of a worker process
+_STORE: list[Store] = []  # The store of a worker process.
 
 
 def _open(reopen: Callable[[], Store]) -> None:

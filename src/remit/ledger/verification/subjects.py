@@ -1,4 +1,4 @@
-"""The persons that content belongs to, against what the record commits to."""
+"""Checks of the persons that content belongs to, against the record."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from remit.ledger.subjects import subjects_before
 
 
 def check_subjects(report: VerificationReport, store: Store, subjects: Mapping[int, int]) -> None:
-    """Whether the values by which entries name their subjects are found by these.
+    """Report values that name a subject in the record and have another row in ``content_subjects``.
 
     Args:
-        report: of the verification.
-        store: of the ledger.
-        subjects: by content id, the sequence number of the entry that it names somebody for.
+        report: receives the problems.
+        store: the store of the ledger.
+        subjects: by content id of such a value, the sequence number of its entry.
     """
     found: dict[int, list[bool]] = defaultdict(list)
     for chunk in chunks([*subjects]):
@@ -46,9 +46,14 @@ def _value(codec: str, value: Any) -> Any:
 def check_unnamed_subjects(
     report: VerificationReport, store: Store, first: int, last: int, named: set[int]
 ) -> None:
-    """Report rows of ``content_subjects`` that no entry commits to, in a range of content ids.
+    """Report rows of ``content_subjects`` that no entry commits to.
 
-    ``named`` are the values by which entries name a person.
+    Args:
+        report: receives the problems.
+        store: the store of the ledger.
+        first: the lowest content id.
+        last: the greatest content id.
+        named: content ids of the values by which entries name a person.
     """
     where = "WHERE content_id >= ? AND content_id <= ?"
     ((number,),) = store.select(f"SELECT count(*) FROM content_subjects {where}", (first, last))

@@ -1,11 +1,11 @@
-"""Rows that no range contains, and the small tables next to entries and content."""
+"""Checks of rows outside every range, and of the small tables."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from remit.ledger.archived import ARCHIVED_TO
 from remit.ledger.entry import entry_id
+from remit.ledger.ranges import ARCHIVED_TO
 from remit.ledger.reader import info_number
 from remit.ledger.report import VerificationReport
 from remit.ledger.schema import LAYOUT_VERSION
@@ -21,13 +21,13 @@ _WRITER = "writer "  # begins the name of a PostgreSQL writer's own row
 
 
 _END = 1 << 53
-"""No writer makes a row with a number from here on."""
+"""The lowest number that no writer gives to a row."""
 
-_MOST_NAMED = 20  # rows of one table
+_MAX_ROWS = 20  # rows of one table
 
 
 def last_id(report: VerificationReport, store: Store, column: str, table: str) -> int | None:
-    """Return the greatest id that a writer can have made, found by the index."""
+    """Return the greatest id that a writer can have made; ``None`` if the table is empty."""
     last = None
     with report.guard(table):
         [(last,)] = store.select(f"SELECT max({column}) FROM {table} WHERE {column} < ?", (_END,))
@@ -35,7 +35,13 @@ def last_id(report: VerificationReport, store: Store, column: str, table: str) -
 
 
 def check_outliers(report: VerificationReport, store: Store, size: int) -> None:
-    """Report rows where no writer makes any, which no range contains."""
+    """Report rows with ids that no writer makes, and rows of entries that do not exist.
+
+    Args:
+        report: receives the problems, at most 20 for each table.
+        store: the store of the ledger.
+        size: number of entries when the verification began.
+    """
     for table, column, lowest in (
         ("entries", "seq", 0),
         ("contents", "content_id", 1),
@@ -48,7 +54,7 @@ def check_outliers(report: VerificationReport, store: Store, size: int) -> None:
         with report.guard(table):
             for (found,) in store.select(
                 f"SELECT DISTINCT {column} FROM {table} WHERE {column} < ? OR {column} >= ? "
-                f"LIMIT {_MOST_NAMED}",
+                f"LIMIT {_MAX_ROWS}",
                 (lowest, _END),
             ):
                 where = f"{table}: no writer makes a row with {column} {readable(found)}"
@@ -58,7 +64,7 @@ def check_outliers(report: VerificationReport, store: Store, size: int) -> None:
             for (found,) in store.select(
                 f"SELECT DISTINCT seq FROM {table} AS t WHERE seq < 0 OR seq >= ? "
                 "AND NOT EXISTS (SELECT 1 FROM entries AS e WHERE e.seq = t.seq) "
-                f"LIMIT {_MOST_NAMED}",
+                f"LIMIT {_MAX_ROWS}",
                 (size,),  # an entry may have been written since
             ):
                 where = f"{table}: there is a row of an entry {readable(found)}, which is not there"
@@ -66,7 +72,13 @@ def check_outliers(report: VerificationReport, store: Store, size: int) -> None:
 
 
 def check_info(report: VerificationReport, store: Store, key: VerifierKey | None) -> None:
-    """Report what the ledger says wrongly of itself: its owner, its extent and its layout."""
+    """Report wrong rows of ``ledger_info`` and ``migrations``: owner, extent, layout, names.
+
+    Args:
+        report: receives the problems.
+        store: the store of the ledger.
+        key: the ledger's key; ``None`` leaves the owner unchecked.
+    """
     info: dict[Any, Any] = dict(store.select("SELECT name, value FROM ledger_info"))
     for name in info:
         if name not in _INFO and not str(name).startswith(_WRITER):
@@ -90,9 +102,13 @@ def check_info(report: VerificationReport, store: Store, key: VerifierKey | None
 def check_unnamed_steps(
     report: VerificationReport, store: Store, first_step: int, first_seq: int
 ) -> None:
-    """Report message steps that neither end a list nor lead to one.
+    """Report message steps that belong to no entry's list.
 
-    Steps before ``first_step``, and lists of entries before ``first_seq``, were checked before.
+    Args:
+        report: receives the problems.
+        store: the store of the ledger.
+        first_step: steps with lower ids were checked before.
+        first_seq: lists of entries with lower numbers were checked before.
     """
     for (step_id,) in store.select(
         "SELECT step_id FROM message_steps WHERE step_id >= ? "
@@ -105,8 +121,13 @@ def check_unnamed_steps(
 
 
 def check_erasures(report: VerificationReport, store: Store, known: int) -> None:
-    """Report rows of ``erasures`` that no ``ERASURE`` entry accounts for. Entries before ``known``
-    were checked before."""
+    """Report rows of ``erasures`` that no ``ERASURE`` entry accounts for; count the others.
+
+    Args:
+        report: receives the problems, and the number of values by ``ERASURE`` entry.
+        store: the store of the ledger.
+        known: entries with lower numbers were checked before.
+    """
     for seq, number in store.select("SELECT seq, count(*) FROM erasures GROUP BY seq ORDER BY seq"):
         if isinstance(seq, int) and (seq < known or erasure_is_sound(store, seq)):
             report.erasures[entry_id(seq)] = number
@@ -119,7 +140,13 @@ def check_erasures(report: VerificationReport, store: Store, known: int) -> None
 
 
 def check_upper_tree(report: VerificationReport, store: Store, roots: list[bytes]) -> None:
-    """Report wrong hashes above the first level, and hashes of entries that are not there."""
+    """Report wrong hashes above the first level, and hashes of entries that do not exist.
+
+    Args:
+        report: receives the problems.
+        store: the store of the ledger.
+        roots: roots of the complete subtrees of 256 leaves, computed from the records.
+    """
     for level, hashes in enumerate(tile_levels(roots), start=2):
         stored = dict(store.select("SELECT idx, hash FROM tree_hashes WHERE level = ?", (level,)))
         for index, item in enumerate(hashes):

@@ -1,4 +1,4 @@
-"""The verification of one ledger, from its engine's file to its checkpoints."""
+"""The verification of one ledger, from the engine's file to the checkpoints."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from remit.ledger.archived import ArchivedRange, Places, archived_ranges, left_of
 from remit.ledger.checkpoints import stored_notes
 from remit.ledger.marks import Marks
+from remit.ledger.ranges import ArchivedRange, Places, archived_ranges, left_of
 from remit.ledger.reader import chunks, marks
 from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.schema import TABLES
 from remit.ledger.state import of_other_types
 from remit.ledger.store import Store, may_have_left
 from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, VerifierKey, tree_root
-from remit.ledger.verification.contents import Damage, check_contents, check_steps
+from remit.ledger.verification.contents import check_contents, check_steps
 from remit.ledger.verification.entries import (
     EntryRange,
     as_hash,
@@ -41,16 +41,21 @@ _T = TypeVar("_T")
 # The checks of the two largest tables look at types themselves.
 _TYPED = {name: TABLES[name] for name in TABLES if name not in ("entries", "contents")}
 _RANGE = 8 * TILE_WIDTH  # entries or rows in one task
-_WORTH_A_PROCESS = 40_000  # entries and contents; below, starting processes costs more
-_AGAIN = 4  # ranges of each kind, taken at random, that are read again under a mark
+_MIN_PARALLEL_ROWS = 40_000  # entries and contents; below, starting processes costs more
+_SAMPLE = 4  # ranges of each kind, taken at random, that are read again under a mark
 
 _Range = tuple[int, int]  # first and last
 
 
 class Verifier:
-    """One verification of one ledger.
+    """The verification of one ledger; each object verifies once.
 
-    Without a ``key`` signatures are not checked. ``reopen`` opens the store in another process.
+    Args:
+        reopen: opens the store in another process.
+        store: the store to read.
+        key: the key that checkpoints are checked by; ``None`` leaves signatures unchecked.
+        witnesses: keys whose cosignatures are reported.
+        marks: the marks of the root; ``None`` neither reads nor writes a mark.
     """
 
     def __init__(
@@ -80,7 +85,17 @@ class Verifier:
         progress: Progress | None,
         since_mark: bool = False,
     ) -> VerificationReport:
-        """:meth:`LedgerClient.verify`; once only."""
+        """Return the result of :meth:`LedgerClient.verify`; write a mark if the ledger is sound.
+
+        Args:
+            outside: a signed checkpoint that the caller held; ``None`` if there is none.
+            first: the first entry to read; entries before it are left out.
+            jobs: number of processes.
+            deep: True to have the engine check its file too.
+            progress: called with the number of checked rows and their total.
+            since_mark: True to read entries below the last mark only in samples. Any fault then
+                leads to a full verification.
+        """
         report = self._report
         marks = None if first else self._marks
         before, known, now = VerifiedMark(), VerifiedMark(), VerifiedMark()
@@ -162,7 +177,7 @@ class Verifier:
         known: VerifiedMark,
         now: VerifiedMark,
     ) -> None:
-        """Check content, message steps and entries in ranges, then the tree over all of them."""
+        """Check content, message steps and entries in ranges, then the tree."""
         report, size = self._report, now.size
         content_ranges: list[_Range] = []
         step_ranges: list[_Range] = []
@@ -174,7 +189,7 @@ class Verifier:
                 content_ranges = list(self._ranges("content_id", "contents", 1, contents))
                 step_ranges = list(self._ranges("step_id", "message_steps", 1, steps))
         heads = read_heads(report, notes, outside, self._key)
-        wanted = {head.size for head in heads if start <= head.size <= size}
+        wanted = {one.checkpoint.size for _, one in heads if start <= one.checkpoint.size <= size}
         archived: list[ArchivedRange] = []
         left = Places(0)
         with report.guard("archived entries"):
@@ -202,18 +217,19 @@ class Verifier:
                 progress(done, total)
 
         advance(0)
-        with runner(self._reopen, self._store, jobs if total > _WORTH_A_PROCESS else 1) as pool:
+        with runner(self._reopen, self._store, jobs if total > _MIN_PARALLEL_ROWS else 1) as pool:
             file_problems = pool.start(_check_file, deep)
             try:
-                damage = Damage()
+                bad_contents: dict[int, str] = {}
+                bad_steps: dict[int, str] = {}
                 for part in pool.run(check_contents, content_ranges):
                     report.contents += 0 if known.size else part.count
                     report.merge(part.report)
-                    damage.contents.update(part.bad)
+                    bad_contents.update(part.bad)
                     advance(part.count)
                 for part in pool.run(check_steps, step_ranges):
                     report.merge(part.report)
-                    damage.steps.update(part.bad)
+                    bad_steps.update(part.bad)
                     advance(part.count)
                 read = pool.run(
                     check_entries,
@@ -221,7 +237,8 @@ class Verifier:
                         (
                             low,
                             high,
-                            damage,
+                            bad_contents,
+                            bad_steps,
                             {item for item in wanted if low <= item <= high + 1},
                             left.part(low, high),
                         )
@@ -237,11 +254,11 @@ class Verifier:
             finally:
                 report.merge(file_problems())
         report.unread = sum(high - low + 1 for low, high in unread) - self._unread_archived
-        if known.size and damage.steps:  # where they show, unread entries were not asked
+        if known.size and bad_steps:  # Unread entries may show a damaged step.
             report.add(None, "messages", "a message list is damaged")
         if known.size and tree_digest(roots[: known.size // TILE_WIDTH]) != known.tree:
             report.add(None, "tree", "the stored tree hashes are others")
-        for problem in {**damage.contents, **damage.steps}.values():
+        for problem in {**bad_contents, **bad_steps}.values():
             if problem not in blamed:
                 report.add(None, "content", problem)
         with report.guard("tree_hashes"):
@@ -268,7 +285,7 @@ class Verifier:
         return part
 
     def _entry_ranges(self, start: int, size: int, archived: int) -> Iterator[_Range]:
-        """Ranges of entries: all of them where they may have been archived."""
+        """Yield ranges of entries; below ``archived`` all of them, else those with rows."""
         low = start
         while low < archived:
             yield low, min(low + _RANGE, size) - 1
@@ -276,7 +293,7 @@ class Verifier:
         yield from self._ranges("seq", "entries", low, size - 1)
 
     def _ranges(self, column: str, table: str, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Ranges of ids with rows in them, at multiples of one width from ``first`` on."""
+        """Yield ranges of ids with rows in them, at multiples of one width from ``first``."""
         low = first
         while low <= last:
             rows = self._store.select(
@@ -290,7 +307,7 @@ class Verifier:
             low += _RANGE
 
     def _reach(self, start: int, size: int) -> tuple[set[int], set[int]]:
-        """The content and the message steps that entries from ``start`` on show."""
+        """Return the content and the message steps that entries from ``start`` show."""
         contents: set[int] = set()
         steps: set[int] = set()
         for window in self._ranges("seq", "entries", start, size - 1):
@@ -331,7 +348,7 @@ class Verifier:
         now: VerifiedMark,
         advance: Callable[[int], None],
     ) -> tuple[list[bytes], dict[int, bytes], set[str]]:
-        """Put ranges together: links across their borders, the tree from left to right."""
+        """Join the results of ranges: links across their borders, and the tree in order."""
         roots = [
             as_hash(row[0])
             for row in self._store.select(
@@ -370,7 +387,7 @@ class Verifier:
 
 
 def _runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Ids as ranges without gaps."""
+    """Yield ids as ranges without gaps."""
     low = high = -1
     for number in sorted(ids):
         if number != high + 1 or number - low >= _RANGE:
@@ -383,9 +400,9 @@ def _runs(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _left_out(ranges: Sequence[_Range], end: int) -> Iterator[_Range]:
-    """Those before the ``end`` of a mark, but for a few, so that again and again all are read."""
+    """Yield the ranges below the ``end`` of a mark, except for a random sample."""
     whole = [item for item in ranges if item[1] < end]
-    again = random.SystemRandom().sample(whole, min(_AGAIN, len(whole)))
+    again = random.SystemRandom().sample(whole, min(_SAMPLE, len(whole)))
     return (item for item in whole if item not in again)
 
 

@@ -1,6 +1,12 @@
-"""A witness: a second party that cosigns what only grows, and remembers it (C2SP tlog-witness).
+"""A witness: a second party that cosigns growing logs and remembers them (C2SP tlog-witness).
 
-It knows nothing of ledgers: any log with RFC 6962 trees and Ed25519 note signatures will do.
+The package owns the witness's key, its record and its server, and the client that asks for a
+cosignature. The package knows nothing of ledgers: any log with RFC 6962 trees and Ed25519 note
+signatures can be witnessed.
+
+Invariant: a witness never cosigns a tree that does not extend the last one it cosigned.
+
+Start reading in ``witness`` (:class:`Witness`); ``client`` is the other side.
 """
 
 from remit.ledger.witness.client import request_cosignature

@@ -1,4 +1,4 @@
-"""The client of a witness: a log has its checkpoint cosigned (C2SP tlog-witness)."""
+"""The client of a witness: requests cosignatures for a checkpoint (C2SP tlog-witness)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from yarl import URL
 
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import call_in_thread
-from remit.ledger.tlog import Note, NoteError, SignedCheckpoint, VerifierKey
+from remit.ledger.tlog import Note, SignedCheckpoint, TlogError, VerifierKey
 from remit.ledger.tlog.note import COSIGNATURE, parse_decimal
 from remit.ledger.witness.state import WitnessConflictError, WitnessError
 from remit.ledger.witness.witness import SIZE_TYPE, Answer, Request
@@ -38,27 +38,24 @@ async def request_cosignature(
     *,
     timeout_s: float = 10.0,
 ) -> SignedCheckpoint:
-    """Have a witness cosign a checkpoint.
+    """Return a checkpoint with a witness's cosignature, which was verified.
 
-    The first request is as to a witness that has seen nothing; if it has, a second one names the
-    size in its answer.
+    The first request assumes a witness that has seen nothing. If the witness answers with the size
+    it has seen, a second request proves the extension from that size.
 
     Args:
         url: the witness's submission prefix, http or https; ``/add-checkpoint`` is appended.
         signed: the checkpoint, signed by the log's key.
-        key: the witness's, of kind :data:`~remit.ledger.tlog.note.COSIGNATURE`.
-        prove: gives the consistency proof from an older to a newer size; called in a thread.
-        timeout_s: for each of the two requests.
-
-    Returns:
-        ``signed`` with the cosignature, which was found to hold.
+        key: the witness's key, of kind :data:`~remit.ledger.tlog.note.COSIGNATURE`.
+        prove: returns the consistency proof from an older to a newer size; called in a thread.
+        timeout_s: time limit of each request, in seconds.
 
     Raises:
         InvalidInputError: the URL or the key cannot be used.
-        WitnessConflictError: the witness has cosigned what this checkpoint does not extend: the
-            log was cut off, rewritten or forked. Where several processes write one log, a newer
-            checkpoint of another one can be the reason: compare ``witness_size`` with the log.
-        WitnessError: there is no cosignature, for another reason.
+        WitnessConflictError: the witness has cosigned a tree that this checkpoint does not extend:
+            the log was cut off, rewritten or forked. If several processes write one log, a newer
+            checkpoint of another process can be the cause: compare ``witness_size`` with the log.
+        WitnessError: there is no cosignature for another reason.
     """
     if key.kind != COSIGNATURE:
         raise InvalidInputError(
@@ -134,7 +131,12 @@ class _Exchange:
         return data
 
     def named_size(self, answer: Answer) -> int:
-        """The size in a 409 answer; raises when it speaks against this log."""
+        """Return the size in a 409 answer.
+
+        Raises:
+            WitnessConflictError: the size is greater than this log's.
+            WitnessError: the answer is not a size.
+        """
         held = parse_decimal(answer.body.removesuffix(b"\n").decode("latin-1"))
         if held is None:
             raise self.failed("names a size that is no number")
@@ -151,7 +153,7 @@ class _Exchange:
         return held
 
     def cosigned(self, answer: Answer) -> SignedCheckpoint:
-        """With the cosignature in the answer, ignoring all but this witness's."""
+        """Return the checkpoint with the answer's cosignature by this witness's key."""
         try:
             note = Note.parse(f"{self.signed.note.text}\n".encode() + answer.body)
             if note.text != self.signed.note.text:
@@ -162,8 +164,8 @@ class _Exchange:
                 if (item.name, item.key_id) == (self.key.name, self.key.key_id)
             ]
             alone = SignedCheckpoint(self.signed.checkpoint, Note(note.text, tuple(own)))
-            times = [item.timestamp for item in alone.cosignatures([self.key])]
-        except NoteError as error:
+            times = [time for _, time in alone.cosignatures([self.key])]
+        except TlogError as error:
             raise self.failed(
                 f"answers with what is no cosignature of its key: {error.message}",
                 "Check the witness's verifier key (`remit witness key`) and its URL.",
@@ -176,7 +178,7 @@ class _Exchange:
         return self.signed.with_signatures(own)
 
     def refusal(self, answer: Answer, old: int) -> WitnessError:
-        """What a refusal of a request with the old size ``old`` means."""
+        """Return the error for a refused request that named the size ``old``."""
         status = answer.status
         if status == 409 and answer.content_type == SIZE_TYPE:
             if self.named_size(answer) != old:

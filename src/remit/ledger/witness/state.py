@@ -1,4 +1,4 @@
-"""What a witness keeps: its key, what it has cosigned, and what speaks against a log."""
+"""The record of a witness: its key, its latest cosigned trees, and evidence against logs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from remit.ledger.tlog import EMPTY_ROOT, SignedCheckpoint, Signer, VerifierKey
 from remit.ledger.tlog.note import COSIGNATURE
 
 MAX_EVIDENCE_ROWS = 1_000
-"""Evidence kept of one log; what comes after is dropped."""
+"""Maximum number of stored requests of one log; later ones are dropped."""
 
 MAX_EVIDENCE_BYTES = 16_000_000
-"""The same in bytes: a log must not be able to fill its witness's disk."""
+"""Maximum bytes of stored requests of one log, which must not fill its witness's disk."""
 
 FORK = "fork"
 """Two signed trees of one size: proof by itself."""
@@ -37,7 +37,7 @@ with a wrong proof."""
 
 _BUSY_S = 10.0
 _SEEN = "SELECT origin, size, root, note, updated FROM seen"
-_VERSION = 1  # in the file's user_version
+_VERSION = 1  # The file stores it as user_version.
 _CREATE = f"""
     CREATE TABLE seen(
         origin TEXT PRIMARY KEY,
@@ -59,11 +59,16 @@ _CREATE = f"""
 
 
 class WitnessError(RemitError):
-    """A witness cannot run, cannot be reached, or does not answer as it should."""
+    """A witness cannot run, cannot be reached, or does not answer correctly."""
 
 
 class WitnessConflictError(WitnessError):
-    """A witness holds something that this log's tree does not extend: a serious finding."""
+    """A witness has cosigned a tree that this log's tree does not extend.
+
+    Attributes:
+        witness_size: number of entries that the witness has seen.
+        size: number of entries in this log's checkpoint.
+    """
 
     def __init__(self, message: str, *, next_step: str, witness_size: int, size: int) -> None:
         super().__init__(message, next_step=next_step)
@@ -73,15 +78,15 @@ class WitnessConflictError(WitnessError):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The latest tree of a log that was cosigned.
+    """The latest cosigned tree of a log.
 
     Attributes:
-        origin: the log's.
-        size: its leaves; 0 also where nothing was cosigned yet.
+        origin: name of the log.
+        size: number of leaves; 0 if nothing was cosigned yet.
         root: 32 bytes.
-        note: the checkpoint with the log's signatures and this witness's; empty where nothing
-            was cosigned yet.
-        updated: when, RFC 3339; empty as above.
+        note: the checkpoint with the signatures of the log and this witness; empty if nothing was
+            cosigned yet.
+        updated: time of the cosignature, RFC 3339; empty if nothing was cosigned yet.
     """
 
     origin: str
@@ -93,11 +98,11 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A request, signed by its log, that was refused.
+    """A refused request that its log had signed.
 
     Attributes:
-        origin: the log's.
-        received: when, RFC 3339.
+        origin: name of the log.
+        received: time of the request, RFC 3339.
         reason: ``fork`` or ``unproven``.
         body: the request.
         held: the cosigned checkpoint that it contradicts.
@@ -111,18 +116,18 @@ class Evidence:
 
 
 class WitnessState:
-    """The file, open. Several threads and processes may share it.
+    """The open record of a witness, a SQLite file. Threads and processes may share it.
 
     Args:
-        path: of a file that :func:`create_state` made.
+        path: a file that :func:`create_state` made.
 
     Raises:
-        WitnessError: it is not there, damaged, or of another version.
+        WitnessError: the file is missing, damaged, or of another version.
     """
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
-            # Never made here: a witness that forgot what it cosigned would cosign a fork.
+            # The record is never made here: a witness without memory would cosign a fork.
             raise WitnessError(
                 f"The witness's record {path} is not there.",
                 next_step="Put its newest copy back. If there is none, make another witness with a "
@@ -149,34 +154,36 @@ class WitnessState:
             )
 
     def close(self) -> None:
-        """Close the file; twice does no harm."""
+        """Close the file. Closing twice is harmless."""
         with self._lock:
             self._connection.close()
 
     def seen(self, origin: str) -> Seen:
-        """The latest cosigned tree of a log; raises :class:`WitnessError`."""
+        """Return the latest cosigned tree of a log; raise WitnessError."""
         found = self._execute(f"{_SEEN} WHERE origin = ?", origin)
         return Seen(*found[0]) if found else Seen(origin)
 
     def all_seen(self) -> list[Seen]:
-        """That of each log of which one was cosigned; raises :class:`WitnessError`."""
+        """Return the latest tree of each cosigned log, by origin; raise WitnessError."""
         return [Seen(*row) for row in self._execute(f"{_SEEN} ORDER BY origin")]
 
     def update(
         self, before: Seen, signed: SignedCheckpoint, cosign: Callable[[], SignedCheckpoint]
     ) -> SignedCheckpoint | None:
-        """Replace ``before``, if it is still the latest, durably.
+        """Replace ``before`` by a new cosigned tree in one durable transaction, if it is still the
+        latest.
 
-        The cosignature is made inside the transaction: its time says that no larger tree of this
-        log was cosigned until then, and it is not visible before it is on disk.
+        The cosignature is made inside the transaction, so no larger tree of this log was cosigned
+        before its time. The cosignature is not visible before it is on disk. Evidence that the same
+        checkpoint was unproven is deleted.
 
         Args:
-            before: what :meth:`seen` gave, and what ``signed`` was shown to extend.
+            before: the result of :meth:`seen` that ``signed`` was shown to extend.
             signed: the new checkpoint.
-            cosign: gives it back with this witness's cosignature.
+            cosign: returns the checkpoint with this witness's cosignature.
 
         Returns:
-            What ``cosign`` gave; ``None`` when another request was first.
+            The result of ``cosign``; ``None`` if another request was first.
 
         Raises:
             WitnessError: the record cannot be written, or ``signed`` would roll it back.
@@ -202,18 +209,18 @@ class WitnessState:
         return cosigned
 
     def keep_evidence(self, reason: str, body: bytes, signed: SignedCheckpoint, held: Seen) -> bool:
-        """Keep a refused request that its log's key signed, once, within bounds.
+        """Store a refused request that its log's key signed, once, within the limits of the log.
 
-        When there is no room, a fork takes the place of the newest hint.
+        If there is no room, a fork replaces the newest unproven request.
 
         Args:
             reason: :data:`FORK` or :data:`UNPROVEN`.
             body: the request.
-            signed: the checkpoint in it.
-            held: what it contradicts.
+            signed: the checkpoint in the request.
+            held: the cosigned tree that it contradicts.
 
         Returns:
-            Whether it is new and was kept.
+            True if the request was stored; False if it was stored before or there is no room.
 
         Raises:
             WitnessError: the record cannot be written.
@@ -243,7 +250,7 @@ class WitnessState:
         return True
 
     def evidence(self, origin: str) -> list[Evidence]:
-        """What is kept of a log, oldest first; raises :class:`WitnessError`."""
+        """Return the evidence against a log, oldest first; raise WitnessError."""
         rows = self._execute(
             "SELECT origin, received, reason, body, held FROM evidence WHERE origin = ? "
             "ORDER BY id",
@@ -252,7 +259,7 @@ class WitnessState:
         return [Evidence(*row) for row in rows]
 
     def evidence_counts(self) -> dict[tuple[str, str], int]:
-        """How much is kept, by origin and reason; raises :class:`WitnessError`."""
+        """Return the number of stored requests by ``(origin, reason)``; raise WitnessError."""
         rows = self._execute("SELECT origin, reason, count(*) FROM evidence GROUP BY 1, 2")
         return {(origin, reason): number for origin, reason, number in rows}
 
@@ -295,7 +302,7 @@ class WitnessDirectory(KeyFiles):
     """The files of a witness: its key (C2SP tlog-cosignature) and its record.
 
     Attributes:
-        state: the path of the record.
+        state: path of the record.
     """
 
     def __init__(self, path: Path) -> None:
@@ -303,17 +310,17 @@ class WitnessDirectory(KeyFiles):
         self.state = path / "witness.db"
 
     def create(self, name: str) -> VerifierKey:
-        """Make record and key; returns the public key.
+        """Make the record and the key; return the public key.
 
-        The private key comes last: where it exists, everything was made, and a missing record
-        was lost and must not be replaced by an empty one.
+        The private key is written last. If it exists, everything was made, and a missing record was
+        lost and must not be replaced by an empty one.
 
         Args:
-            name: the witness's, a URL without its scheme.
+            name: name of the witness, a URL without its scheme.
 
         Raises:
-            WitnessError: there is a witness in this directory, or it cannot be written.
-            TlogError: the name cannot be a key's name.
+            WitnessError: the directory contains a witness already, or cannot be written.
+            TlogError: ``name`` cannot be the name of a key.
         """
         signer = Signer.generate(name, COSIGNATURE)
         try:
@@ -346,10 +353,10 @@ class WitnessDirectory(KeyFiles):
 
 
 def create_state(path: Path) -> None:
-    """Make an empty record, mode 0600.
+    """Make an empty record with mode 0600.
 
     Raises:
-        WitnessError: there is one, or it cannot be written.
+        WitnessError: the file exists, or cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:

@@ -1,4 +1,4 @@
-"""The witness: what it answers to ``add-checkpoint``, and its server (C2SP tlog-witness)."""
+"""The witness: its decision on ``add-checkpoint`` requests, and its server."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from aiohttp import web
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.tlog import (
-    NoteError,
-    ProofError,
     SignedCheckpoint,
     Signer,
+    TlogError,
     VerifierKey,
     verify_consistency,
 )
@@ -26,7 +25,7 @@ MAX_BODY_BYTES = 1_000_000
 """A request longer than this is refused."""
 
 MAX_PROOF_LINES = 63
-"""Of a consistency proof, by the protocol."""
+"""Maximum number of lines of a consistency proof, by the protocol."""
 
 SIZE_TYPE = "text/x.tlog.size"
 """Content type of the answer that says how large the latest cosigned tree is."""
@@ -41,12 +40,12 @@ _log = logging.getLogger("remit.witness")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of the protocol, whatever carries it.
+    """An answer of the protocol, independent of the transport.
 
     Attributes:
         status: an HTTP status code.
-        content_type: of the body.
-        body: cosignature lines for 200.
+        content_type: content type of the body.
+        body: the bytes; cosignature lines for status 200.
     """
 
     status: int
@@ -59,9 +58,9 @@ class Request:
     """An add-checkpoint request.
 
     Attributes:
-        old_size: the latest cosigned size, as the sender believes.
-        proof: 32 bytes each.
-        signed: the checkpoint; nothing in it is trusted yet.
+        old_size: the size that the sender believes to be the latest cosigned one.
+        proof: hashes of 32 bytes.
+        signed: the checkpoint, not verified yet.
     """
 
     old_size: int
@@ -70,17 +69,17 @@ class Request:
 
     @classmethod
     def parse(cls, body: bytes) -> Request:
-        """Read a body; raises :class:`NoteError`."""
+        """Return the request in a body; raise TlogError if the body is malformed."""
         head, separator, rest = body.partition(b"\n\n")
         first, *lines = head.decode("latin-1").split("\n")
         old_size = parse_decimal(first.removeprefix("old "))
         if not separator or not first.startswith("old ") or old_size is None:
-            raise NoteError("The request does not begin with an old size and a proof.")
+            raise TlogError("The request does not begin with an old size and a proof.")
         if len(lines) > MAX_PROOF_LINES:
-            raise NoteError(f"The proof has more than {MAX_PROOF_LINES} lines.")
+            raise TlogError(f"The proof has more than {MAX_PROOF_LINES} lines.")
         proof = tuple(item for line in lines if (item := parse_base64(line, 32)) is not None)
         if len(proof) != len(lines):
-            raise NoteError("A line of the proof is not base64 of 32 bytes.")
+            raise TlogError("A line of the proof is not base64 of 32 bytes.")
         return cls(old_size, proof, SignedCheckpoint.parse(rest))
 
     def __str__(self) -> str:
@@ -89,12 +88,12 @@ class Request:
 
 
 class Witness:
-    """Cosigns what extends all that it cosigned before.
+    """A witness that cosigns trees which extend all trees it cosigned before.
 
     Args:
         signer: the witness's key, of kind :data:`~remit.ledger.tlog.note.COSIGNATURE`.
-        logs: the logs it serves; several keys of one name are all trusted for that origin.
-        state: what it has cosigned.
+        logs: keys of the served logs; several keys of one name are all trusted for that origin.
+        state: the record of cosigned trees.
 
     Raises:
         InvalidInputError: the key is a log's, or one of ``logs`` is a witness's.
@@ -119,25 +118,29 @@ class Witness:
 
     @property
     def verifier_key(self) -> VerifierKey:
-        """The public key that its cosignatures hold under."""
+        """The public key of the cosignatures."""
         return self._signer.verifier_key
 
     def logs(self) -> list[tuple[VerifierKey, Seen]]:
-        """The logs it serves and what it cosigned of them; raises :class:`WitnessError`."""
+        """Return the served logs, each with its latest cosigned tree; raise WitnessError."""
         return [
             (key, self._state.seen(origin)) for origin, keys in self._logs.items() for key in keys
         ]
 
     def add_checkpoint(self, body: bytes) -> Answer:
-        """Judge a request, and cosign its checkpoint.
+        """Decide on a request; cosign and record its checkpoint if it extends the latest one.
+
+        A signed fork, and a signed tree with a wrong proof, are stored as evidence.
 
         Args:
-            body: of the request.
+            body: body of the request.
 
         Returns:
-            400 malformed, or an old size above the new; 404 a log it does not serve; 403 not
-            signed by that log; 409 another old size, or another tree of the same size; 422 a
-            proof that does not hold; 200 with the cosignature.
+            200 with the cosignature; 400 malformed, or an old size above the new; 403 not signed by
+            that
+            log; 404 a log that is not served; 409 another old size, or another tree of the same
+            size; 413
+            too long; 422 a wrong proof.
 
         Raises:
             WitnessError: the record cannot be read or written; nothing was cosigned.
@@ -146,7 +149,7 @@ class Witness:
             return _refuse(413, f"The request is longer than {MAX_BODY_BYTES:,} bytes.")
         try:
             request = Request.parse(body)
-        except NoteError as error:
+        except TlogError as error:
             return _refuse(400, error.message)
         new = request.signed.checkpoint
         keys = self._logs.get(new.origin)
@@ -154,7 +157,7 @@ class Witness:
             return _refuse(404, "This witness does not serve that log.")
         try:
             trusted = request.signed.note.verify(keys)
-        except NoteError as error:
+        except TlogError as error:
             return _refuse(403, error.message)
         if request.old_size > new.size:
             return _refuse(400, "The old size is greater than the checkpoint's.")
@@ -175,7 +178,7 @@ class Witness:
             # Another request was first. The record only grows: the next judgement is final.
 
     def _judge(self, request: Request, signed: SignedCheckpoint, held: Seen) -> Answer | None:
-        """The refusal; ``None`` for a checkpoint that extends ``held``."""
+        """Return the refusal; ``None`` if the checkpoint extends ``held``."""
         new = signed.checkpoint
         fork = new.size == held.size and new.root != held.root
         if fork:
@@ -187,14 +190,14 @@ class Witness:
             return _refuse(409, f"Another tree of {held.size} leaves was cosigned: a fork.")
         try:
             verify_consistency(held.size, new.size, request.proof, held.root, new.root)
-        except ProofError as error:
-            if 0 < held.size < new.size:  # else the proof alone is wrong, not the tree
+        except TlogError as error:
+            if 0 < held.size < new.size:  # Otherwise only the proof is wrong, not the tree.
                 self._keep(UNPROVEN, request, signed, held)
             return _refuse(422, error.message)
         return None
 
     def _keep(self, reason: str, request: Request, signed: SignedCheckpoint, held: Seen) -> None:
-        """Evidence, without foreign signature lines. A failure to keep it changes no answer."""
+        """Store evidence without foreign signatures; log a failure to do so."""
         body = str(replace(request, signed=signed))
         new = signed.checkpoint
         try:
@@ -208,7 +211,7 @@ class Witness:
 
 
 def _only(signed: SignedCheckpoint, keys: Sequence[VerifierKey]) -> SignedCheckpoint:
-    """With the signatures of ``keys`` alone, each once: what others wrote is not kept."""
+    """Return a checkpoint with the signatures of ``keys`` alone, each once."""
     own = {(key.name, key.key_id) for key in keys}
     bare = SignedCheckpoint(signed.checkpoint, Note(signed.note.text, ()))
     found = {(item.name, item.key_id): item for item in signed.note.signatures}
@@ -220,12 +223,12 @@ def _refuse(status: int, why: str) -> Answer:
 
 
 def witness_app(witness: Witness) -> web.Application:
-    """``POST /add-checkpoint``, ``GET /healthz``, and ``GET /`` for people.
+    """Return the application: ``POST /add-checkpoint``, ``GET /healthz``, and ``GET /`` for people.
 
-    The protocol has no authentication but the logs' signatures: anyone who reaches it may ask.
+    The signatures of the logs are the only authentication: anyone who can reach it may ask.
 
     Args:
-        witness: who answers. The record is read and written in threads, never on the loop.
+        witness: the witness that answers. Its record is used in threads, never on the loop.
     """
 
     async def add_checkpoint(request: web.Request) -> web.Response:
@@ -276,17 +279,17 @@ async def serve(
     port: int = 0,
     on_listening: Callable[[str], None] = lambda url: None,
 ) -> None:
-    """Answer until ``stop`` is set, then finish the requests under way.
+    """Serve requests until ``stop`` is set; then finish the running requests.
 
     Args:
-        witness: who answers.
-        stop: ends it.
+        witness: the witness that answers.
+        stop: ends the server.
         host: address to listen on.
-        port: 0 for a free one.
-        on_listening: called with the URL once requests are taken.
+        port: port to listen on; 0 for a free one.
+        on_listening: called with the URL once requests are accepted.
 
     Raises:
-        WitnessError: the address cannot be listened on.
+        WitnessError: the address cannot be used.
     """
     runner = web.AppRunner(witness_app(witness), access_log=None, shutdown_timeout=_SHUTDOWN_S)
     await runner.setup()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from remit.kernel.errors import RemitError
-from remit.kernel.installed import InstalledFiles, shipped_file
+from remit.kernel.installation import InstalledFiles, shipped_file
 from remit.providers.prices.parsing import SNAPSHOT_FORMS, Entry, ParsedTable, parse
 from remit.providers.prices.price import Price
 

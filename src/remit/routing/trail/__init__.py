@@ -1,4 +1,12 @@
-"""The decision trail: what agents thought, in chains, one for each task."""
+"""The decision trail: the recorded thoughts of agents, in one hash chain for each task.
+
+The package owns ``THOUGHT_RECORD`` entries and the table ``thoughts``, their verification, and
+their JSON lines. Each thought is one entry and one row, written in one transaction.
+
+Invariant: a chain never forks, and each record contains the hash of the one before.
+
+Start reading in ``record`` (fields and hash) and ``append``.
+"""
 
 from remit.routing.trail.append import (
     acreate_thought_record,
@@ -10,6 +18,7 @@ from remit.routing.trail.imports import import_thought_records
 from remit.routing.trail.lines import export_thought_records, verify_thought_lines
 from remit.routing.trail.record import (
     DuplicateThoughtError,
+    InvalidThoughtError,
     ThoughtInput,
     ThoughtLineError,
     ThoughtNotFoundError,
@@ -29,6 +38,7 @@ from remit.routing.trail.verification import TrailProblem, TrailReport, check_tr
 
 __all__ = [
     "DuplicateThoughtError",
+    "InvalidThoughtError",
     "ThoughtInput",
     "ThoughtLineError",
     "ThoughtNotFoundError",

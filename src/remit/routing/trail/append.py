@@ -1,4 +1,4 @@
-"""Putting thoughts on record: one entry and one row each, in one transaction."""
+"""Recording of thoughts: one entry and one row each, in one transaction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from remit.routing.trail.chains import (
     prepare_table,
 )
 from remit.routing.trail.record import (
-    DuplicateThoughtError,
+    InvalidThoughtError,
     ThoughtInput,
     ThoughtRecord,
     check_id,
@@ -49,27 +49,27 @@ async def acreate_thought_record(
     tier: str | None = None,
     subject_id: str | None = None,
 ) -> ThoughtRecord:
-    """Put a thought at the end of its task's chain; returns when it is durable.
+    """Append a thought to its task's chain; return the record once it is durable.
 
-    Any number of threads, event loops and processes may do so at once: a chain never forks.
-    Cancelling the caller does not stop it: what was submitted is recorded.
+    Threads, event loops and processes can do so at once: a chain never forks. Cancelling the caller
+    does not stop the write.
 
     Args:
-        ledger: where it is recorded, as a ``THOUGHT_RECORD`` entry.
+        ledger: the ledger, which gets a ``THOUGHT_RECORD`` entry.
         input: the thought, or a mapping with the keys of :class:`ThoughtInput`.
-        id_fn: gives the record's id; ``THT-`` and 32 random hex digits when left out.
-        now_fn: gives its time, as a text that is kept as it is or an aware ``datetime``; the
-            clock when left out.
-        metadata: what else the ledger entry is to say; outside the hash.
-        tier: ``hot``, ``ho2`` or ``ho1``, under ``scope`` of the entry.
-        subject_id: the person of whom it speaks, for erasure.
+        id_fn: returns the record's id; ``None`` for ``THT-`` and 32 random hex digits.
+        now_fn: returns the time, as a text that is recorded unchanged or an aware ``datetime``;
+            ``None`` for the clock.
+        metadata: further metadata of the entry, outside the hash.
+        tier: ``hot``, ``ho2`` or ``ho1``, recorded under ``scope``; ``None`` for none.
+        subject_id: the person that the thought is about, for erasure.
 
     Raises:
-        InvalidInputError: a field cannot be on record; nothing was written.
-        DuplicateThoughtError: the id is taken; nothing was written.
-        TrailDamagedError: thoughts of the task have lost their places in its chain, as after
-            the import of a ledger in which thoughts are erased; nothing was written.
-        LedgerWriteError: the store did not take it; nothing was written.
+        InvalidInputError: a field cannot be recorded; nothing was written.
+        InvalidThoughtError: another record has the id; nothing was written.
+        TrailError: thoughts of the task have lost their places in its chain, as after the import of
+            a ledger with erased thoughts; nothing was written.
+        LedgerWriteError: the store refused the entry; nothing was written.
     """
     extra = dict(metadata or {})
     if taken := _RESERVED & extra.keys():
@@ -96,18 +96,17 @@ def thought_beside(
     metadata: Callable[[Transaction], Mapping[str, Any]],
     subject_id: str | None,
 ) -> Beside | None:
-    """:func:`acreate_thought_record` of what goes on record right after an answer.
+    """Return the step that records a thought in the transaction of an answer.
 
     Args:
-        ledger: where it is recorded.
-        record: the thought, without hashes. It is not checked; its id has at least 128 random
-            bits, and is not checked for being taken.
-        metadata: gives what else the entry is to say, in the transaction; where it raises,
-            nothing is recorded.
-        subject_id: the person of whom it speaks.
+        ledger: the ledger.
+        record: the thought without hashes. It is not checked, nor is its id, which must have at
+            least 128 random bits.
+        metadata: returns further metadata, in the transaction; if it raises, nothing is recorded.
+        subject_id: the person that the thought is about.
 
     Returns:
-        It; ``None`` where the trail has to be prepared first.
+        The step; ``None`` if the table of thoughts is not prepared yet.
     """
     if ledger not in _prepared:
         return None
@@ -115,7 +114,7 @@ def thought_beside(
 
 
 def _record_of(thought: ThoughtInput, thought_id: str, at: str | datetime) -> ThoughtRecord:
-    """A record that has no hashes yet."""
+    """Return a record without hashes; raise InvalidInputError for a bad id or time."""
     return ThoughtRecord(
         check_id("id", thought_id), thought.type, thought.task_id, thought.agent_id,
         thought.content, read_time(at), prev_hash="", hash="", session_id=thought.session_id,
@@ -123,10 +122,15 @@ def _record_of(thought: ThoughtInput, thought_id: str, at: str | datetime) -> Th
 
 
 def entry_of(record: ThoughtRecord, position: int, extra: Mapping[str, Any]) -> LedgerEntry:
-    """The ledger entry of a record.
+    """Return the ledger entry of a record.
 
-    The link is not in it: it is the hash of the record at the position before, and would outlive
-    that one's erasure as content of another session.
+    The entry does not contain the link: the link is the hash of the record before, and would
+    outlive the erasure of that record as content of another session.
+
+    Args:
+        record: the record.
+        position: position in the task's chain, from 0.
+        extra: further metadata.
     """
     erased = not isinstance(record.content, str)
     return LedgerEntry(
@@ -150,7 +154,7 @@ def entry_of(record: ThoughtRecord, position: int, extra: Mapping[str, Any]) -> 
 
 
 class _Step(NamedTuple):
-    """One thought to be put at the end of its chain; its record has no hashes yet."""
+    """A thought to append to its chain; its record has no hashes yet."""
 
     ledger: LedgerClient
     record: ThoughtRecord
@@ -160,25 +164,30 @@ class _Step(NamedTuple):
 
 
 class _Stage:
-    """All thoughts of one transaction: chains are read at once, rows written at once."""
+    """The thoughts of one transaction, whose chains are read and rows written together."""
 
     def __init__(self, tx: Transaction, steps: Sequence[_Step]) -> None:
         self._tx = tx
         self._rows: list[tuple[Any, ...]] = []
         self._heads = ChainHeads(tx.execute)
         self._looked_up: set[str] = set()  # ids
-        self._taken: set[str] = set()  # those of them that records have
+        self._taken: set[str] = set()  # The ids of existing records.
         self._look_up(steps)
 
     def do(self, step: _Step) -> ThoughtRecord:
-        """Place one record; see :class:`remit.ledger.Stage`."""
+        """Append one record's entry and collect its row; return the record with hashes.
+
+        Raises:
+            InvalidThoughtError: another record has the id.
+            TrailError: the chain cannot be continued.
+        """
         record = step.record
         thought_id, task_id = record.id, record.task_id
         more = step.metadata(self._tx) if callable(step.metadata) else step.metadata
         if task_id not in self._heads or not step.is_new:
             self._look_up([step])
         if thought_id in self._taken:
-            raise DuplicateThoughtError(
+            raise InvalidThoughtError(
                 f"There is a thought record {thought_id!r} already.",
                 next_step="Give each record an id of its own, or leave id_fn out.",
             )
@@ -197,13 +206,13 @@ class _Stage:
         return changed(record, entry_id=entry_id)
 
     def write(self) -> None:
-        """Write the rows; see :class:`remit.ledger.Stage`."""
+        """Insert the collected rows."""
         if self._rows:
             rows, self._rows = self._rows, []
             self._tx.execute_many(INSERT, rows)
 
     def _look_up(self, steps: Sequence[_Step]) -> None:
-        """Read what is not known yet: usually all at once, when the stage is opened."""
+        """Read unknown chain heads and ids, usually all when the stage is opened."""
         self._heads.look_up([step.record.task_id for step in steps])
         ids = [
             step.record.id

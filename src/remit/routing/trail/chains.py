@@ -1,4 +1,4 @@
-"""The heads of chains: the last record of each task, which the next one goes behind."""
+"""The heads of chains: the last record of each task, which the next one follows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
-from remit.routing.trail.record import FIRST_PREV_HASH, TrailDamagedError, hash_problem
+from remit.routing.trail.record import FIRST_PREV_HASH, TrailError, hash_problem
 from remit.routing.trail.table import EVENT, INSERT, Row, content_of, seq_of
 
 _MAX_MARKS = 256
@@ -25,12 +25,12 @@ _Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 
 class Head(NamedTuple):
-    """The last record of a task; without arguments, of a task without a record.
+    """The last record of a task; without arguments, the head of an empty chain.
 
     Attributes:
-        position: in the chain, from 0.
-        hash: its own.
-        seq: of its ledger entry.
+        position: position in the chain, from 0.
+        hash: hash of the record.
+        seq: sequence number of its ledger entry.
     """
 
     position: int = -1
@@ -39,14 +39,14 @@ class Head(NamedTuple):
 
 
 class ChainHeads:
-    """The heads of chains, looked up for many tasks at once and moved on in memory.
+    """The heads of chains, read for many tasks together and advanced in memory.
 
     Args:
-        execute: runs statements.
+        execute: runs a statement.
 
     Attributes:
-        unplaced: by task, the first ledger entry behind the head that has no row: what a ledger
-            holds that was imported with erased thoughts. Appending there would fork the chain.
+        unplaced: by task, the first ledger entry after the head without a row, as in a ledger that
+            was imported with erased thoughts. Appending there would fork the chain.
     """
 
     def __init__(self, execute: _Execute) -> None:
@@ -55,7 +55,7 @@ class ChainHeads:
         self.unplaced: dict[str, int] = {}
 
     def look_up(self, tasks: Iterable[str]) -> None:
-        """Read the heads of those ``tasks`` that were not looked up yet."""
+        """Read the heads of ``tasks`` that were not read yet."""
         wanted = [task_id for task_id in dict.fromkeys(tasks) if task_id not in self._heads]
         for part, marks in _parts(wanted, "(?)"):
             rows = self._execute(_HEADS.format(marks=marks), (EVENT, *part))
@@ -71,32 +71,32 @@ class ChainHeads:
                     self.unplaced[task_id] = unplaced
 
     def __contains__(self, task_id: str) -> bool:
-        """Whether a task was looked up."""
+        """Return True if the head of a task was read."""
         return task_id in self._heads
 
     def of(self, task_id: str) -> Head:
-        """The head of a task that was looked up.
+        """Return the head of a task that was read.
 
         Raises:
-            TrailDamagedError: its row holds what cannot be there.
+            TrailError: the head's row cannot be read.
         """
         head = self._heads[task_id]
         if head is None:
-            raise TrailDamagedError(
+            raise TrailError(
                 f"The last place of the task {task_id!r} in the table of thoughts cannot be read.",
                 next_step="`remit trail verify` says what is damaged.",
             )
         return head
 
     def to_append(self, task_id: str) -> Head:
-        """:meth:`of`, where a record may be put behind it.
+        """Return the head of a task whose chain can be continued.
 
         Raises:
-            TrailDamagedError: it may not: thoughts of the task have lost their places.
+            TrailError: the head's row cannot be read, or later thoughts of the task have no rows.
         """
         head = self.of(task_id)
         if task_id in self.unplaced:
-            raise TrailDamagedError(
+            raise TrailError(
                 f"The chain of the task {task_id!r} does not reach its last thoughts: from "
                 f"LED-{self.unplaced[task_id]:08x} on their places are missing, as after the "
                 "import of a ledger in which thoughts are erased. A new one would fork it.",
@@ -106,12 +106,12 @@ class ChainHeads:
         return head
 
     def move(self, task_id: str, head: Head) -> None:
-        """Note that the chain goes on to ``head``."""
+        """Set the head of a chain after a record was appended."""
         self._heads[task_id] = head
 
 
 def known_records(execute: _Execute, ids: Iterable[str]) -> dict[str, tuple[Any, ...]]:
-    """Return, by id, the id, task and hashes of the records that have one of these ids already."""
+    """Return id, task and hashes of the existing records among ``ids``, by id."""
     found: dict[str, tuple[Any, ...]] = {}
     for part, marks in _parts(list(dict.fromkeys(ids)), "?"):
         rows = execute(
@@ -126,7 +126,14 @@ def known_records(execute: _Execute, ids: Iterable[str]) -> dict[str, tuple[Any,
 def thoughts_of(
     tx: Transaction, ledger: LedgerClient, task_id: str | None = None, after: int = -1
 ) -> Iterator[LedgerEntry]:
-    """Read thoughts, of one task or of all, while a transaction of their ledger is open."""
+    """Yield thoughts in ledger order while a transaction of their ledger is open.
+
+    Args:
+        tx: the transaction, which is kept alive by small statements.
+        ledger: the ledger.
+        task_id: the task; ``None`` for all.
+        after: sequence number to continue after.
+    """
     entries = ledger.query(event_type=EVENT, submission_id=task_id, after=after)
     for number, entry in enumerate(entries, start=1):
         if number % _MAX_MARKS == 0:
@@ -135,11 +142,11 @@ def thoughts_of(
 
 
 def prepare_table(tx: Transaction, ledger: LedgerClient) -> int:
-    """Fill the table where it is empty, in a transaction of ``ledger``; how many rows it got.
+    """Fill the table ``thoughts`` from the entries if it is empty; return the number of new rows.
 
-    A ledger that was imported has the entries and not their rows: what follows from the entries
-    is put in again, so that chains go on where they ended. What follows from erased content
-    does not: an export of the trail can put it back, and until then the chain does not go on.
+    An imported ledger has the entries without their rows. Rows that follow from content are
+    restored, so that chains continue. Rows after erased content need an export of the trail; until
+    its import, the chain cannot be continued.
     """
     if tx.execute("SELECT 1 FROM thoughts LIMIT 1"):
         return 0
@@ -160,7 +167,7 @@ def prepare_table(tx: Transaction, ledger: LedgerClient) -> int:
 
 
 def row_behind(entry: LedgerEntry, task_id: str, head: Head) -> Row | None:
-    """The row of a task's entry, where its content shows that it follows ``head``."""
+    """Return the row of a task's entry that follows ``head``; ``None`` if it does not."""
     meta = entry.metadata
     thought_id, own_hash = meta.get("thought_id"), meta.get("hash")
     if meta.get("task_id") != task_id or meta.get("position") != head.position + 1:
@@ -174,7 +181,7 @@ def row_behind(entry: LedgerEntry, task_id: str, head: Head) -> Row | None:
 
 
 def _parts(values: Sequence[str], mark: str) -> list[tuple[tuple[str, ...], str]]:
-    """``values`` in pieces with as many marks, in few sizes of statement."""
+    """Return ``values`` in pieces with their placeholders, in few sizes of statement."""
     pieces = []
     for start in range(0, len(values), _MAX_MARKS):
         part = values[start : start + _MAX_MARKS]

@@ -1,4 +1,4 @@
-"""Exports of a trail imported: new records, and places that a restored ledger has lost."""
+"""Import of an exported trail: new records, and the places that a restored ledger lacks."""
 
 from __future__ import annotations
 
@@ -15,84 +15,108 @@ from remit.routing.trail.chains import (
     row_behind,
     thoughts_of,
 )
-from remit.routing.trail.lines import ThoughtLines
+from remit.routing.trail.lines import read_lines
 from remit.routing.trail.record import (
     FIRST_PREV_HASH,
-    ThoughtLineError,
+    InvalidThoughtError,
     ThoughtRecord,
-    TrailDamagedError,
+    TrailError,
     hash_problem,
 )
 from remit.routing.trail.table import EVENT, INSERT, Row, content_of, seq_of
+from remit.routing.trail.verification import TrailReport
+
+_NOTHING = "Nothing was recorded."
 
 
 def import_thought_records(ledger: LedgerClient, stream: Iterable[str | bytes]) -> int:
-    """Record the thoughts of an export, ids, times and hashes as they are; return how many.
+    """Record the thoughts of an export with their ids, times and hashes; return their number.
 
-    Everything is checked, and all of it is written or nothing. A task that the ledger has already
-    must go on exactly behind its last record.
+    All lines are checked first, then one transaction writes all records or none. An existing task
+    must continue exactly after its last record.
 
-    Where the ledger has ``THOUGHT_RECORD`` entries without their places in a chain, as it has
-    after it was itself imported with erased thoughts, the records of these entries get their
-    places back. Records that are here already and the same are then skipped.
+    A ledger that was itself imported with erased thoughts has ``THOUGHT_RECORD`` entries without
+    places in a chain. The records of these entries get their places back, and are counted.
+    Records that are identical to existing ones are then skipped.
 
     Args:
-        ledger: where they go.
-        stream: lines, text or UTF-8 bytes: an open file.
-
-    Returns:
-        How many were recorded or got their places back.
+        ledger: receives the records.
+        stream: lines of text or of UTF-8 bytes, such as an open file.
 
     Raises:
-        InvalidInputError: ``stream`` is not a file and gives no lines.
-        ThoughtLineError: a line is malformed, does not follow, or does not fit this ledger;
-            nothing was written.
+        InvalidInputError: ``stream`` is not an iterable of lines.
+        InvalidThoughtError: a line is malformed, or does not follow its chain, or contradicts the
+            ledger. Nothing was written; ``line`` is its number.
+        LedgerWriteError: the store refused the transaction; nothing was written.
     """
-    records = list(ThoughtLines(strict=True).records(stream))
+    report = TrailReport()
+    records = []
+    for item in read_lines(stream, report, is_continued=True):
+        if report.problems:
+            break
+        records.append(item)
+    for problem in report.problems:
+        line = int(problem.place.removeprefix("line "))
+        raise InvalidThoughtError(f"{problem.message.rstrip('.')}.", next_step=_NOTHING, line=line)
     if not records:
         return 0
     return ledger.transact(lambda tx: _Import(tx, ledger).run(records))
 
 
 class _Import:
-    """Puts records into the chains of a ledger, within one transaction."""
+    """An import: appends records to the chains of a ledger, within one transaction."""
 
     def __init__(self, tx: Transaction, ledger: LedgerClient) -> None:
         self._tx = tx
         self._ledger = ledger
         self._heads = ChainHeads(tx.execute)
-        self._unplaced: dict[str, dict[int, LedgerEntry]] = {}  # by task and position
+        # Entries without a row, by task and position.
+        self._unplaced: dict[str, dict[int, LedgerEntry]] = {}
         self._rows: list[Row] = []
 
     def run(self, records: Sequence[tuple[int, ThoughtRecord]]) -> int:
         """Place records, each with the number of its line; return how many got a place."""
         filled = prepare_table(self._tx, self._ledger)
-        is_restoring = filled > 0 or _lacks_places(self._tx)
+        ((is_incomplete,),) = self._tx.execute(
+            "SELECT (SELECT count(*) FROM entries WHERE event_type = ?) > "
+            "(SELECT count(*) FROM thoughts)",
+            (EVENT,),
+        )
+        is_restoring = filled > 0 or bool(is_incomplete)
         self._heads.look_up(record.task_id for _, record in records)
         known = known_records(self._tx.execute, [record.id for _, record in records])
         for number, record in records:
-            here = known.get(record.id)
             own = (record.id, record.task_id, record.prev_hash, record.hash)
-            if is_restoring and here == own:
+            existing = known.get(record.id)
+            if is_restoring and existing == own:
                 continue
             try:
-                if is_restoring and here is not None:
-                    raise InvalidInputError(f"there is another thought record {record.id!r}.")
-                row = self._row_of(record, is_taken=here is not None)
-            except (InvalidInputError, TrailDamagedError) as error:
-                raise ThoughtLineError(
-                    number, str(error), next_step="Nothing was recorded."
-                ) from error
-            self._put(row)
-        self._go_on()
+                self._place(record, is_known=existing is not None, is_restoring=is_restoring)
+            except (InvalidInputError, TrailError) as error:
+                raise InvalidThoughtError(str(error), next_step=_NOTHING, line=number) from error
+        # Entries after a restored place follow from their own content.
+        for task_id, entries in self._unplaced.items():
+            head = self._heads.of(task_id)
+            while entry := entries.pop(head.position + 1, None):
+                row = row_behind(entry, task_id, head)
+                if row is None:
+                    break
+                head = self._put(row)
         self._tx.execute_many(INSERT, [row.columns for row in self._rows])
         return filled + len(self._rows)
 
-    def _row_of(self, record: ThoughtRecord, *, is_taken: bool) -> Row:
-        """Return the row of a record at the end of its chain, after its entry is there."""
+    def _place(self, record: ThoughtRecord, *, is_known: bool, is_restoring: bool) -> None:
+        """Put a record at the end of its chain, and append its entry unless the ledger has it.
+
+        Raises:
+            InvalidInputError: the record does not follow, or contradicts the ledger.
+            TrailError: an entry of the task has no usable position.
+        """
         task_id = record.task_id
         head = self._heads.of(task_id)
         position = head.position + 1
+        if is_restoring and is_known:
+            raise InvalidInputError(f"there is another thought record {record.id!r}.")
         if task_id in self._heads.unplaced and task_id not in self._unplaced:
             self._unplaced[task_id] = self._by_position(task_id, head)
         entry = None
@@ -107,64 +131,41 @@ class _Import:
             raise InvalidInputError(f"the task {task_id!r} is here already.")
         if record.prev_hash != head.hash:
             raise InvalidInputError(f"it does not follow the last record of task {task_id!r} here.")
-        if entry is None:
-            if is_taken:
-                raise InvalidInputError(f"there is a thought record {record.id!r} already.")
-            elsewhere = record.content.erasure_id if isinstance(record.content, Erased) else None
-            made = entry_of(record, position, {"erased": elsewhere} if elsewhere else {})
-            seq = parse_entry_id(self._tx.append(made)) or 0
-        else:
+        if entry is not None:
             seq = seq_of(entry)
-        return Row(seq, task_id, position, record.id, record.prev_hash, record.hash)
+        elif is_known:
+            raise InvalidInputError(f"there is a thought record {record.id!r} already.")
+        else:
+            erasure = record.content.erasure_id if isinstance(record.content, Erased) else None
+            made = entry_of(record, position, {"erased": erasure} if erasure else {})
+            seq = parse_entry_id(self._tx.append(made)) or 0
+        self._put(Row(seq, task_id, position, record.id, record.prev_hash, record.hash))
 
-    def _put(self, row: Row) -> None:
+    def _put(self, row: Row) -> Head:
+        """Collect a row to insert; return the new head of its chain."""
         self._rows.append(row)
-        self._heads.move(row.task_id, Head(row.position, row.hash, row.seq))
-
-    def _go_on(self) -> None:
-        """Behind what was put back, place the entries that show by themselves where they belong."""
-        for task_id, entries in self._unplaced.items():
-            while True:
-                head = self._heads.of(task_id)
-                entry = entries.pop(head.position + 1, None)
-                row = None if entry is None else row_behind(entry, task_id, head)
-                if row is None:
-                    break
-                self._put(row)
+        head = Head(row.position, row.hash, row.seq)
+        self._heads.move(row.task_id, head)
+        return head
 
     def _by_position(self, task_id: str, head: Head) -> dict[int, LedgerEntry]:
-        """Return a task's entries behind the end of its chain, by the position that each names."""
+        """Return a task's entries after the end of its chain, by their recorded position."""
         found: dict[int, LedgerEntry] = {}
         for entry in thoughts_of(self._tx, self._ledger, task_id, head.seq):
             position = entry.metadata.get("position")
             if type(position) is not int or position in found:
-                raise TrailDamagedError(
+                raise TrailError(
                     f"the ledger's entry {entry.id} names no place of its own in task {task_id!r}."
                 )
             found[position] = entry
         return found
 
 
-def _lacks_places(tx: Transaction) -> bool:
-    """Return whether there are more entries than places."""
-    entries = tx.execute("SELECT count(*) FROM entries WHERE event_type = ?", (EVENT,))
-    rows = tx.execute("SELECT count(*) FROM thoughts")
-    return bool(entries[0][0] > rows[0][0])
-
-
 def _difference(entry: LedgerEntry, record: ThoughtRecord, position: int) -> str:
-    """Return why a ledger entry is not that of a record, or nothing. What is erased may differ."""
+    """Return how a ledger entry differs from a record; empty if at most by erased content."""
     meta = entry.metadata
-    for name, expected in (
-        ("thought_id", record.id),
-        ("type", record.type),
-        ("task_id", record.task_id),
-        ("agent_id", record.agent_id),
-        ("session_id", record.session_id),
-        ("position", position),
-        ("thought_timestamp", record.timestamp),
-    ):
-        if meta.get(name) != expected:
+    for name, expected in entry_of(record, position, {}).metadata.items():
+        if name not in ("content", "hash") and meta.get(name) != expected:
             return f"has another {name}"
     content, own_hash = content_of(entry), meta.get("hash")
     if not isinstance(content, Erased):

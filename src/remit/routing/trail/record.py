@@ -1,4 +1,4 @@
-"""Thought records: their fields, what may be in them, and their hash."""
+"""Thought records: their fields, allowed values, and hash."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from remit.kernel.validation import check_fields, first_error
 from remit.ledger import Erased
 
 ThoughtType = Literal["plan", "analysis", "decision", "reflection"]
-"""What a thought is."""
+"""The type of a thought."""
 
 FIRST_PREV_HASH = "0" * 64
 """``prev_hash`` of a task's first record."""
@@ -30,7 +30,7 @@ def _storable(text: str) -> str:
     return text
 
 
-# Ids are in ledger records as they are, and those have a limit.
+# Ledger records contain ids unchanged, and a record has a size limit.
 Text = Annotated[str, StringConstraints(max_length=512, pattern=r"^[^\x00]*$")]
 Id = Annotated[Text, StringConstraints(min_length=1)]
 """A text of 1 to 512 characters that every database keeps."""
@@ -39,43 +39,40 @@ _ids = TypeAdapter[str](Id, config=ConfigDict(strict=True))
 
 
 class TrailError(RemitError):
-    """Base of what goes wrong with thought records."""
+    """A thought record cannot be read, or the trail is damaged; the base of the other errors."""
 
 
 class ThoughtNotFoundError(TrailError, KeyError):
-    """No thought record has that id."""
+    """No thought record has the given id."""
 
 
-class DuplicateThoughtError(TrailError, InvalidInputError):
-    """There is a thought record with that id already."""
-
-
-class TrailDamagedError(TrailError):
-    """A thought cannot be read: its row and its ledger entry do not fit together."""
-
-
-class ThoughtLineError(TrailError, InvalidInputError):
-    """A line of an export cannot be read, or not into this trail.
+class InvalidThoughtError(TrailError, InvalidInputError):
+    """A thought contradicts the trail: its id is taken, or its line of an export cannot be used.
 
     Attributes:
-        line: its number, from 1.
+        line: number of the line, from 1; 0 if the thought was not read from a line.
     """
 
-    def __init__(self, line: int, message: str, *, next_step: str = "") -> None:
-        super().__init__(f"Line {line}: {message}", next_step=next_step)
+    def __init__(self, message: str, *, next_step: str = "", line: int = 0) -> None:
+        super().__init__(f"Line {line}: {message}" if line else message, next_step=next_step)
         self.line = line
+
+
+# Earlier names, until 1.0.
+TrailDamagedError = TrailError
+DuplicateThoughtError = ThoughtLineError = InvalidThoughtError
 
 
 @dataclass(frozen=True, slots=True)
 class ThoughtInput:
-    """A thought that is to be put on record.
+    """A thought to record.
 
     Attributes:
         type: ``plan``, ``analysis``, ``decision`` or ``reflection``.
-        task_id: whose chain it belongs to, 1 to 512 characters.
-        agent_id: who thought it, 1 to 512 characters.
+        task_id: the task of the chain, 1 to 512 characters.
+        agent_id: the agent, 1 to 512 characters.
         content: the thought, any text that is valid Unicode.
-        session_id: the session it belongs to; empty for none.
+        session_id: the session; empty for none.
     """
 
     type: ThoughtType
@@ -87,19 +84,19 @@ class ThoughtInput:
 
 @dataclass(frozen=True, slots=True)
 class ThoughtRecord:
-    """A thought on record.
+    """A recorded thought.
 
     Attributes:
-        id: its own, unlike that of any other in this trail.
+        id: unique id in this trail.
         type: ``plan``, ``analysis``, ``decision`` or ``reflection``.
-        task_id: whose chain it belongs to.
-        agent_id: who thought it; outside the hash.
-        content: the thought, or the marker in its place where it was erased.
-        timestamp: when, ISO 8601 in UTC unless the writer's ``now_fn`` says otherwise.
+        task_id: the task of the chain.
+        agent_id: the agent; outside the hash.
+        content: the thought, or the marker of its erasure.
+        timestamp: ISO 8601 in UTC, unless the writer's ``now_fn`` returned another text.
         prev_hash: ``hash`` of the task's record before; 64 zeros for the first.
         hash: SHA-256 (64 lower-case hex digits), see :func:`hash_thought`.
-        session_id: the session it belongs to, or empty; outside the hash.
-        entry_id: the ``THOUGHT_RECORD`` entry of the ledger that holds it; outside the hash.
+        session_id: the session, or empty; outside the hash.
+        entry_id: id of the ``THOUGHT_RECORD`` entry; outside the hash.
     """
 
     id: str
@@ -114,7 +111,11 @@ class ThoughtRecord:
     entry_id: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data. Of an erased one ``content`` is ``None``, and ``erased`` names why."""
+        """Return the fields as plain data.
+
+        For an erased thought ``content`` is ``None`` and ``erased`` is the id of the ``ERASURE``
+        entry.
+        """
         fields = {name: getattr(self, name) for name in self.__slots__}
         if isinstance(self.content, Erased):
             fields |= {"content": None, "erased": self.content.erasure_id}
@@ -124,12 +125,12 @@ class ThoughtRecord:
 def hash_thought(
     thought_id: str, kind: str, task_id: str, content: str, timestamp: str, prev_hash: str
 ) -> str:
-    """SHA-256 (hex) over the canonical JSON of exactly these six, under the record's names.
+    """Return SHA-256 (hex) over the canonical JSON of these six fields, under the record's names.
 
     Raises:
-        NotCanonicalError: a text holds a lone surrogate.
+        NotCanonicalError: a text contains a lone surrogate.
     """
-    try:  # of texts alone, with such keys, this is the canonical form
+    try:  # For texts with these sorted keys this is the canonical form.
         encoded = orjson.dumps(
             {
                 "content": content,
@@ -149,7 +150,7 @@ def hash_problem(
     thought_id: Any, kind: Any, task_id: Any, content: Any, timestamp: Any, prev_hash: Any,
     expected: Any,
 ) -> str:  # fmt: skip
-    """Why ``expected`` is not the hash of these; empty when it is."""
+    """Return why ``expected`` is not the hash of these fields; empty if it is."""
     parts = (thought_id, kind, task_id, content, timestamp, prev_hash)
     if not all(isinstance(part, str) for part in parts):
         return "one of the fields that its hash covers is not a text"
@@ -163,11 +164,11 @@ def hash_problem(
 
 
 def read_input(given: ThoughtInput | Mapping[str, Any]) -> ThoughtInput:
-    """Check a thought that is to be recorded.
+    """Return a checked thought.
 
     Raises:
-        InvalidInputError: it is neither a :class:`ThoughtInput` nor a mapping with its keys, or
-            one of them cannot be on record.
+        InvalidInputError: ``given`` is neither a :class:`ThoughtInput` nor a mapping with its keys,
+            or a field cannot be recorded.
     """
     try:
         thought = given if isinstance(given, ThoughtInput) else ThoughtInput(**given)
@@ -179,11 +180,7 @@ def read_input(given: ThoughtInput | Mapping[str, Any]) -> ThoughtInput:
 
 
 def check_id(name: str, value: Any) -> str:
-    """``value`` where it can be an id.
-
-    Raises:
-        InvalidInputError: it cannot.
-    """
+    """Return ``value`` if it can be an id; raise InvalidInputError, which names ``name``."""
     try:
         return _ids.validate_python(value)
     except ValidationError as error:
@@ -191,10 +188,10 @@ def check_id(name: str, value: Any) -> str:
 
 
 def read_time(value: Any) -> str:
-    """A record's timestamp: a text as it is, an aware ``datetime`` as ISO 8601 in UTC.
+    """Return a record's timestamp: a text unchanged, an aware ``datetime`` as ISO 8601 in UTC.
 
     Raises:
-        InvalidInputError: it is neither.
+        InvalidInputError: ``value`` is neither.
     """
     if isinstance(value, datetime):
         if value.tzinfo is None:

@@ -1,7 +1,7 @@
-"""The table ``thoughts``: each record's place in its chain (``docs/trail.md``), read back.
+"""The table ``thoughts``: the place of each record in its chain (``docs/trail.md``).
 
-It is beside the ledger's own tables and written with the entry, in one transaction. Appending and
-looking up so never scan, and a chain can still be followed where content was erased.
+A row is written with its entry in one transaction, so appending and looking up never scan the
+ledger, and a chain can be followed even if content was erased.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from remit.routing.trail.record import (
     ThoughtNotFoundError,
     ThoughtRecord,
     ThoughtType,
-    TrailDamagedError,
+    TrailError,
 )
 
 EVENT = "THOUGHT_RECORD"
@@ -38,17 +38,17 @@ INSERT = (
 )
 _COLUMNS = "t.seq, t.task_id, t.position, t.thought_id, t.prev_hash, t.hash"
 _PAGE = 500
-_LARGEST = 2**63 - 1  # in SQLite texts and blobs are greater than any number
+_LARGEST = 2**63 - 1  # SQLite sorts texts and blobs after all numbers.
 
 
 class Row(NamedTuple):
-    """A row of the table, with what the row before it in the chain says.
+    """A row of the table, with columns of the chain's row before it.
 
     Attributes:
-        seq: of the ledger entry.
-        position: in the task's chain, from 0.
-        before_seq: ``seq`` of the task's row at ``position - 1``; ``None`` where there is none.
-        before_hash: its ``hash``.
+        seq: sequence number of the ledger entry.
+        position: position in the task's chain, from 0.
+        before_seq: ``seq`` of the task's row at ``position - 1``; ``None`` if there is none.
+        before_hash: ``hash`` of that row.
     """
 
     seq: int
@@ -62,7 +62,7 @@ class Row(NamedTuple):
 
     @property
     def is_sound(self) -> bool:
-        """Whether all is of its type: SQLite keeps any, whatever the column's."""
+        """True if each value has its column's type; SQLite stores any type in any column."""
         numbers = (self.seq, self.position, self.before_seq or 0)
         texts = (self.task_id, self.thought_id, self.prev_hash, self.hash)
         return all(type(number) is int for number in numbers) and all(
@@ -76,14 +76,14 @@ class Row(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The ledger entry, or where no entry can have that number, the row."""
+        """The id of the ledger entry, or a name of the row if no entry can have that number."""
         if type(self.seq) is int and self.seq >= 0:
             return f"LED-{self.seq:08x}"
         return f"the row of seq {self.seq!r}"
 
 
 def last_seq(ledger: LedgerClient) -> int:
-    """The last sequence number of any entry or row; what comes later is left to the next look."""
+    """Return the greatest sequence number of the present entries and rows; -1 without any."""
     rows = ledger.select("SELECT max(seq) FROM thoughts WHERE seq <= ?", (_LARGEST,))
     head = ledger.head()
     of_rows = rows[0][0] if rows else None
@@ -91,7 +91,7 @@ def last_seq(ledger: LedgerClient) -> int:
 
 
 def stray_rows(ledger: LedgerClient, task_id: str | None) -> list[Row]:
-    """Rows whose ``seq`` is that of no entry there could be; few, and none where all is well."""
+    """Return up to 500 rows whose ``seq`` no entry can have."""
     sql = f"SELECT {_COLUMNS} FROM thoughts AS t WHERE (t.seq < 0 OR t.seq > ?) "
     given: tuple[Any, ...] = (_LARGEST,)
     if task_id is not None:
@@ -103,8 +103,14 @@ def stray_rows(ledger: LedgerClient, task_id: str | None) -> list[Row]:
 def rows_of(
     ledger: LedgerClient, task_id: str | None, last: int, behind: int = -1
 ) -> Iterator[Row]:
-    """Rows up to the entry ``last``, page by page: by ``seq``, or a task's by ``position``; those
-    greater than ``behind``."""
+    """Yield rows page by page, by ``seq``, or for one task by ``position``.
+
+    Args:
+        ledger: the ledger.
+        task_id: the task; ``None`` for all.
+        last: the greatest sequence number.
+        behind: rows start after this ``seq``, or for one task after this ``position``.
+    """
     key = "t.seq" if task_id is None else "t.position"
     of_task = "" if task_id is None else "t.task_id = ? AND "
     sql = (
@@ -123,9 +129,9 @@ def rows_of(
 
 
 def content_of(entry: LedgerEntry) -> Any:
-    """What an entry has for content: a text, a marker, or, damaged, anything.
+    """Return an entry's content: a text or an erasure's marker; of a damaged entry anything.
 
-    A thought that came erased from another ledger has a marker that names that one's entry.
+    A thought that was imported as erased has a marker that names the other ledger's entry.
     """
     content = entry.metadata.get("content")
     if content is None and isinstance(elsewhere := entry.metadata.get("erased"), str):
@@ -134,17 +140,18 @@ def content_of(entry: LedgerEntry) -> Any:
 
 
 def seq_of(entry: LedgerEntry) -> int:
-    """The sequence number that an entry gives itself; -1 where it gives none."""
+    """Return the sequence number in an entry's id; -1 if it has none."""
     seq = parse_entry_id(entry.id)
     return -1 if seq is None else seq
 
 
 def get_thought_record(ledger: LedgerReader, id: str) -> ThoughtRecord:  # noqa: A002
-    """The record with that id.
+    """Return the record with that id.
 
     Raises:
-        ThoughtNotFoundError: there is none.
-        TrailDamagedError: its ledger entry is not there, or is not its own.
+        ThoughtNotFoundError: there is no such record.
+        EntryArchivedError: its ledger entry is in an archive.
+        TrailError: its ledger entry is missing, or belongs to another record.
     """
     sql = f"SELECT {_COLUMNS} FROM thoughts AS t WHERE t.thought_id = ?"
     rows = ledger.select(sql, (id,)) if is_plain_text(id) else []
@@ -167,15 +174,16 @@ def get_thought_record(ledger: LedgerReader, id: str) -> ThoughtRecord:  # noqa:
 def list_thought_records(
     ledger: LedgerClient, task_id: str | None = None, limit: int | None = None
 ) -> list[ThoughtRecord]:
-    """Records in the order in which they were recorded.
+    """Return records in the order in which they were recorded.
 
     Args:
-        task_id: only this task's.
-        limit: only the first so many, at least 1.
+        ledger: the ledger.
+        task_id: the task; ``None`` for all.
+        limit: maximum number of records, at least 1; ``None`` for all.
 
     Raises:
         InvalidInputError: ``limit`` is not a positive whole number, or ``task_id`` is not a text.
-        TrailDamagedError: a row's ledger entry is not there, or is not its own.
+        TrailError: a row's ledger entry is missing, or belongs to another record.
     """
     return list(iter_thought_records(ledger, task_id, limit))
 
@@ -183,9 +191,9 @@ def list_thought_records(
 def iter_thought_records(
     ledger: LedgerClient, task_id: str | None = None, limit: int | None = None
 ) -> Iterator[ThoughtRecord]:
-    """:func:`list_thought_records`, streamed: memory does not grow with the trail.
+    """Return an iterator over :func:`list_thought_records`; memory does not grow with the trail.
 
-    What is recorded after the iteration began is not in it.
+    Records that are written after the iteration began are left out.
     """
     if limit is not None and (type(limit) is not int or limit < 1):
         raise InvalidInputError(f"limit is {limit!r}; give a whole number from 1 on.")
@@ -231,8 +239,8 @@ def _record(row: Row, entry: LedgerEntry) -> ThoughtRecord:
     )
 
 
-def _damaged(row: Row) -> TrailDamagedError:
-    return TrailDamagedError(
+def _damaged(row: Row) -> TrailError:
+    return TrailError(
         f"The thought record {row.thought_id!r} cannot be read: its ledger entry "
         f"is not there, or is not its own ({row.place}).",
         next_step="`remit trail verify` says what is damaged.",

@@ -1,4 +1,4 @@
-"""Is the trail what was recorded? Rows and ledger entries are compared with each other."""
+"""Verification of the trail: rows and ledger entries are compared with each other."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _NO_PLACE = "its place in the chain is missing"
 
 @dataclass(frozen=True, slots=True)
 class TrailProblem:
-    """One thing that is wrong.
+    """A problem of the trail.
 
     Attributes:
-        thought_id: of the record it shows at; where its id cannot be read, of the entry or line.
-        task_id: the record's, as far as known.
-        place: its ledger entry (``LED-…``), or the line of an export.
+        thought_id: id of the record; of the entry or line if the record's id cannot be read.
+        task_id: the record's task; empty if unknown.
+        place: the ledger entry (``LED-…``), or the line of an export.
         message: a sentence.
     """
 
@@ -61,15 +61,15 @@ class TrailProblem:
 
 @dataclass(slots=True)
 class TrailReport:
-    """What the verification of a trail found.
+    """The result of verifying a trail.
 
     Attributes:
-        records: thought records looked at, or found sound by an earlier check.
-        tasks: chains they form.
-        erased: those looked at whose content is erased: their place was checked, not their hash.
-        first_bad: id of the first record, in ledger order, with a problem; ``None`` without.
-        problem_count: how many problems there are.
-        problems: at most 100 of them, in ledger order.
+        records: number of checked records, including those of an earlier check under a mark.
+        tasks: number of chains.
+        erased: number of checked records whose content is erased; their place was checked.
+        first_bad: id of the first record, in ledger order, with a problem; ``None`` without one.
+        problem_count: number of problems.
+        problems: at most 100 problems, in ledger order.
     """
 
     records: int = 0
@@ -81,11 +81,11 @@ class TrailReport:
 
     @property
     def verified(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if there is no problem."""
         return self.problem_count == 0
 
     def add(self, thought_id: str, task_id: str, place: str, message: str) -> None:
-        """Note one problem; in order."""
+        """Add one problem; callers add in order, and at most 100 are listed."""
         self.problem_count += 1
         if self.first_bad is None:
             self.first_bad = thought_id
@@ -93,7 +93,7 @@ class TrailReport:
             self.problems.append(TrailProblem(thought_id, task_id, place, message))
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data, ``verified`` first."""
+        """Return the fields as plain data, ``verified`` first."""
         return {"verified": self.verified, **asdict(self)}
 
 
@@ -110,7 +110,7 @@ def check_trail(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
 
 
 _Found = tuple[int, LedgerEntry | RemitError]
-"""A ``THOUGHT_RECORD`` entry with its sequence number, or what keeps it from being read."""
+"""A sequence number and its ``THOUGHT_RECORD`` entry, or the error of reading it."""
 
 
 def verify_trail(
@@ -120,20 +120,22 @@ def verify_trail(
     since_mark: bool = False,
     progress: Progress | None = None,
 ) -> TrailReport:
-    """Hash every thought record again and check that it follows the one before.
+    """Hash every thought again and check that it follows the one before; return the result.
 
-    Every record is compared with its ledger entry, and every ``THOUGHT_RECORD`` entry must have
-    its place in a chain. Of an erased thought the place is checked. Whether the entries
-    themselves are what was written, :meth:`~remit.ledger.LedgerClient.verify` says.
+    Every record is compared with its ledger entry, and every ``THOUGHT_RECORD`` entry must have a
+    place in a chain. For an erased thought only the place is checked. The entries themselves are
+    checked by :meth:`~remit.ledger.LedgerClient.verify`. A sound result over all tasks is written
+    as a mark.
 
     Args:
-        task_id: only this task's chain.
-        since_mark: go on from where the root's last check that found nothing wrong ended, if there
-            are as many records before as there were; not with ``task_id``.
-        progress: called now and then with ``(done, in all)``.
+        ledger: the ledger.
+        task_id: the task; ``None`` for all.
+        since_mark: True to continue from the root's last sound check, if its records are still
+            there; ignored with ``task_id``.
+        progress: called with the number of checked records and their total.
 
     Raises:
-        InvalidInputError: ``task_id`` is not a text that can be on record.
+        InvalidInputError: ``task_id`` is not a text that can be recorded.
     """
     if task_id is not None:
         require_plain_text("task_id", task_id)
@@ -152,7 +154,7 @@ def verify_trail(
 
 
 class _Check:
-    """One run over rows and entries, side by side."""
+    """A verification that reads rows and entries side by side."""
 
     def __init__(
         self,
@@ -173,7 +175,7 @@ class _Check:
         self._archived = left_of(ledger.archived_ranges())
 
     def run(self) -> TrailReport:
-        """Everything; problems in ledger order."""
+        """Check all rows and entries; return the report with problems in ledger order."""
         report = self._report
         total, _ = _counts(self._ledger, self._task_id, self._behind, self._last)
         report.tasks = self._tasks()
@@ -216,14 +218,14 @@ class _Check:
         return report
 
     def _tasks(self) -> int:
-        """How many chains there are."""
+        """Return the number of chains."""
         of_task = "" if self._task_id is None else " AND task_id = ?"
         given = (self._last,) if self._task_id is None else (self._last, self._task_id)
         sql = f"SELECT count(DISTINCT task_id) FROM thoughts WHERE seq <= ?{of_task}"
         return int(self._ledger.select(sql, given)[0][0])
 
     def _pass_by(self, seq: int, entry: LedgerEntry | RemitError) -> None:
-        """An entry without a row, so far: a task's rows come by position."""
+        """Collect an entry without a row so far: a task's rows are read by position."""
         thought_id, task_id = f"LED-{seq:08x}", self._task_id or ""
         if isinstance(entry, LedgerEntry):
             thought_id = str(entry.metadata.get("thought_id", thought_id))
@@ -231,7 +233,7 @@ class _Check:
         self._passed[seq] = (thought_id, task_id)
 
     def _check(self, row: Row, entry: LedgerEntry | RemitError) -> None:
-        """One record with its entry."""
+        """Compare one row with its entry, and check its links."""
         self._check_links(row)
         if not row.is_sound:
             return
@@ -266,7 +268,7 @@ class _Check:
             self._note(row, "its ledger entry has another hash")
 
     def _check_links(self, row: Row) -> None:
-        """The record's place behind the one before."""
+        """Check that a row follows the row before it in its chain."""
         if not row.is_sound:
             self._note(row, "its row, or the one before, holds what is not of its column's type")
         elif row.position == 0:
@@ -288,7 +290,7 @@ class _Check:
 
 
 def _counts(ledger: LedgerClient, task_id: str | None, behind: int, last: int) -> list[int]:
-    """How many entries and rows there are in a part of the ledger."""
+    """Return the numbers of entries and of rows in a part of the ledger."""
     given: tuple[Any, ...] = (behind, last) if task_id is None else (behind, last, task_id)
     counts = []
     for what, task in (
@@ -302,7 +304,7 @@ def _counts(ledger: LedgerClient, task_id: str | None, behind: int, last: int) -
 
 
 def _entries(ledger: LedgerClient, task_id: str | None, behind: int, last: int) -> Iterator[_Found]:
-    """The ``THOUGHT_RECORD`` entries of a part of the ledger; of one that is damaged, the error."""
+    """Yield the ``THOUGHT_RECORD`` entries of a part; a damaged one as its error."""
     while seqs := _next_seqs(ledger, task_id, behind, last):
         try:
             page = list(
@@ -312,7 +314,7 @@ def _entries(ledger: LedgerClient, task_id: str | None, behind: int, last: int) 
             page = []
         if [seq_of(entry) for entry in page] == seqs:
             yield from zip(seqs, page, strict=True)
-        else:  # one of them is damaged
+        else:  # An entry of the page is damaged.
             for seq in seqs:
                 yield seq, _read(ledger, seq)
         behind = seqs[-1]

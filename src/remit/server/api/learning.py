@@ -8,7 +8,7 @@ from fastapi import Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from remit.contracts import ContractLoader
-from remit.kernel.installed import InstalledFiles
+from remit.kernel.installation import InstalledFiles
 from remit.kernel.root import Root
 from remit.kernel.settings import LoadedSettings
 from remit.learning import SignalPolicy, current_signals

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from remit.contracts import ContractLoader
-from remit.kernel.installed import InstalledFiles
+from remit.kernel.installation import InstalledFiles
 from remit.ledger import LedgerEntry
 from remit.server.console.lengths import Shortened
 from remit.server.console.pages import Asked, Page, Redirect, Sources, View

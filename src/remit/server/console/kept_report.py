@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from remit.contracts import ContractLoader
-from remit.kernel.installed import InstalledFiles
+from remit.kernel.installation import InstalledFiles
 from remit.kernel.root import Root
 from remit.learning.meta import read_report
 from remit.learning.proposals import ProposalError, Proposals

@@ -1,7 +1,7 @@
-"""The settings that adopted proposals brought: a layer over ``remit.toml``.
+"""The settings of adopted proposals: a layer over ``remit.toml``.
 
-A learned package states them in ``HOT/learned/NAME/settings.json``, tables as TOML has them. Only
-what :data:`LEARNABLE` names may be learned: an address, a key or a path never comes this way.
+A learned package states them in ``HOT/learned/NAME/settings.json``, as nested tables. Only the
+settings in :data:`LEARNABLE` can be learned, so an address, a key or a path never comes this way.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from remit.kernel.errors import ConfigError
-from remit.kernel.installed import InstalledFiles
+from remit.kernel.installation import InstalledFiles
 
 __all__ = ["LEARNABLE", "LEARNED_FOLDER", "learned_layers", "not_learnable"]
 
@@ -28,7 +28,7 @@ LEARNABLE: tuple[tuple[str, ...], ...] = (
     ("routing", "set_aside"),
     ("routing", "models", "*", "abilities"),
 )
-"""By parts of their key the settings that may be learned; ``*`` is any name."""
+"""Keys of the settings that can be learned, in parts; ``*`` is any name."""
 
 
 def learned_layers(
@@ -63,7 +63,7 @@ def learned_layers(
 
 
 def not_learnable(layer: Mapping[str, Any], *above: str) -> str:
-    """The first dotted key of nested tables that may not be learned; empty when all may."""
+    """Return the first dotted key that cannot be learned; empty if all can."""
     for key, value in layer.items():
         parts = (*above, key)
         fitting = [

@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from remit.kernel.errors import RemitError
-from remit.ledger.archive.checking import check_range, root_of
-from remit.ledger.archive.copying import RangeCopy
-from remit.ledger.archive.erasing import purge
+from remit.ledger.archive.check import check_range, root_of
+from remit.ledger.archive.erasure import purge
 from remit.ledger.archive.files import Kind, kind_there, parts_in, range_name, ranges_in
-from remit.ledger.archive.leaving import leaving, refers
+from remit.ledger.archive.range_copy import RangeCopy
 from remit.ledger.archive.removal import Guard, remove
-from remit.ledger.archived import (
+from remit.ledger.archive.selection import leaving, refers
+from remit.ledger.client import LedgerClient
+from remit.ledger.contents import Content, content
+from remit.ledger.entry import LedgerEntry
+from remit.ledger.errors import LedgerError, NoSignerError
+from remit.ledger.ranges import (
     ARCHIVED,
     ARCHIVED_TO,
     ArchivedRange,
@@ -26,10 +30,6 @@ from remit.ledger.archived import (
     archived_to,
     left_of,
 )
-from remit.ledger.client import LedgerClient
-from remit.ledger.contents import Content, content
-from remit.ledger.entry import LedgerEntry
-from remit.ledger.errors import LedgerError, NoSignerError
 from remit.ledger.report import Progress
 from remit.ledger.store import Store, Transaction
 from remit.ledger.tlog import TILE_WIDTH
@@ -39,10 +39,10 @@ from remit.ledger.usage_audit import carried_usage
 __all__ = ["ArchiveReport", "Carry", "archive", "cut_at", "finish"]
 
 Carry = Callable[[LedgerClient, int], dict[str, Any]]
-"""What other parts of Remit need of the entries before a cut, to check what they keep."""
+"""Returns sums over the entries before a cut, from which checks of other tables continue."""
 
 _ATTEMPTS = 3
-_TILES_AT_ONCE = 64
+_BATCH_TILES = 64
 _ROWS = 50_000
 _TILE = "INSERT INTO tree_hashes VALUES (0, ?, ?) ON CONFLICT (level, idx) DO NOTHING"
 _INFO = (
@@ -50,7 +50,7 @@ _INFO = (
     "SET value = excluded.value"
 )
 _IN_DATABASE = "All entries are in the database"
-_AGAIN = "run the same command again."
+_REPEAT = "run the same command again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,12 @@ class ArchiveReport:
     Attributes:
         first: the first entry of the range.
         end: the first entry after the range; equal to ``first`` if there was nothing to archive.
-        entries: how many entries left the database.
-        stayed: how many entries before ``end`` are still in it.
-        archived_id: the ``ARCHIVED`` entry; empty if there was nothing to archive.
-        directory: of the range.
+        entries: number of entries that were removed from the database.
+        stayed: number of entries before ``end`` that are still in the database.
+        archived_id: id of the ``ARCHIVED`` entry; empty if there was nothing to archive.
+        directory: directory of the range; empty if there was nothing to archive.
         remainder: the reason if :meth:`LedgerClient.compact` could not finish; else empty.
-        seconds: how long each step took.
+        seconds: duration of each step, keyed by the step's name.
     """
 
     first: int
@@ -79,15 +79,15 @@ class ArchiveReport:
 
 
 def cut_at(ledger: LedgerClient, before: str) -> int:
-    """Return the greatest multiple of 256 that is at or below the cut that was asked for.
+    """Return the greatest multiple of 256 at or below the requested cut.
 
     Args:
-        ledger: to be cut.
-        before: a sequence number, an entry's id, or a time (ISO 8601): then the first entry that
-            is not older.
+        ledger: the ledger to archive.
+        before: a sequence number, an entry id, or a time (ISO 8601). A time stands for the first
+            entry that is not older.
 
     Raises:
-        InvalidInputError: it is none of these.
+        InvalidInputError: ``before`` is none of these.
     """
     from remit.ledger.queries import instant, to_seq
 
@@ -117,24 +117,25 @@ def archive(
 ) -> ArchiveReport:
     """Archive the entries before ``end``: see ``docs/operations/growth.md``.
 
-    The copy is synced to disk and checked before the ``ARCHIVED`` entry is written. It is opened
-    again after that, and each row is compared with it in the transaction that deletes the row.
-    After an interruption anywhere, the same call begins again or finishes.
+    The steps: verify the ledger, copy the range to files and sync them, check the copy, write the
+    ``ARCHIVED`` entry, then delete the rows. Each row is compared with the archive in the
+    transaction that deletes the row. After an interruption at any step, the same call starts again
+    or finishes.
 
     Args:
         ledger: opened with its key.
-        end: a multiple of 256 (:func:`cut_at`).
-        directory: of the archive; made if it does not exist.
-        by: who asked, for the record.
+        end: a multiple of 256, from :func:`cut_at`.
+        directory: directory of the archive; made if it does not exist.
+        by: the person who asked, for the record.
         carry: :data:`Carry`; its result must be JSON.
-        guard: raises an error in a transaction if another run has taken over this one's lease.
-        jobs: processes for the verification of the ledger.
-        kind: the format of the parts; Parquet if pyarrow is installed.
+        guard: called in each transaction; raises an error if another run has taken over the lease.
+        jobs: number of processes that verify the ledger.
+        kind: format of the parts; ``None`` means Parquet if pyarrow is installed, else JSON lines.
         progress: returns, for a step's name, the function that reports its progress.
 
     Raises:
-        LedgerError: the ledger does not verify, or a phase failed. The message names the phase,
-            where the entries are and the next command.
+        LedgerError: the ledger does not verify, or a step failed. The message names the step, where
+            the entries are and the next command.
         NoSignerError: the client holds no key.
     """
     run = _Archiving(ledger, directory, by, carry, guard, kind or kind_there(), progress)
@@ -149,26 +150,26 @@ def finish(
     progress: Callable[[str], Progress] | None = None,
     copy_again: Callable[[ArchivedRange], Path] | None = None,
 ) -> tuple[int, str]:
-    """Remove the entries that are recorded as archived and are still in the database.
+    """Remove the recorded archived entries that are still in the database.
 
-    The archive of each range is opened and checked, and each row is compared with it in the
+    The archive of each range is checked first. Each row is compared with the archive in the
     transaction that deletes the row.
 
     Args:
         ledger: opened with its key.
-        directories: of the archive; empty if no removal was interrupted.
-        guard: as of :func:`archive`.
-        progress: as of :func:`archive`.
-        copy_again: copies a range again that is in none of the directories, and returns the
-            range's directory; called only if all entries of the range are in the database.
+        directories: directories of the archive; may be empty if no removal was interrupted.
+        guard: as for :func:`archive`.
+        progress: as for :func:`archive`.
+        copy_again: copies a range again and returns its directory. Called only for a range that is
+            in none of the directories, and whose entries are all in the database.
 
     Returns:
-        How many entries were removed, and the reason if :meth:`LedgerClient.compact` could not
+        The number of removed entries, and the reason if :meth:`LedgerClient.compact` could not
         finish.
 
     Raises:
-        LedgerError: the archive of entries that are still in the database was not given, or does
-            not match them; these entries stay.
+        LedgerError: the archive of entries in the database was not given, or does not match them;
+            these entries stay.
     """
     removed = 0
     for one, here in _unfinished(ledger._store):
@@ -197,7 +198,7 @@ def finish(
 
 
 def _unfinished(store: Store) -> list[tuple[ArchivedRange, Places]]:
-    """Return the recorded ranges of which entries are still in the database, and these entries."""
+    """Return each recorded range with entries in the database, and these entries."""
     ranges = archived_ranges(store)
     gone = left_of(ranges)
     ((count,),) = store.select("SELECT count(*) FROM entries WHERE seq < ?", (gone.end,))
@@ -228,7 +229,7 @@ def _not_given(one: ArchivedRange, here: int) -> LedgerError:
 
 @contextlib.contextmanager
 def _phase(failure: str, state: str, next_step: str) -> Iterator[None]:
-    """Say in an error of the block which phase failed, where the entries are, and what to do."""
+    """Name the failed phase, the place of the entries and the next step in a block's error."""
     try:
         yield
     except (OSError, RemitError) as error:
@@ -308,7 +309,7 @@ class _Archiving:
             f"The copy {copy.path} could not be written and checked",
             f"{_IN_DATABASE}. If {copy.path} is there, it is incomplete and can be removed.",
             "Make sure that there is space and that the directory can be written, or give another "
-            f"--out; then {_AGAIN}",
+            f"--out; then {_REPEAT}",
         ):
             try:
                 copy.write(places)
@@ -325,7 +326,7 @@ class _Archiving:
         with _phase(
             f"{copy.path} could not be renamed to {copy.place}",
             f"{_IN_DATABASE}, and a complete copy is in one of these directories.",
-            f"Make sure that nothing else has that name; then {_AGAIN}",
+            f"Make sure that nothing else has that name; then {_REPEAT}",
         ):
             copy.keep()
 
@@ -337,27 +338,30 @@ class _Archiving:
         self._seconds[step], self._since = round(now - self._since, 3), now
 
     def _keep_leaves(self, first: int, end: int) -> None:
-        """Store the leaf hashes of the range, which proofs need when the records are gone."""
+        """Store the range's leaf hashes, which proofs need without the records."""
         tree = LedgerTree(self._store.select, self._store)
         last = end // TILE_WIDTH
-        for low in range(first // TILE_WIDTH, last, _TILES_AT_ONCE):
+        for low in range(first // TILE_WIDTH, last, _BATCH_TILES):
             rows = [
                 (index, b"".join(tree.tile(0, index)))
-                for index in range(low, min(low + _TILES_AT_ONCE, last))
+                for index in range(low, min(low + _BATCH_TILES, last))
             ]
             self._ledger.transact(functools.partial(_insert, self._guard, rows))
 
     def _record(self, copy: RangeCopy, size: int, places: Places) -> str:
         """Write the ``ARCHIVED`` entry; return its id.
 
-        Sessions that went on meanwhile, and values that were erased, are taken out of the copy
-        first.
+        Entries of sessions that continued meanwhile, and values that were erased, are first removed
+        from the copy.
+
+        Raises:
+            LedgerError: sessions continued during each of three attempts.
         """
         first, end = copy.first, copy.end
         with _phase(
             "The ARCHIVED entry could not be recorded",
             f"{_IN_DATABASE}. A copy is in {copy.path}.",
-            f"Make sure that the database and the disk can be written; then {_AGAIN} Remove "
+            f"Make sure that the database and the disk can be written; then {_REPEAT} Remove "
             f"{copy.path} after that.",
         ):
             self._keep_leaves(first, end)
@@ -380,8 +384,11 @@ class _Archiving:
         self, first: int, end: int, root: bytes, size: int, places: Places,
         carried: dict[str, Any], tx: Transaction,
     ) -> str | list[int]:  # fmt: skip
-        """Return the id of the entry; or the entries that must stay as their sessions went on,
-        none if only a value was erased."""
+        """Return the id of the new entry, or the entries that must stay.
+
+        Entries must stay if their session has continued. The list is empty if only a value was
+        erased since the copy was made; the copy is then written again.
+        """
         self._guard(tx)
         alive = [
             seq

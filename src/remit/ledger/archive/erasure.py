@@ -1,7 +1,7 @@
-"""Erasure of content that is in an archive, together with what is in the database.
+"""Erasure of archived content, together with the content in the database.
 
-The ``ERASURE`` entry is recorded first, then the parts are written again without the bytes. If that
-is interrupted, the next erasure or `remit ledger archive --finish --archive DIR` completes it.
+The ``ERASURE`` entry is written first, then the parts are written again without the bytes. After an
+interruption the next erasure, or ``remit ledger archive --finish --archive DIR``, completes it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import orjson
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.archive.files import Line, read_part, unfinished_part, write_part
-from remit.ledger.archive.reading import Archive, messages_of
+from remit.ledger.archive.reader import Archive, messages_of
 from remit.ledger.archive.removal import Guard
 from remit.ledger.client import LedgerClient
 from remit.ledger.contents import StoredValue, commitments_in
@@ -27,7 +27,7 @@ from remit.ledger.subjects import BY_SUBJECT
 
 __all__ = ["erase_archived", "purge", "retain_archived"]
 
-_AT_ONCE = 400
+_BATCH_COMMITMENTS = 400
 
 
 def erase_archived(
@@ -42,15 +42,29 @@ def erase_archived(
     requested_by: str = "",
     dry_run: bool = False,
 ) -> ErasureReport:
-    """:meth:`LedgerClient.erase`, in the database and in its archive.
+    """Erase content in the database and in the archive, as :meth:`LedgerClient.erase` does.
+
+    The affected parts are written again. Erasures that were interrupted before are completed first.
+
+    Args:
+        ledger: the ledger that was archived.
+        archive: all of its archive.
+        entry_id: the entry whose content is erased. Give this, ``session_id`` or ``subject_id``.
+        session_id: the session whose content is erased.
+        subject_id: the person whose content is erased.
+        reason: recorded for good; name the request, not the person.
+        guard: called in a transaction before each part is replaced; raises if the lease is lost.
+        requested_by: the person who asked; ``operator`` if empty.
+        dry_run: True to report the result without erasing.
 
     Raises:
         ErasureError: there is nothing to erase.
+        InvalidInputError: there is no such entry.
         LedgerError: a part of the archive is missing, or cannot be read or written.
     """
     archive.require(ledger.archived_ranges())
     if not dry_run:
-        purge(ledger, archive.parts(), guard)  # of an erasure that was interrupted
+        purge(ledger, archive.parts(), guard)  # Complete an interrupted erasure.
     seq = parse_entry_id(entry_id) if entry_id is not None else None
     if entry_id is not None and (seq is None or seq >= ledger.count()):
         raise InvalidInputError(f"There is no entry {entry_id!r}.")
@@ -90,8 +104,21 @@ def retain_archived(
     requested_by: str = "retention",
     dry_run: bool = False,
 ) -> list[ErasureReport]:
-    """:meth:`LedgerClient.retain`, in the database and in its archive; raises as
-    :func:`erase_archived`."""
+    """Erase content older than its retention in the database and in the archive.
+
+    The affected parts are written again; each event type gets an ``ERASURE`` entry.
+
+    Args:
+        ledger: the ledger that was archived.
+        archive: all of its archive.
+        days_by_event: days by event type, ``*`` for all others; ``None`` for the settings.
+        guard: as for :func:`erase_archived`.
+        requested_by: the person or program that asked, for the record.
+        dry_run: True to report the result without erasing.
+
+    Raises:
+        LedgerError: a part of the archive is missing, or cannot be read or written.
+    """
     archive.require(ledger.archived_ranges())
     if not dry_run:
         purge(ledger, archive.parts(), guard)
@@ -122,11 +149,13 @@ def retain_archived(
 
 
 def purge(ledger: LedgerClient, parts: Iterable[Path], guard: Guard) -> int:
-    """Write each part again that has an erased value; return how many values were taken out.
+    """Write each part that contains an erased value again without it; return the number of values.
+
+    Files of interrupted writes are deleted.
 
     Raises:
-        LedgerError: a part cannot be read or written, or the new one is not the old one without
-            these values; the old part then stays.
+        LedgerError: a part cannot be read or written, or does not read back as written; the old
+            part then stays.
     """
     number = 0
     for part in parts:
@@ -152,7 +181,7 @@ def purge(ledger: LedgerClient, parts: Iterable[Path], guard: Guard) -> int:
 
 
 def _unerased(lines: Iterable[Line]) -> Iterator[str]:
-    """Yield the commitments of the values and messages that a line does not call erased."""
+    """Yield the commitments in lines that the lines do not mark as erased."""
     for line in lines:
         every = (*line.contents, *line.steps)
         erased = {item["commitment"] for item in every if "erased" in item}
@@ -171,7 +200,7 @@ def _batches(macs: Iterator[str]) -> Iterator[set[str]]:
     batch: set[str] = set()
     for mac in macs:
         batch.add(mac)
-        if len(batch) >= _AT_ONCE:
+        if len(batch) >= _BATCH_COMMITMENTS:
             yield batch
             batch = set()
     if batch:
@@ -179,8 +208,11 @@ def _batches(macs: Iterator[str]) -> Iterator[set[str]]:
 
 
 def _without(line: Line, gone: dict[str, int]) -> Line:
-    """Return a line as an export has it once the values in ``gone`` are erased: with an item for
-    each of these that its record names, and none for a message that it does not name."""
+    """Return a line as an export has it after the values in ``gone`` are erased.
+
+    A value that the record names gets an erased item. A message that only a list contains gets
+    none.
+    """
     erased = [{"commitment": mac, "erased": format_id(gone[mac])}
               for mac in set(_named(line)) if mac in gone]  # fmt: skip
     kept = [item for item in line.contents if item["commitment"] not in gone]
@@ -195,12 +227,13 @@ def _without(line: Line, gone: dict[str, int]) -> Line:
 
 
 class _Session:
-    """What a session shows in an archive."""
+    """The content of one session in an archive."""
 
     def __init__(self, lines: list[Line]) -> None:
         self.lines = lines
-        self.values: dict[str, StoredValue] = {}  # by commitment
-        self.first: dict[str, int] = {}  # by commitment, the entry that shows it first
+        # Both are keyed by commitment; ``first`` is the entry that shows the value first.
+        self.values: dict[str, StoredValue] = {}
+        self.first: dict[str, int] = {}
         self._steps: dict[str, tuple[str, str]] = {}
         for line in lines:
             for item in line.contents:
@@ -215,7 +248,7 @@ class _Session:
                 self._steps[step["step"]] = (step["parent"], step["commitment"])
 
     def shown_by(self, line: Line) -> set[str]:
-        """The commitments of all that an entry shows and that is there."""
+        """Return the commitments of the unerased content that an entry shows."""
         record = orjson.loads(line.record)
         found = set(_named(line))
         for item in commitments_in([record["metadata"], record["reason"]]):
@@ -233,8 +266,17 @@ def _collect(
     seq: int | None = None,
     subject_id: str | None = None,
 ) -> None:
-    """Add to ``beside`` what is to go of sessions: what an entry, or those of a person, show, and
-    what quotes it or a text of the database; without ``texts``, all of it."""
+    """Add the content to erase of ``sessions`` to ``beside``.
+
+    Args:
+        archive: the archive.
+        sessions: ids of sessions.
+        beside: receives commitments, sessions, and the number of entries.
+        texts: by scope, erased texts of the database. Values that quote one, or quote an erased
+            value of the archive, are erased too. ``None`` erases the sessions' whole content.
+        seq: the only entry whose content is erased.
+        subject_id: the person whose entries' content is erased, unless ``seq`` is given.
+    """
     for name in sessions:
         lines = [line for part in archive.parts() for line in read_part(part, {"session_id": name})]
         session = _Session(lines)
@@ -261,7 +303,7 @@ def _collect(
 
 
 def _feedback_on(session: _Session, gone: set[str]) -> set[str]:
-    """What feedback says of entries that show some of it."""
+    """Return the content of feedback on entries that show a value in ``gone``."""
     notes: dict[str, list[Line]] = defaultdict(list)
     for line in session.lines:
         record = orjson.loads(line.record)
@@ -289,5 +331,5 @@ def _session_of(ledger: LedgerClient, archive: Archive, seq: int) -> str | None:
 
 
 def _is_of(line: Line, subject_id: str) -> bool:
-    """Whether an entry was written for a person."""
+    """Return True if a line's content belongs to a person."""
     return any(subject_id in item.get("subjects", ()) for item in line.contents)

@@ -18,11 +18,11 @@ from remit.ledger.archive.files import (
     range_name,
     write_part,
 )
-from remit.ledger.archived import Places
 from remit.ledger.client import LedgerClient
 from remit.ledger.errors import LedgerError
 from remit.ledger.line_reader import ARCHIVE_ORDER
 from remit.ledger.line_writer import lines_of
+from remit.ledger.ranges import Places
 from remit.ledger.record import columns_of
 from remit.ledger.report import Progress
 from remit.ledger.store import Store
@@ -35,23 +35,24 @@ __all__ = ["RangeCopy"]
 class RangeCopy:
     """The copy of the entries from ``first`` to before ``end`` that one run makes.
 
-    Each run writes into a new directory, ``<first>-<end>.new-<random>``, which :meth:`keep` renames
-    to ``<first>-<end>`` when the copy is complete and recorded. No other directory is changed.
+    Each run writes into a new directory, ``<first>-<end>.new-<random>``. :meth:`keep` renames the
+    directory to ``<first>-<end>`` after the copy was checked and recorded. No other directory is
+    changed.
 
     Args:
-        ledger: with its key.
-        directory: of the archive; made if it does not exist.
-        first: a multiple of 256, as ``end`` is.
-        end: a multiple of 256.
-        kind: the format of the parts.
+        ledger: opened with its key.
+        directory: directory of the archive; made if it does not exist.
+        first: the first entry, a multiple of 256.
+        end: the first entry after the range, a multiple of 256.
+        kind: format of the parts.
         shown: returns, for a step's name, the function that reports its progress.
 
     Attributes:
         first: the first entry.
         end: the first entry after the range.
         path: the directory that this run writes.
-        place: the directory that the complete copy is renamed to.
-        root: the root of the tree of ``end`` entries.
+        place: the final name of the directory.
+        root: root of the tree of ``end`` entries.
     """
 
     def __init__(
@@ -70,10 +71,10 @@ class RangeCopy:
         self.root = self._tree.root(end)
 
     def write(self, places: Places) -> None:
-        """Write the directory, with the entries in ``places`` as its parts, and sync it to disk.
+        """Write the directory with the entries in ``places`` as its parts, and sync it to disk.
 
         Raises:
-            LedgerError: the range's directory exists already.
+            LedgerError: the range's final directory exists already.
             OSError: a file cannot be written.
         """
         if os.path.lexists(self.place):
@@ -88,7 +89,7 @@ class RangeCopy:
             fsync(path)
 
     def write_parts(self, places: Places) -> None:
-        """Write the parts, in place of those that are there; raises OSError."""
+        """Replace the parts by new ones with the entries in ``places``; raise OSError."""
         for old in parts_in(self.path):
             old.unlink()
         lines = _lines(self._store, places)
@@ -99,17 +100,20 @@ class RangeCopy:
                 shown(min(total, (number + 1) * PART_ENTRIES), total)
 
     def keep(self) -> None:
-        """Rename the directory to the range's name; raises OSError if that name is taken."""
+        """Rename the directory to its final name; raise OSError if that name is taken."""
         self.path.rename(self.place)
         fsync(self.place.parent)
 
     def discard(self) -> None:
-        """Remove the directory of this run, as far as that is possible."""
+        """Remove the directory of this run; errors are ignored."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _write_tiles(self) -> None:
-        """Write the range as a C2SP tlog-tiles log: its leaves and records, and all hashes above
-        the leaves, so that the log's checkpoint can be checked without the ledger."""
+        """Write the range as a C2SP tlog-tiles log, with a signed checkpoint.
+
+        The log holds the range's leaves and records, and all hashes above the leaves, so the
+        checkpoint can be checked without the ledger.
+        """
         path, shown = self.path, self._shown("copying")
         first, end = self.first, self.end
         for index in range(first // TILE_WIDTH, end // TILE_WIDTH):
@@ -134,7 +138,7 @@ class RangeCopy:
 
 def _lines(store: Store, places: Places) -> Iterator[Line]:
     """Yield the lines of the entries in ``places``."""
-    since: dict[str, int] = {}  # by session, its first entry
+    since: dict[str, int] = {}  # The first entry of each session.
     for line in lines_of(store, places):
         session_id = columns_of(line.record["metadata"]).session_id or ""
         first = since.setdefault(session_id, line.row.seq)

@@ -1,4 +1,4 @@
-"""Reading what left the database back from an archive: the same entries, with their content."""
+"""Reading archived entries with their content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import orjson
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.archive.files import Line, parts_in, ranges_in, read_part
-from remit.ledger.archived import ArchivedRange
 from remit.ledger.client import LedgerClient
 from remit.ledger.contents import NO_STEP, Erased, ExactText, StoredValue, commit, fill
 from remit.ledger.entry import LedgerEntry, parse_entry_id
@@ -26,6 +25,7 @@ from remit.ledger.errors import (
     LedgerFormatError,
 )
 from remit.ledger.queries import Equalities, Order, instant, to_seq
+from remit.ledger.ranges import ArchivedRange
 from remit.ledger.reader import EntryRow, decode_record
 from remit.ledger.record import columns_of
 
@@ -35,10 +35,10 @@ _PAGE = 300
 
 
 class Archive:
-    """An archive of a ledger: directories that ``remit ledger archive --out`` was given.
+    """An archive of a ledger: the directories that ``remit ledger archive --out`` was given.
 
     Raises:
-        LedgerError: one of them cannot be read, or holds no archive.
+        LedgerError: a directory cannot be read, or no directory holds an archive.
     """
 
     def __init__(self, directories: Sequence[Path]) -> None:
@@ -54,7 +54,11 @@ class Archive:
             )
 
     def require(self, ranges: Sequence[ArchivedRange]) -> None:
-        """Make sure that it holds all that left a ledger; raises :class:`LedgerError`."""
+        """Raise LedgerError unless the archive contains all archived ranges of a ledger.
+
+        Args:
+            ranges: the ranges that the ledger records.
+        """
         there = {(first, end) for first, end, _ in self._ranges}
         for one in ranges:
             if (one.first, one.end) not in there:
@@ -66,31 +70,41 @@ class Archive:
                 )
 
     def parts(self) -> Iterator[Path]:
-        """All parts."""
+        """Yield the paths of all parts, range by range."""
         for _, _, path in self._ranges:
             yield from parts_in(path)
 
     def lines(self) -> Iterator[Line]:
-        """All that left, in ledger order."""
+        """Yield all archived entries, in ledger order."""
         every = (itertools.chain.from_iterable(map(read_part, parts_in(path)))
                  for _, _, path in self._ranges)  # fmt: skip
         return heapq.merge(*every, key=lambda line: line.seq)
 
     def read(self, entry_id: str) -> LedgerEntry:
-        """An entry that left.
+        """Return an archived entry with its content.
 
         Raises:
-            EntryNotFoundError: it is not in the archive.
+            EntryNotFoundError: the entry is not in the archive.
+            LedgerError: a part cannot be read, or a record or value does not match its hash.
         """
         line, path = self._find(entry_id)
         return next(self._filled([line], path))
 
     def read_record(self, entry_id: str) -> bytes:
-        """The canonical record of an entry that left; raises as :meth:`read`."""
+        """Return an archived entry's canonical record; raise as :meth:`read` does."""
         return self._find(entry_id)[0].record
 
     def exact(self, entry_id: str, names: Collection[str] = ()) -> dict[str, ExactText]:
-        """:meth:`LedgerClient.exact` of an entry that left; raises as :meth:`read`."""
+        """Return an archived entry's content as bytes, as :meth:`LedgerClient.exact` does.
+
+        Args:
+            entry_id: id of the entry.
+            names: metadata keys to return; all if empty.
+
+        Raises:
+            EntryNotFoundError: the entry is not in the archive.
+            LedgerError: a part cannot be read, or a value does not match its commitment.
+        """
         line, path = self._find(entry_id)
         values = self._values([line], path)
         return {
@@ -125,11 +139,20 @@ class Archive:
         with_content: bool = True,
         **equals: Unpack[Equalities],
     ) -> Iterator[LedgerEntry]:
-        """Entries that left and match: the arguments of :meth:`LedgerClient.query`, but for
-        ``text``.
+        """Yield archived entries that match, as :meth:`LedgerClient.query` does.
+
+        Args:
+            since: first instant, inclusive.
+            until: last instant, exclusive.
+            after: id or sequence number of the entry to continue after.
+            limit: maximum number of entries.
+            order: ``asc`` or ``desc``.
+            text: refused, because an archive has no text index.
+            with_content: False leaves commitments in place of content.
+            equals: values of columns.
 
         Raises:
-            InvalidInputError: an argument cannot be understood.
+            InvalidInputError: ``text`` is given, or an argument cannot be understood.
         """
         if text is not None:
             raise InvalidInputError(
@@ -167,13 +190,13 @@ class Archive:
                         yield _entry(line, None)
 
     def _filled(self, page: list[Line], path: Path) -> Iterator[LedgerEntry]:
-        """Lines of one range as entries, with their content."""
+        """Yield lines of one range as entries with content."""
         values = self._values(page, path)
         return (_entry(line, values.of) for line in page)
 
     @staticmethod
     def _values(page: list[Line], path: Path) -> _Values:
-        """What lines show: it stands in them, or in earlier lines of the same session."""
+        """Return the content that lines show, from these and earlier lines of their sessions."""
         names = {columns_of(decode_record(_row(line))["metadata"]).session_id for line in page}
         sessions = frozenset(name for name in names if name is not None)
         values = _Values()
@@ -192,10 +215,10 @@ class _Values:
         self._steps: dict[str, tuple[str, str]] = {}
 
     def add(self, line: Line) -> None:
-        """Take in what a line has.
+        """Add the values and message steps of a line.
 
         Raises:
-            LedgerFormatError: a value is not what the record commits to.
+            LedgerFormatError: a value does not match its commitment.
         """
         for item in line.contents:
             mac = item["commitment"]
@@ -213,7 +236,7 @@ class _Values:
     def of(
         self, item: dict[str, Any], read: Callable[[StoredValue], Any] = StoredValue.decode
     ) -> Any:
-        """What a commitment object of a record stands for."""
+        """Return the value, or the list of messages, that a commitment object stands for."""
         if "$messages" not in item:
             return self._value(item["$content"][12:], read)
         return [self._value(mac, read) for mac in messages_of(self._steps, item["$messages"])]
@@ -235,7 +258,7 @@ def messages_of(steps: Mapping[str, tuple[str, str]], last: str) -> list[str]:
         last: the last step of the list.
 
     Raises:
-        LedgerFormatError: a step is missing, or the steps go in a circle.
+        LedgerFormatError: a step is missing, or the steps form a circle.
     """
     found: list[str] = []
     step = last
@@ -253,7 +276,17 @@ def messages_of(steps: Mapping[str, tuple[str, str]], last: str) -> list[str]:
 def joined(
     ledger: LedgerClient, archive: Archive, limit: int | None, **filters: Any
 ) -> Iterator[LedgerEntry]:
-    """What matches in a ledger and in its archive, in the order that was asked for."""
+    """Yield matching entries of a ledger and its archive, in the requested order, each once.
+
+    Args:
+        ledger: the ledger.
+        archive: all of its archive.
+        limit: maximum number of entries; ``None`` for all.
+        filters: arguments of :meth:`LedgerClient.query`.
+
+    Raises:
+        LedgerError: a part of the archive was not given.
+    """
     archive.require(ledger.archived_ranges())
     filters["limit"] = limit
     runs = (ledger.query(**filters), archive.query(**filters))
@@ -266,7 +299,11 @@ def joined(
 
 
 def read_either(ledger: LedgerClient, archive: Archive, entry_id: str) -> LedgerEntry:
-    """An entry, wherever it is."""
+    """Return an entry from the database, or from the archive if the entry was archived.
+
+    Raises:
+        EntryNotFoundError: neither contains the entry.
+    """
     try:
         return ledger.read(entry_id)
     except EntryArchivedError:

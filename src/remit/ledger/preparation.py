@@ -1,8 +1,8 @@
-"""From an entry to its canonical record: the frozen format, written once.
+"""Preparation of an entry: its canonical record in the frozen format.
 
-``prepare`` checks an entry in the caller's thread and encodes its record, with holes where its
-place in the chain and its commitments will be. ``Prepared.seal`` fills them, inside the
-transaction that gives the entry its place.
+:func:`prepare` checks an entry in the caller's thread and encodes its record, with holes for its
+place in the chain and its commitments. :meth:`Prepared.seal` fills them inside the transaction that
+gives the entry its place.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from remit.ledger.record import (
 )
 from remit.ledger.usage import key_of, usage_of
 
-_DEEPEST = 100
-_HOLE = b"\xff"  # which UTF-8 never has
+_MAX_DEPTH = 100
+_HOLE = b"\xff"  # This byte never occurs in UTF-8.
 _PLACE = orjson.Fragment(b"\xff\xff")
 _PLACE_TEXT = orjson.Fragment(b'"\xff\xff"')
 
@@ -65,16 +65,15 @@ class Sealed(NamedTuple):
 
 @dataclass(slots=True)
 class Prepared:
-    """An entry checked and encoded as far as it can be before its place is known.
+    """A checked and encoded entry without its place in the chain.
 
     Attributes:
-        subject: the last of ``contents``, where a person is named.
-        contents: content values in the order of their holes; of a list its messages.
-        values: each distinct one by digest, messages included, the subject not.
-        keys: what finds each of ``values`` again in the entry's session; without one, nothing does,
-            and there are none.
-        usage: what it adds to the table ``usage``.
-        made_key: the row of ``usage_keys`` that it makes.
+        subject: the value that names a person, the last of ``contents``; ``None`` without one.
+        contents: content values in the order of their holes; a list stands for its messages.
+        values: each distinct value by digest, messages included, the subject excluded.
+        keys: keys under which the entry's session reuses ``values``; empty without a session.
+        usage: the row that the entry adds to the table ``usage``; ``None`` for none.
+        made_key: the row that the entry adds to ``usage_keys``; ``None`` for none.
     """
 
     event_type: str
@@ -94,13 +93,13 @@ class Prepared:
     def seal(
         self, seq: int, timestamp: str, previous_hash: str, commitments: Iterable[str]
     ) -> Sealed:
-        """The record at its place in the chain.
+        """Return the finished record at its place in the chain.
 
         Args:
-            seq: index in the ledger, from 0.
+            seq: sequence number, from 0.
             timestamp: ISO 8601, UTC, microseconds, ``Z``.
-            previous_hash: the entry before's hash, or the empty string.
-            commitments: of each of ``contents``, 64 hex digits.
+            previous_hash: hash of the entry before, or the empty string.
+            commitments: commitment of each of ``contents``, 64 hex digits.
 
         Raises:
             RecordTooLargeError: the record would exceed :data:`MAX_RECORD_BYTES`.
@@ -126,7 +125,12 @@ class Prepared:
 def prepare(
     entry: LedgerEntry, content_keys: Collection[str], subject_id: str | None = None
 ) -> Prepared:
-    """Check ``entry``, take its content out, encode it.
+    """Check ``entry``, separate its content, and encode it.
+
+    Args:
+        entry: the entry.
+        content_keys: metadata keys whose values are content.
+        subject_id: the person that the content is about; ``None`` for none.
 
     Raises:
         NotCanonicalError: a value has no canonical form.
@@ -203,7 +207,7 @@ def prepare(
 
 
 def _texts(entry: LedgerEntry) -> tuple[str, str, str]:
-    """The fields that are texts, as plain ones."""
+    """Return the entry's text fields as plain ``str``; raise InvalidInputError for others."""
     for name in ("event_type", "submission_id", "decision", "reason"):
         if not isinstance(getattr(entry, name), str):
             raise InvalidInputError(f"The entry's {name} is not a text.")
@@ -213,7 +217,7 @@ def _texts(entry: LedgerEntry) -> tuple[str, str, str]:
 
 
 def _refuse_keys(value: Any) -> None:
-    """Raise where a key is of a class of its own: ``orjson`` refuses those without a word."""
+    """Raise NotCanonicalError if an object's key is not a plain text."""
     if isinstance(value, dict):
         is_fast(dict.fromkeys(value))
     for item in value.values() if isinstance(value, dict) else value:
@@ -222,10 +226,10 @@ def _refuse_keys(value: Any) -> None:
 
 
 class _Walk:
-    """Copies metadata with holes in the place of content.
+    """The copy of an entry's metadata with holes in place of content.
 
     Attributes:
-        is_odd: a key is not ASCII, so that its object is not sorted as ``orjson`` does it.
+        is_odd: True if a key is not ASCII, so that ``orjson`` sorts its object differently.
     """
 
     __slots__ = ("_keys", "contents", "is_odd", "values")
@@ -237,7 +241,7 @@ class _Walk:
         self.is_odd = False
 
     def object(self, value: dict[str, Any], depth: int) -> dict[str, Any]:
-        if depth > _DEEPEST:
+        if depth > _MAX_DEPTH:
             raise NotCanonicalError("The metadata is nested more than 100 deep.")
         self._check_keys(value)
         copy: dict[str, Any] = {}
@@ -266,7 +270,7 @@ class _Walk:
             names = "$"
         if "$" in names:
             for key in value:
-                is_fast({key: None})  # says what is wrong with it
+                is_fast({key: None})  # This call raises the fitting error.
                 if key[:1] == "$":
                     raise InvalidInputError(
                         f"The metadata key {key!r} starts with '$', which is kept for commitments.",
@@ -292,7 +296,7 @@ class _Walk:
         if isinstance(item, dict):  # subclasses too: content may be inside
             return self.object(item, depth + 1)
         if isinstance(item, (list, tuple)):
-            if depth >= _DEEPEST:
+            if depth >= _MAX_DEPTH:
                 raise NotCanonicalError("The metadata is nested more than 100 deep.")
             return [self._value(key, inner, depth + 1) for inner in item]
         if is_fast({key: item}):  # or says what is wrong with it
@@ -328,7 +332,7 @@ class _Walk:
 
 
 def _in_order(value: Any) -> Any:
-    """``value`` with its objects encoded, their keys sorted by UTF-16 as RFC 8785 has it."""
+    """Return ``value`` with encoded objects whose keys are sorted by UTF-16 (RFC 8785)."""
     if isinstance(value, list):
         return [_in_order(item) for item in value]
     if not isinstance(value, dict):

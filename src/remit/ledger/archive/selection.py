@@ -1,4 +1,4 @@
-"""Which entries can leave: what sessions did that are over, and that nothing refers to."""
+"""Selection of entries to archive: work of ended sessions that nothing refers to."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from remit.ledger.archived import LEAVING, Places
 from remit.ledger.entry import entry_id, parse_entry_id
+from remit.ledger.ranges import LEAVING, Places
 from remit.ledger.reader import chunks, marks
 from remit.ledger.store import Clock, Execute, Filter, Store
 
@@ -23,7 +23,7 @@ _BY_SESSION = (
     "AND (session_id, event_type, seq) > (?, ?, ?) "
     f"ORDER BY session_id, event_type, seq LIMIT {_PAGE}"
 )
-# Work that is open: orders, approvals, lists that an entry shows which stays.
+# Open work: orders, approvals, and lists that a remaining entry shows.
 _OPEN = (
     "SELECT DISTINCT p.session_id FROM entries AS p WHERE p.event_type = 'WO_PLANNED' "
     "AND p.seq < ? AND NOT EXISTS (SELECT 1 FROM entries AS e "
@@ -40,7 +40,7 @@ _STATE = (
     "SELECT session_id FROM in_flight",
     "SELECT session_id FROM orders",
 )
-# Rows that name an entry, which they need.
+# These rows need the entry that they name.
 _NAMING = (
     "SELECT entry_id FROM provider_objects",
     "SELECT entry_id FROM batches UNION SELECT dispatch_entry_id FROM batches",
@@ -61,10 +61,11 @@ _APPROVED = (
 
 
 def leaving(store: Store, end: int) -> Places:
-    """The entries before ``end`` that can leave: all of the types that do (:data:`LEAVING`) of
-    sessions that have no entry from ``end`` on, no open work, and to which nothing refers.
+    """Return the entries before ``end`` that can be archived.
 
-    Memory does not grow with the entries, but for a bit for each.
+    An entry can be archived if its type is in :data:`LEAVING` and its session qualifies: the
+    session has no entry at or after ``end`` and no open work, and nothing refers to it. Memory use
+    is one bit for each entry.
     """
     staying = _staying(store, end)
     approved = {name for (name,) in store.select(_APPROVED, (end,))}
@@ -84,7 +85,7 @@ _LEAVING = frozenset(LEAVING)
 
 
 def sessions_of(store: Store) -> Iterator[tuple[str, list[tuple[str, int]]]]:
-    """Every session with event type and sequence number of its entries."""
+    """Yield each session with event type and sequence number of its entries."""
     place: tuple[str, str, int] = ("", "", -1)
     session_id, entries = "", list[tuple[str, int]]()
     while rows := store.select(_BY_SESSION, place):
@@ -100,15 +101,17 @@ def sessions_of(store: Store) -> Iterator[tuple[str, list[tuple[str, int]]]]:
 
 
 def refers(tx: Clock, select: Execute, size: int) -> set[str]:
-    """The sessions that have an entry from ``size`` on, or to which state refers: which have come
-    to life since the ledger had that size."""
+    """Return the sessions that became active since the ledger had ``size`` entries.
+
+    These are sessions with an entry at or after ``size``, and sessions that rows of state refer to.
+    """
     rows = select("SELECT DISTINCT session_id FROM entries WHERE seq >= ?", (size,))
     found = {name for (name,) in rows if name is not None}
     return found | _of_state(select, tx)
 
 
 def _staying(store: Store, end: int) -> set[str]:
-    """Sessions with what is open, or that something refers to."""
+    """Return the sessions with open work, and those that something refers to."""
     found = _of_state(store.select, store)
     for sql in _OPEN:
         found.update(name for (name,) in store.select(sql, (end,)) if name is not None)
@@ -117,7 +120,7 @@ def _staying(store: Store, end: int) -> set[str]:
 
 
 def _of_state(select: Execute, clock: Clock) -> set[str]:
-    """Sessions that rows of state name, or an entry of which they name."""
+    """Return the sessions that rows of state name, directly or through an entry."""
     found = {name for sql in _STATE for (name,) in select(sql, ())}
     found.update(name for (name,) in select(_LEASES, (clock.now_ms,)))
     ids = [name for sql in _NAMING for (name,) in select(sql, ())]
@@ -126,7 +129,7 @@ def _of_state(select: Execute, clock: Clock) -> set[str]:
 
 
 def _sessions(select: Execute, ids: Iterable[Any]) -> Iterator[str]:
-    """The sessions of entries."""
+    """Yield the sessions of entries."""
     seqs = sorted({seq for one in ids if (seq := parse_entry_id(str(one))) is not None})
     for part in chunks(seqs):
         for (name,) in select(
@@ -137,7 +140,7 @@ def _sessions(select: Execute, ids: Iterable[Any]) -> Iterator[str]:
 
 
 def _continued(store: Store, end: int) -> set[str]:
-    """Sessions before ``end`` of conversations that have an entry from there on."""
+    """Return the sessions before ``end`` whose conversation has an entry at or after it."""
     rows = store.select(
         "SELECT entry_id FROM response_ids WHERE length(entry_id) > 12 OR entry_id >= ?",
         (entry_id(end),),
@@ -162,7 +165,7 @@ def _continued(store: Store, end: int) -> set[str]:
 
 
 def _learned_from(store: Store) -> set[str]:
-    """The sessions that proposals name as evidence."""
+    """Return the sessions that proposals name as evidence."""
     where, ids = Filter(equals={"event_type": "SIGNAL_PROPOSED"}), set[str]()
     while rows := store.page(where, 100):
         for entry in store.entries(rows):
@@ -174,8 +177,11 @@ def _learned_from(store: Store) -> set[str]:
 
 
 def _with_callers(store: Store, staying: set[str], end: int) -> set[str]:
-    """``staying``, and sessions that one of these, or one that goes on after ``end``, called or was
-    called by: what an order cost is in both."""
+    """Return ``staying`` with all sessions that call or are called by one of them.
+
+    Sessions with an entry at or after ``end`` count like those in ``staying``. The cost of an order
+    is recorded in both sessions, so both stay together.
+    """
     beside: dict[str, set[str]] = defaultdict(set)
     for session_id, record in store.select(_CALLED):
         caller = orjson.loads(record)["metadata"].get("caller")

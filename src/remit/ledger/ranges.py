@@ -1,4 +1,4 @@
-"""Which entries have left the database for an archive, by what is on record of it."""
+"""The archived ranges of a ledger, by its record."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 ARCHIVED = "ARCHIVED"
-"""The event type of the entry that says what was archived."""
+"""The event type of the entry that records an archived range."""
 
 ARCHIVED_TO = "archived_to"
 """The row of ``ledger_info`` with the first sequence number that no archive has."""
@@ -40,12 +40,17 @@ LEAVING = (
     "WO_COMPLETED", "WO_FAILED", "WO_CHAIN_COMPLETE", "WO_QUALITY_GATE", "ESCALATION",
     "DEGRADATION", "FEEDBACK",
 )  # fmt: skip
-"""The event types that leave, with their session: what a session did. All others stay: what says
-what is in force, who a session was, what is open; and a program's own types."""
+"""The event types of a session's work, which are archived with the session. Entries of all other
+types stay: state in force, the start of sessions, open work, and a program's own types."""
 
 
 class Places:
-    """A set of sequence numbers below ``end``, a bit for each: 125 KB for a million."""
+    """A set of sequence numbers below ``end``, one bit each: 125 KB for a million.
+
+    Args:
+        end: the first number that cannot be in the set.
+        bits: the bits, lowest number first; ``None`` for an empty set.
+    """
 
     def __init__(self, end: int, bits: bytearray | None = None) -> None:
         self.end = end
@@ -63,34 +68,34 @@ class Places:
                 yield from (8 * place + bit for bit in range(8) if byte >> bit & 1)
 
     def add(self, seq: int) -> None:
-        """Put a number in."""
+        """Add a number."""
         self._bits[seq >> 3] |= 1 << (seq & 7)
 
     def remove(self, seq: int) -> None:
-        """Take a number out."""
+        """Remove a number."""
         self._bits[seq >> 3] &= ~(1 << (seq & 7))
 
     def update(self, other: Places) -> None:
-        """Put in those of another set, whose end is no greater."""
+        """Add the numbers of another set, whose end must not be greater."""
         both = int.from_bytes(self._bits, "little") | int.from_bytes(other._bits, "little")
         self._bits[:] = both.to_bytes(len(self._bits), "little")
 
     def common(self, other: Places) -> Places:
-        """Return the numbers that are in both sets; the other's end is no smaller."""
+        """Return the numbers in both sets; the other's end must not be smaller."""
         return Places(self.end, bytearray(map(operator.and_, self._bits, other._bits)))
 
     def part(self, first: int, last: int) -> Places:
-        """Return the places from ``first`` (a multiple of 8) to ``last``, renumbered from 0."""
+        """Return the numbers from ``first`` (a multiple of 8) to ``last``, counted from 0."""
         bits = self._bits[first // 8 : last // 8 + 1]
         return Places(8 * len(bits), bits)
 
     def to_text(self) -> str:
-        """For :meth:`of_text`; mostly much shorter than the bits."""
+        """Return the set as compressed base64, for :meth:`of_text`."""
         return base64.b64encode(zlib.compress(bytes(self._bits), 6)).decode()
 
     @classmethod
     def of_text(cls, end: int, text: str) -> Places:
-        """Read the result of :meth:`to_text`; raise ValueError if it does not fit ``end``."""
+        """Return the set in a text of :meth:`to_text`; raise ValueError if it does not fit."""
         packed, length = zlib.decompressobj(), (end + 7) // 8
         try:
             bits = bytearray(packed.decompress(base64.b64decode(text, validate=True), length + 1))
@@ -125,10 +130,10 @@ class ArchivedRange:
 
     @property
     def left(self) -> Places:
-        """The entries that left with it; some may be of earlier ranges.
+        """The entries archived with the range; some may belong to earlier ranges.
 
         Raises:
-            LedgerFormatError: its content does not say so.
+            LedgerFormatError: the ``ARCHIVED`` entry does not name them, or another number of them.
         """
         try:
             places = Places.of_text(self.end, self.entry.metadata["left"])
@@ -152,10 +157,10 @@ def archived_to(select: Callable[..., Any]) -> int:
 
 
 def archived_ranges(store: Store) -> list[ArchivedRange]:
-    """The ranges that were archived from the first entry on, in their order; they join.
+    """Return the archived ranges, in order; together they cover all entries up to an end.
 
     Raises:
-        LedgerFormatError: no ``ARCHIVED`` entries say so.
+        LedgerFormatError: no ``ARCHIVED`` entries account for all archived entries.
     """
     wanted = archived_to(store.select)
     found: list[ArchivedRange] = []
@@ -192,7 +197,7 @@ def _range_of(entry: LedgerEntry, seq: int) -> ArchivedRange | None:
 
 
 def left_of(ranges: Sequence[ArchivedRange]) -> Places:
-    """Return the places of all archived entries; raise LedgerFormatError if an entry lacks them."""
+    """Return all archived entries; raise LedgerFormatError if a range does not name them."""
     places = Places(ranges[-1].end if ranges else 0)
     for one in ranges:
         places.update(one.left)

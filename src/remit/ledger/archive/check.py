@@ -1,4 +1,4 @@
-"""Checking an archive: its records against the tree, its content against the records."""
+"""Checks of an archive: records against the tree, and content against the records."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from remit.ledger.archive.files import (
     read_part,
     without_kept,
 )
-from remit.ledger.archived import ArchivedRange, Places
 from remit.ledger.client import LedgerClient
 from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.errors import LedgerError
 from remit.ledger.keyfiles import known_as
 from remit.ledger.line_reader import ARCHIVE_ORDER, LineReader, is_hash, require
+from remit.ledger.ranges import ArchivedRange, Places
 from remit.ledger.record import record_problem
 from remit.ledger.report import Progress, VerificationReport
 from remit.ledger.subjects import subjects_before
@@ -45,24 +45,31 @@ from remit.ledger.tree import LedgerTree
 
 __all__ = ["RangeCheck", "check_archive", "check_range", "digest", "root_of"]
 
-_MOST = 20
-_AT_ONCE = 400
+_MAX_PROBLEMS = 20
+_BATCH_LINES = 400
 
 Erasures = Callable[[Iterable[str]], dict[str, int]]
-"""By commitment, the sequence number of the entry under which it was erased."""
+"""Returns, for commitments, the sequence number of the entry that erased each."""
 
 
 def check_archive(
     ledger: LedgerClient, directories: Sequence[Path], progress: Progress | None = None
 ) -> VerificationReport:
-    """Hold an archive against what is on record of it.
+    """Return the result of checking an archive against the ledger's record of it.
 
-    Every range that an ``ARCHIVED`` entry names must be there, and lead to that entry's root, to
-    the tree of the ledger and to the checkpoint that lies beside it; what left must be in its
-    parts, exactly, with all the content that its records commit to, or an erasure.
+    Every range that an ``ARCHIVED`` entry names must be present. The range must lead to the root in
+    that entry, to the ledger's tree and to the checkpoint in the range's directory. The parts must
+    contain exactly the archived entries, and each value that their records commit to, or its
+    erasure.
+
+    Args:
+        ledger: the ledger that was archived.
+        directories: directories of the archive.
+        progress: called with the number of checked entries and their total.
 
     Returns:
-        The entries that were read, the values, and what is wrong.
+        Numbers of entries and values that were read, and the problems. Directories that the record
+        does not name, and interrupted copies, are notes.
     """
     report = VerificationReport()
     there = {
@@ -104,7 +111,7 @@ def check_archive(
 def check_range(
     ledger: LedgerClient, path: Path, first: int, end: int, root: bytes, left: Places
 ) -> set[bytes]:
-    """Open the directory of a range, check all of it, and return :attr:`RangeCheck.held`.
+    """Check the directory of a range; return the digests of its rows (:attr:`RangeCheck.held`).
 
     Raises:
         LedgerError: a file is missing or damaged, or does not match the ledger.
@@ -119,7 +126,7 @@ def check_range(
 
 
 def root_of(one: ArchivedRange) -> bytes:
-    """Return the root that is recorded of a range; no bytes if it cannot be read."""
+    """Return the recorded root of a range; empty bytes if it cannot be read."""
     try:
         return bytes.fromhex(one.root)
     except ValueError:
@@ -130,19 +137,21 @@ class RangeCheck:
     """The check of one range.
 
     Args:
-        path: its directory.
-        first: its first entry; ``end`` the first after it.
-        root: of the tree of ``end`` entries, by the record.
-        key: of the ledger; ``None`` leaves signatures unchecked.
-        tree: of the ledger.
+        path: directory of the range.
+        first: the first entry.
+        end: the first entry after the range.
+        root: recorded root of the tree of ``end`` entries.
+        key: verifier key of the ledger; ``None`` leaves signatures unchecked.
+        tree: the ledger's tree.
         subjects_before: the first entry whose record names its subject.
 
     Attributes:
-        last_hash: of the entry before the range, where it is known; then of its last.
-        contents: values that match their commitments.
-        held: the digests (:func:`digest`) of all entries, values, persons and message steps in its
+        last_hash: hash of the entry before the range if known, else empty; after the check, hash of
+            the range's last entry.
+        contents: number of values that match their commitments.
+        held: digests (:func:`digest`) of all entries, values, persons and message steps in the
             parts.
-        problems: a sentence each, at most 20.
+        problems: at most 20 sentences.
     """
 
     def __init__(
@@ -165,7 +174,14 @@ class RangeCheck:
     def check(
         self, left: Places, erasures: Erasures, progress: Progress | None = None, total: int = 0
     ) -> None:
-        """Check all of it; ``left`` is what must be in its parts."""
+        """Check tiles, checkpoint and parts; add each fault to :attr:`problems`.
+
+        Args:
+            left: the entries that the parts must contain.
+            erasures: returns, for commitments, the sequence number of the entry that erased each.
+            progress: called with the number of checked entries and ``total``.
+            total: number of entries in all ranges.
+        """
         try:
             self._check_tiles(progress, total)
             self._check_checkpoint()
@@ -174,7 +190,7 @@ class RangeCheck:
             self._add(getattr(error, "message", "") or str(error))
 
     def _add(self, problem: str) -> None:
-        if len(self.problems) < _MOST:
+        if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(problem)
 
     # -- records -------------------------------------------------------------------------
@@ -198,7 +214,7 @@ class RangeCheck:
             self._add("the ledger's tree has another root there than is on record")
 
     def _check_upper_tiles(self, hashes: list[bytes]) -> None:
-        """Compare the tiles above the first level with it, and report files of other tiles."""
+        """Check the tiles above the first level, and report other files."""
         tiles = range(self._first // TILE_WIDTH, self._end // TILE_WIDTH)
         names = {tile_path(0, index) for index in tiles} | {bundle_path(index) for index in tiles}
         for level, row in enumerate([hashes, *tile_levels(hashes)], start=1):
@@ -255,7 +271,7 @@ class RangeCheck:
             is_stated=self._is_ordered,
             is_early_archive=not self._is_ordered,
         )
-        since: dict[str, int] = {}  # by session, its first entry
+        since: dict[str, int] = {}  # The first entry of each session.
         for line, gone in self._lines(erasures):
             seq = next(wanted, -1)
             if line.seq != seq:
@@ -271,7 +287,7 @@ class RangeCheck:
             self._add(f"entry {seq} has left the database, and is not in its parts (part-entries)")
 
     def _lines(self, erasures: Erasures) -> Iterator[tuple[Line, dict[str, int]]]:
-        """All lines, each with those of the commitments in it that are erased, by the database."""
+        """Yield all lines, each with the erasing entries of its commitments."""
 
         def asked() -> Iterator[tuple[Line, dict[str, int]]]:
             macs = {
@@ -287,7 +303,7 @@ class RangeCheck:
         for part in parts_in(self._path):
             for line in read_part(part, is_checked=True):
                 waiting.append(line)
-                if len(waiting) >= _AT_ONCE:
+                if len(waiting) >= _BATCH_LINES:
                     yield from asked()
                     waiting = []
         yield from asked()
@@ -320,7 +336,7 @@ class RangeCheck:
         self._hold(line)
 
     def _hold(self, line: Line) -> None:
-        """Note the digests of a checked line's entry, values, persons and message steps."""
+        """Collect the digests of a checked line: entry, values, persons, message steps."""
         self.held.add(digest("entry", str(line.seq), line.entry_hash, line.record))
         for item in line.contents:
             if "erased" in item:
@@ -340,7 +356,7 @@ class RangeCheck:
 
 
 def digest(*parts: str | bytes) -> bytes:
-    """Return a short digest of a row: its parts, each with its length."""
+    """Return a digest of 16 bytes over a row's parts, each with its length."""
     found = hashlib.blake2b(digest_size=16)
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -349,5 +365,5 @@ def digest(*parts: str | bytes) -> bytes:
 
 
 def tree_root_of(hashes: list[bytes]) -> bytes:
-    """The root over the roots of complete subtrees of 256 leaves."""
+    """Return the root over the roots of complete subtrees of 256 leaves."""
     return tree_root(hashes)

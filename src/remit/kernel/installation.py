@@ -1,8 +1,8 @@
-"""The files of a root that packages brought: read only as they were installed.
+"""The installed files of a root, read only if they are as they were installed.
 
-Everything that shapes an agent is in the tier folders and has an owner, which
-``HOT/registries/ownership.json`` names with the hash that the file must have. What is not there
-was not installed, and what has another hash was changed since: neither is read.
+All files that shape an agent are in the tier folders and have an owner, which
+``HOT/registries/ownership.json`` names with the file's hash. A file without an owner was not
+installed, and a file with another hash was changed since; neither is read.
 """
 
 from __future__ import annotations
@@ -75,18 +75,18 @@ class InstalledFiles:
         self._below: dict[str, list[str]] = {}
 
     def path_of(self, file: Path) -> str:
-        """The path of a file of the root as packages name it."""
+        """Return the path of a file of the root in the form that packages use."""
         return file.relative_to(self._root).as_posix()
 
     def paths(self, folder: str) -> list[str]:
-        """The installed files below a folder such as ``HO2/agents/``, sorted."""
+        """Return the installed files below a folder such as ``HO2/agents/``, sorted."""
         table = self._table()
         if folder not in self._below:
             self._below[folder] = sorted(path for path in table if path.startswith(folder))
         return list(self._below[folder])
 
     def changed(self) -> list[str]:
-        """The installed files that are missing or not as they were installed."""
+        """Return the installed files that are missing or differ from the installed content."""
         found = []
         for path in sorted(self._table()):
             data = self._bytes(path)
@@ -95,7 +95,7 @@ class InstalledFiles:
         return found
 
     def owner(self, path: str) -> str:
-        """The id of the package that a file belongs to; empty when it belongs to none."""
+        """Return the id of the package that owns a file; empty if none does."""
         return str(self._table().get(path, {}).get("package_id", ""))
 
     def matches(self, path: str, data: bytes) -> bool:
@@ -103,14 +103,17 @@ class InstalledFiles:
         return self.stated(path) == digest_of(data)
 
     def read(self, path: str) -> bytes:
-        """The bytes of an installed file.
+        """Return the bytes of an installed file.
+
+        If the file differs, running package operations are waited for, at most ten seconds.
 
         Args:
             path: relative to the root, with ``/``.
 
         Raises:
-            NotInstalledError: no package owns it.
-            ChangedFileError: it is missing, or not as it was installed.
+            NotInstalledError: no package owns the file.
+            ChangedFileError: the file is missing, or differs from the installed content; or the
+                table of owners cannot be read.
         """
         data, stated = self._bytes(path), self.stated(path)
         if data is None or digest_of(data) != stated:
@@ -145,7 +148,7 @@ class InstalledFiles:
             return stream.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
 
     def stated(self, path: str) -> str:
-        """The hash that an installed file must have; empty where no package owns it."""
+        """Return the hash that an installed file must have; empty without an owner."""
         return str(self._table().get(path, {}).get("sha256", ""))
 
     def _table(self) -> Mapping[str, Any]:
@@ -189,5 +192,5 @@ class InstalledFiles:
 
 
 def digest_of(data: bytes) -> str:
-    """A file's hash as ``ownership.json`` states it."""
+    """Return a file's hash in the form of ``ownership.json``."""
     return f"sha256:{sha256_hex(data)}"
