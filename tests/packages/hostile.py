@@ -525,7 +525,7 @@ RIGHTS = [
          lambda _: ["rollback", "PKG-KERNEL-001"]),
     Case("rolling back to what is there", "no_older_version", "already",
          after(mine(), then=["rollback", MINE, "--to", "1.0.0"]), True),
-    Case("rolling back to an archive that is gone", "archive_lost", "not kept",
+    Case("rolling back to an archive that is gone", "archive_lost", "no longer stored",
          _rolled_back_without(lambda stage: _kept(stage).unlink()), True),
     Case("rolling back to an archive that was swapped", "archive_lost", "not the one",
          _rolled_back_without(

@@ -30,8 +30,8 @@ from remit.packages.checks import (
 )
 from remit.packages.distribution import Distribution
 from remit.packages.documents import Acceptance, Specification, read_schema
+from remit.packages.paths import PLANES, RESERVED
 from remit.packages.permissions import permits
-from remit.packages.placement import PLANES, RESERVED
 from remit.providers.prices import PriceTable
 from tests.packages.imports import Imports
 from tests.packages.making import LIMITS

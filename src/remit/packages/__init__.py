@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from remit.kernel import lazy_names
 from remit.packages.admission import Candidate, IncomingArchive, admit
 from remit.packages.archive import Archive, canonical_targz, pack, read_archive
+from remit.packages.dependencies import in_range, precedence
 from remit.packages.documents import AgentDocument, Framework
 from remit.packages.errors import (
     ArchiveError,
@@ -29,9 +30,14 @@ from remit.packages.errors import (
     SignatureError,
     TrustError,
 )
-from remit.packages.files import Operation, disk_errors, remove_file, replace_file
-from remit.packages.learned import LEARNED_PACKAGES, policy_epoch
-from remit.packages.lock import file_lock, package_lock
+from remit.packages.files import (
+    Operation,
+    disk_errors,
+    file_lock,
+    package_lock,
+    remove_file,
+    replace_file,
+)
 from remit.packages.manager import PackageManager
 from remit.packages.manifest import Asset, Dependency, Manifest
 from remit.packages.manifest_file import PLACES
@@ -50,22 +56,29 @@ from remit.packages.prices_record import (
     recorded_prices,
 )
 from remit.packages.registry import (
+    LEARNED_PACKAGES,
     REGISTRY_FOLDER,
     InstalledPackage,
     Owner,
     Registry,
     archive_path,
     envelope_path,
+    policy_epoch,
     receipt_path,
     require_ownership,
 )
-from remit.packages.settings_record import fitting, record_settings, recorded_settings
+from remit.packages.settings_record import (
+    EDITABLE_INSTALL,
+    fitting,
+    record_settings,
+    record_waiver,
+    recorded_settings,
+    waived,
+)
 from remit.packages.shipped import found_packages, install_shipped, shipped_archives
 from remit.packages.signatures import read_envelope, sign
 from remit.packages.trust import TrustPolicy, read_trust
 from remit.packages.verification import check_envelope
-from remit.packages.versions import in_range, precedence
-from remit.packages.waivers import EDITABLE_INSTALL, record_waiver, waived
 
 if TYPE_CHECKING:
     from remit.packages.authoring import new_package, update_hashes

@@ -12,8 +12,7 @@ from remit.kernel.files import fsync
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 from remit.packages.checks import Finding
 from remit.packages.errors import PackageError
-from remit.packages.files import disk_errors, write_new
-from remit.packages.lock import package_lock
+from remit.packages.files import disk_errors, package_lock, write_new
 from remit.packages.settings_record import fitting
 
 __all__ = [

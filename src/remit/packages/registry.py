@@ -10,18 +10,33 @@ from heapq import merge
 from pathlib import Path
 from typing import Any, Self
 
-from remit.kernel.canonical import canonical_json, sha256_hex
+from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import RemitError
 from remit.kernel.installed import OWNERSHIP_FILE
-from remit.ledger import AFTER_DAMAGE, LedgerClient, LedgerEntry, is_authentic
+from remit.ledger import (
+    AFTER_DAMAGE,
+    KERNEL_ROWS,
+    LedgerClient,
+    LedgerEntry,
+    Transaction,
+    is_authentic,
+    parse_entry_id,
+)
 from remit.packages.errors import PackageError
-from remit.packages.files import INSTALLED_FOLDER
-from remit.packages.lock import package_lock
+from remit.packages.files import INSTALLED_FOLDER, digest_of, package_lock
 from remit.packages.manifest import Manifest
 
 REGISTRY_FOLDER = "HOT/registries"
 SHIPPED_SOURCE = "distribution "
-"""How the source of a package begins that came with the distribution."""
+"""The beginning of the source of packages that came with the distribution."""
+
+LEARNED_PACKAGES = "PKG-LEARNED-*"
+"""The pattern of learned packages' ids in the trust of a key."""
+
+_EPOCH = (
+    "SELECT count(*) FROM entries WHERE event_type IN ('SIGNAL_ADOPTED', 'SIGNAL_ROLLED_BACK') "
+    f"AND {KERNEL_ROWS}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +240,7 @@ class Registry:
     @property
     def digest(self) -> str:
         """``sha256:`` and the SHA-256 over all the registries, in hex."""
-        return f"sha256:{sha256_hex(b''.join(self.documents().values()))}"
+        return digest_of(b"".join(self.documents().values()))
 
 
 def receipt_path(package_id: str) -> str:
@@ -264,6 +279,12 @@ def receipt_bytes(package: InstalledPackage) -> bytes:
     return json.dumps(receipt, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"
 
 
+def policy_epoch(record: LedgerClient | Transaction) -> int:
+    """Return the number of adoptions and rollbacks of learned packages; 0 before the first."""
+    read = record.select if isinstance(record, LedgerClient) else record.execute
+    return int(read(_EPOCH)[0][0])
+
+
 def require_ownership(root: Path, ledger: LedgerClient, wait_s: float) -> None:
     """Make sure that ``ownership.json``, by which files are read, is what the ledger says.
 
@@ -291,7 +312,9 @@ def require_ownership(root: Path, ledger: LedgerClient, wait_s: float) -> None:
 
 
 def _seq(entry: LedgerEntry) -> int:
-    return int(entry.id.removeprefix("LED-"), 16)
+    seq = parse_entry_id(entry.id)
+    assert seq is not None, "entries of the ledger have ids of the ledger"
+    return seq
 
 
 def _damaged(entry: LedgerEntry, problem: str) -> PackageError:

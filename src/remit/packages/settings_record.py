@@ -1,4 +1,4 @@
-"""The settings in force, on record: a ``CONFIG_CHANGED`` entry when they differ."""
+"""``CONFIG_CHANGED`` entries: the settings in force, and waivers of single checks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from remit.kernel.canonical import canonical_json
 from remit.kernel.settings import EffectiveSettings
 from remit.ledger import LedgerClient, LedgerEntry, Transaction, content, is_authentic
 
-__all__ = ["fitting", "record_settings", "recorded_settings"]
+EDITABLE_INSTALL = "editable_install"
+"""The waiver for running code that has no hashes to compare it with."""
 
 _SUBJECT = "settings"
 _LATEST = "SELECT max(seq) FROM entries WHERE submission_id = ? AND event_type = 'CONFIG_CHANGED'"
@@ -60,6 +61,39 @@ def recorded_settings(ledger: LedgerClient) -> Iterator[LedgerEntry]:
 def fitting(value: Any) -> Any:
     """A value as it stands in a record; as content where it is too long for that."""
     return content(value) if len(canonical_json(value)) > _LONGEST else value
+
+
+def record_waiver(
+    ledger: LedgerClient, kind: str, reason: str, *, by: str, **more: Any
+) -> LedgerEntry:
+    """Write and return the entry that waives a check.
+
+    Args:
+        ledger: the root's ledger.
+        kind: the waived check, such as :data:`EDITABLE_INSTALL`.
+        reason: one sentence.
+        by: the acting person or program.
+        more: further keys of the entry.
+
+    Raises:
+        LedgerError: the entry cannot be written.
+    """
+    entry = LedgerEntry(
+        event_type="CONFIG_CHANGED",
+        submission_id=f"waiver:{kind}",
+        decision="WAIVED",
+        reason=reason,
+        metadata={"waiver": kind, "by": by, **more},
+    )
+    ledger.write(entry)
+    return entry
+
+
+def waived(ledger: LedgerClient, kind: str) -> str:
+    """Return the id of the entry that waives a check; empty if the check is not waived now."""
+    found = ledger.query(event_type="CONFIG_CHANGED", submission_id=f"waiver:{kind}", order="desc")
+    newest = next(filter(is_authentic, found), None)
+    return newest.id if newest is not None and newest.decision == "WAIVED" else ""
 
 
 def _entry(

@@ -15,13 +15,12 @@ from remit.packages.admission import IncomingArchive
 from remit.packages.archive import Archive
 from remit.packages.distribution import Distribution
 from remit.packages.errors import PackageError
-from remit.packages.files import check_folders, disk_errors
-from remit.packages.lock import package_lock
+from remit.packages.files import check_folders, disk_errors, package_lock
 from remit.packages.package_key import PackageKey
 from remit.packages.registry import InstalledPackage
+from remit.packages.settings_record import EDITABLE_INSTALL, record_waiver, waived
 from remit.packages.signatures import sign
 from remit.packages.trust import TrustPolicy, change_trust, read_trust, recorded_trust
-from remit.packages.waivers import EDITABLE_INSTALL, record_waiver, waived
 
 if TYPE_CHECKING:
     from remit.packages.manager import PackageManager

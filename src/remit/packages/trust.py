@@ -3,7 +3,7 @@
 A change is one ``CONFIG_CHANGED`` entry with the new file's text; the file is written after it.
 A process that dies in between leaves a file that was on record before, and the next change writes
 the newest. A file that never was on record is not believed. Hold
-:func:`remit.packages.lock.package_lock` around whatever writes.
+:func:`remit.packages.package_lock` around whatever writes.
 """
 
 from __future__ import annotations

@@ -13,10 +13,9 @@ from typing import NamedTuple, Self
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import RemitError
 from remit.packages.errors import PackageError
-from remit.packages.paths import TIERS
-from remit.packages.placement import RESERVED
+from remit.packages.paths import TIERS, is_reserved
 
-__all__ = ["Check", "Finding", "RootDisk", "compare_file", "reserved"]
+__all__ = ["Check", "Finding", "RootDisk", "compare_file"]
 
 _ENGINE_FILES = (
     "",
@@ -65,12 +64,12 @@ class RootDisk:
         root: Path,
         *,
         ledger_path: str = "",
-        coming: Mapping[str, bytes] = MappingProxyType({}),
-        going: Collection[str] = (),
+        added: Mapping[str, bytes] = MappingProxyType({}),
+        removed: Collection[str] = (),
     ) -> None:
         self._root = root
-        self._coming = coming
-        self._going = frozenset(going)
+        self._added = added
+        self._removed = frozenset(removed)
         self._ungoverned: set[str] = set()
         if ledger_path and "://" not in ledger_path:
             path = os.path.relpath(root / ledger_path, root)
@@ -84,9 +83,9 @@ class RootDisk:
             PackageError: ``unsafe_file``: the path leads to a link, a device or the like;
                 ``unreadable_file``: the file cannot be read.
         """
-        if path in self._coming:
-            return self._coming[path]
-        if path in self._going:
+        if path in self._added:
+            return self._added[path]
+        if path in self._removed:
             raise FileNotFoundError(errno.ENOENT, "there is no such file", path)
         *folders, name = path.split("/")
         if not all(folders) or not name or ".." in (*folders, name):
@@ -139,7 +138,7 @@ class RootDisk:
         except FileNotFoundError:
             return
         if stat.S_ISDIR(mode):
-            if not reserved(path):
+            if not is_reserved(path):
                 try:
                     names = sorted(os.listdir(self._root / path))
                 except OSError as error:
@@ -155,11 +154,6 @@ class RootDisk:
             yield path, "is a file where a folder has to be"
         elif path not in self._ungoverned:
             yield path, ""
-
-
-def reserved(path: str) -> bool:
-    """Whether ``path`` is in a folder that no package owns."""
-    return f"{path}/".startswith(RESERVED)
 
 
 def compare_file(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from remit.kernel.canonical import sha256_hex
-from remit.packages.checks.files import Finding, RootDisk, compare_file, reserved
+from remit.packages.checks.files import Finding, RootDisk, compare_file
 from remit.packages.distribution import Distribution
-from remit.packages.paths import folded
+from remit.packages.paths import folded, is_reserved
 from remit.packages.registry import REGISTRY_FOLDER, Owner, Registry
 
 __all__ = ["check_modules", "check_ownership", "check_registries", "check_running_code"]
@@ -33,7 +33,7 @@ def check_ownership(
     for package_id, package in registry.packages.items():
         for asset in package.manifest.assets:
             path = asset.path
-            if reserved(path):
+            if is_reserved(path):
                 problem = f"{package_id} owns {path}, where no package may own anything."
                 yield Finding(problem, f"Run `remit package remove {package_id}`.")
             twin = known.setdefault(folded(path), path)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePosixPath
 
 from remit.packages.checks.files import Check, Finding
 from remit.packages.checks.permissions import check_agents, check_contracts
 from remit.packages.checks.view import RULES, SHAPES, PackageView
-from remit.packages.dependencies import unmet
+from remit.packages.dependencies import dependency_order, dependency_problems
+from remit.packages.errors import PackageError
+from remit.packages.paths import PLANES, is_in_plane
 from remit.packages.permissions import allows_path
-from remit.packages.placement import PLANES, is_in_plane
 from remit.packages.registry import Registry
 
 __all__ = [
@@ -132,30 +132,17 @@ def check_places(view: PackageView) -> Iterator[Finding]:
 
 
 def check_dependencies(registry: Registry) -> Iterator[Finding]:
-    """Every dependency is installed in a version that its range allows; there is no circle; a
-    package that takes the place of another is not installed beside it.
-    """
+    """Yield unmet dependencies, superseded packages that are installed, and circles (gate G3)."""
     manifests = {name: package.manifest for name, package in registry.packages.items()}
-    for package_id, manifest in manifests.items():
-        for _, problem in unmet(manifest, manifests):
-            yield Finding(
-                problem,
-                f"Install a version of it that fits, or `remit package remove {package_id}`.",
-            )
-        for other in manifest.supersedes:
-            if other in manifests:
-                problem = f"{package_id} takes the place of {other}, which is still installed."
-                yield Finding(problem, f"Run `remit package remove {other}`.")
-    graph = {
-        package_id: [need.package_id for need in manifest.dependencies]
-        for package_id, manifest in manifests.items()
-    }
+    for code, package_id, other_id, problem in dependency_problems(manifests):
+        fix = f"Install a version of it that fits, or `remit package remove {package_id}`."
+        if code == "superseded":
+            fix = f"Run `remit package remove {other_id}`."
+        yield Finding(problem, fix)
     try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        circle = " → ".join(reversed(error.args[1]))  # graphlib lists each before what needs it
-        problem = f"Packages need one another in a circle: {circle}."
-        yield Finding(problem, "Take one of these dependencies out.")
+        dependency_order(manifests)
+    except PackageError as error:
+        yield Finding.of(error)
 
 
 def _brought_twice(registry: Registry) -> Iterator[Finding]:

@@ -31,12 +31,12 @@ from remit.packages.checks import (
     check_running_code,
 )
 from remit.packages.errors import PackageError
+from remit.packages.files import package_lock
 from remit.packages.gates.constraints import check_constraints
 from remit.packages.gates.context import GateContext, GateRun, Summary
 from remit.packages.gates.integrity import check_integrity
 from remit.packages.gates.orders import check_orders
-from remit.packages.lock import package_lock
-from remit.packages.waivers import EDITABLE_INSTALL, waived
+from remit.packages.settings_record import EDITABLE_INSTALL, waived
 from remit.providers.prices import PriceTable
 
 __all__ = ["GATES", "GateReport", "GateResult", "check_gates", "latest_result"]
