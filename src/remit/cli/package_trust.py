@@ -151,13 +151,11 @@ def _change(
         open_ledger(root, signing=True) as ledger,
         package_lock(place.path, loaded.settings.packages.lock_timeout_s),
     ):
-        made = change_trust(
+        policy, entry_id, what = change_trust(
             place.path / TrustPolicy.FILE, ledger, change, by=whoami(), reason=reason
         )
-    line = (
-        f"{made.what} ({made.entry_id})" if made.entry_id else "nothing changed: it is so already"
-    )
-    emit(as_json, {"changed": made.what, "entry": made.entry_id, **_plain(made.policy)}, [line])
+    line = f"{what} ({entry_id})" if entry_id else "nothing changed: it is so already"
+    emit(as_json, {"changed": what, "entry": entry_id, **_plain(policy)}, [line])
 
 
 def _plain(policy: TrustPolicy) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fnmatch import fnmatchcase
-from typing import Self
+from typing import Any, Self
 
 BUDGETS = ("token_budget", "usd_budget")
 KINDS = {"tools": "tool", "models": "model", "paths": "path"}
@@ -88,23 +88,6 @@ class Permissions:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetChange:
-    """A changed ceiling.
-
-    Attributes:
-        name: ``token_budget`` (tokens) or ``usd_budget`` (US dollars).
-        old: as the manifest writes it; ``None`` for no ceiling.
-        new: likewise.
-        wider: whether more may be spent now.
-    """
-
-    name: str
-    old: int | str | None
-    new: int | str | None
-    wider: bool
-
-
-@dataclass(frozen=True, slots=True)
 class PermissionsDiff:
     """The differences between the permissions of two versions.
 
@@ -112,13 +95,14 @@ class PermissionsDiff:
         widened: what is permitted now and was not, a line each; ``read_*`` after ``*`` is not.
         added: by kind (``tools``, ``models``, ``paths``) what is named now and was not.
         removed: by kind what was named and is not now.
-        budgets: ceilings that changed.
+        budgets: changed ceilings: ``name``, ``old`` and ``new`` (``None`` for no ceiling), and
+            ``wider``, true if more may be spent now.
     """
 
     widened: tuple[str, ...]
     added: dict[str, tuple[str, ...]]
     removed: dict[str, tuple[str, ...]]
-    budgets: tuple[BudgetChange, ...]
+    budgets: tuple[dict[str, Any], ...]
 
     def lines(self) -> list[str]:
         """Return the differences as lines for people; none if there are no differences."""
@@ -127,10 +111,9 @@ class PermissionsDiff:
             found += [f"- {word} {name}" for name in self.removed[kind]]
             found += [f"+ {word} {name}" for name in self.added[kind]]
         for budget in self.budgets:
-            old, new = (
-                "no ceiling" if value is None else value for value in (budget.old, budget.new)
-            )
-            found.append(f"~ {budget.name} {old} → {new}")
+            ceilings = budget["old"], budget["new"]
+            old, new = ("no ceiling" if value is None else value for value in ceilings)
+            found.append(f"~ {budget['name']} {old} → {new}")
         return found
 
 
@@ -152,7 +135,7 @@ def compare_permissions(old: Permissions | None, new: Permissions) -> Permission
         if had == has:
             continue
         wider = old is None or (had is not None and (has is None or Decimal(has) > Decimal(had)))
-        budgets.append(BudgetChange(name, had, has, wider))
+        budgets.append({"name": name, "old": had, "new": has, "wider": wider})
         if wider:
             ceiling = f"no {name}" if has is None else f"a {name} of {has}"
             widened.append(ceiling if old is None else f"{ceiling} instead of {had}")

@@ -51,6 +51,7 @@ def _base64(value: object) -> bytes:
 
 
 _Text = Annotated[str, AfterValidator(_visible)]
+_Hex = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 _Base64 = Annotated[bytes, BeforeValidator(_base64)]
 
 
@@ -60,13 +61,9 @@ class _Strict(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class _Digest(_Strict):
-    sha256: str = Field(pattern="^[0-9a-f]{64}$")
-
-
 class _Subject(_Strict):
     name: _Text
-    digest: _Digest
+    digest: dict[Literal["sha256"], _Hex] = Field(min_length=1)
 
 
 class _Predicate(_Strict):
@@ -94,7 +91,7 @@ class Statement(_Strict):
     @property
     def archive_digest(self) -> str:
         """``sha256:`` and 64 hex digits."""
-        return f"sha256:{self.subject[0].digest.sha256}"
+        return f"sha256:{self.subject[0].digest['sha256']}"
 
 
 class _Signature(_Strict):

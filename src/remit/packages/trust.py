@@ -9,10 +9,8 @@ the newest. A file that never was on record is not believed. Hold
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from remit.kernel.canonical import sha256_hex
 from remit.ledger import (
     KERNEL_ROWS,
     LedgerClient,
@@ -23,10 +21,10 @@ from remit.ledger import (
     parse_entry_id,
 )
 from remit.packages.errors import PackageError
+from remit.packages.files import digest_of
 from remit.packages.trust_policy import TrustPolicy, read_policy_file
 
 __all__ = [
-    "TrustChange",
     "TrustPolicy",
     "change_trust",
     "read_trust",
@@ -42,21 +40,6 @@ _NEWEST = (
     "ORDER BY seq DESC LIMIT 1"
 )
 _MAX_NAMED = 3  # patterns in one sentence
-
-
-@dataclass(frozen=True, slots=True)
-class TrustChange:
-    """The result of a change.
-
-    Attributes:
-        policy: as it is now.
-        entry_id: of the entry that records it; empty when nothing changed.
-        what: one line for people; empty likewise.
-    """
-
-    policy: TrustPolicy
-    entry_id: str
-    what: str
 
 
 def recorded_trust(ledger: LedgerClient) -> str:
@@ -105,7 +88,7 @@ def change_trust(
     by: str,
     *,
     reason: str = "",
-) -> TrustChange:
+) -> tuple[TrustPolicy, str, str]:
     """Change the trusted keys: on record first, then in the file.
 
     Args:
@@ -123,11 +106,11 @@ def change_trust(
         old.save(path)
     new = change(old)
     if new == old:
-        return TrustChange(old, "", "")
+        return old, "", ""
     what = _describe(old, new) + (f": {reason}" if reason else "")
     data = new.encoded()
     metadata = {
-        "file": TrustPolicy.FILE, "sha256": _digest(data), "by": by, "policy": data.decode(),
+        "file": TrustPolicy.FILE, "sha256": digest_of(data), "by": by, "policy": data.decode(),
     }  # fmt: skip
     entry = LedgerEntry(_EVENT, TrustPolicy.FILE, "CHANGED", what, metadata=metadata)
 
@@ -151,7 +134,7 @@ def change_trust(
             next_step="Use fewer keys, or fewer packages for each.",
         ) from error
     new.save(path)
-    return TrustChange(new, entry_id, what)
+    return new, entry_id, what
 
 
 def restore_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
@@ -178,7 +161,7 @@ def _state(path: Path, ledger: LedgerClient) -> tuple[TrustPolicy, LedgerEntry |
     found = read_policy_file(path)
     history = _history(ledger)
     newest = next(history, None)
-    digest = "" if found is None else _digest(found)
+    digest = "" if found is None else digest_of(found)
     if newest is None:
         if found is None:
             return TrustPolicy(), None, ""
@@ -217,7 +200,7 @@ def _history(ledger: LedgerClient) -> Iterator[LedgerEntry]:
 
 def _recorded_policy(entry: LedgerEntry) -> TrustPolicy:
     data = str(entry.metadata.get("policy", "")).encode()
-    if not data or _digest(data) != entry.metadata.get("sha256"):
+    if not data or digest_of(data) != entry.metadata.get("sha256"):
         raise PackageError(
             "trust_unreadable",
             f"The policy in {entry.id}, which records which keys are trusted, does not have the "
@@ -244,7 +227,3 @@ def _describe(old: TrustPolicy, new: TrustPolicy) -> str:
     if new.threshold != old.threshold:
         changes.append(f"{new.threshold} trusted keys have to sign, before {old.threshold}")
     return "; ".join(changes)
-
-
-def _digest(data: bytes) -> str:
-    return f"sha256:{sha256_hex(data)}"

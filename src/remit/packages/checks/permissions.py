@@ -61,13 +61,13 @@ def check_agents(view: PackageView) -> Iterator[Finding]:
     """Agents have their contract and tools, and keep to what their package is permitted and to
     the budgets that their framework lets.
     """
-    for agent, package_id in view.documents.agents.values():
+    for agent, package_id in view.agents.values():
         permissions = view.registry.packages[package_id].manifest.permissions
         framework = view.framework_of(package_id)
         who = f"The agent {agent.agent_id} of {package_id}"
         if agent.agent_id in reserved_agents():
             yield Finding(f"{who} has the id of Remit's own agent.", "Give it another id.")
-        if agent.contract_id not in view.documents.contracts:
+        if agent.contract_id not in view.contracts:
             problem = f"{who} answers under {agent.contract_id}, which is not installed."
             yield Finding(problem, "Install the package that brings it.")
         for tool_id in agent.tools:
@@ -82,7 +82,7 @@ def check_agents(view: PackageView) -> Iterator[Finding]:
             problem = f"{who} asks the model {agent.model}, which the package is not permitted."
             fix = f"Add {agent.model} to the models of the package's permissions."
             yield Finding(problem, fix)
-        for contract, _ in view.documents.contracts.get(agent.contract_id, ()):
+        for contract, _ in view.contracts.get(agent.contract_id, ()):
             fixed = boundary_model(contract)
             if fixed and not allows_named(permissions, fixed):
                 problem = (
@@ -105,7 +105,7 @@ def check_agents(view: PackageView) -> Iterator[Finding]:
 
 def check_contracts(view: PackageView) -> Iterator[Finding]:
     """Yield contracts that read other sessions without a permission of their package."""
-    for contract, package_id in view.documents.every_contract():
+    for contract, package_id in view.every_contract():
         queries = contract.required_context.get("ledger_queries", ())
         tools = view.registry.packages[package_id].manifest.permissions.tools
         others = any(query.get("session_id") != _CURRENT for query in queries)

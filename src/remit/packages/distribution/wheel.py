@@ -11,23 +11,19 @@ from collections.abc import Iterable
 from email.parser import BytesHeaderParser
 from pathlib import Path
 
-from remit.kernel.errors import RemitError
 from remit.packages.distribution.installed import (
     PACKAGE,
     Distribution,
     project_of,
     record_row,
 )
+from remit.packages.errors import PackageError
 
 _TIME = (1980, 1, 1, 0, 0, 0)  # the earliest that ZIP can state
 _UNIX = 3
 _FILE = 0o100644 << 16
 _KEPT = ("METADATA", "WHEEL", "entry_points.txt")
 _TAG = "py3-none-any"
-
-
-class DistributionError(RemitError):
-    """The distribution is not as it was installed, so nothing is made of it."""
 
 
 def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
@@ -51,7 +47,8 @@ def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
     files, problems = source.files()
     if problems or source.info is None:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
-        raise DistributionError(
+        raise PackageError(
+            "distribution_changed",
             f"This installation of {PACKAGE} is not as it was installed: {problems[0]}{more}",
             next_step=f"Install {PACKAGE} again (`pip install --force-reinstall --no-deps …`).",
         )
@@ -60,7 +57,8 @@ def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
         _check_fresh(source.info, files[f"{info}/METADATA"])
     headers = BytesHeaderParser().parsebytes(files[f"{info}/WHEEL"])
     if headers.get_all("Tag") != [_TAG] or headers.get("Root-Is-Purelib", "").lower() != "true":
-        raise DistributionError(
+        raise PackageError(
+            "distribution_changed",
             f"The metadata of {PACKAGE} does not say that its wheel is for {_TAG}.",
             next_step=f"Use a {PACKAGE} that was built from its own source.",
         )
@@ -95,7 +93,8 @@ def _check_fresh(info: Path, metadata: bytes) -> None:
     if _requirements(required) != _requirements(stated.get("dependencies", ())):
         stale = "dependencies"
     if stale:
-        raise DistributionError(
+        raise PackageError(
+            "distribution_changed",
             f"The metadata of this editable installation names other {stale} than pyproject.toml: "
             "it is older.",
             next_step="Install it again: `pip install --no-deps -e DIR`, where DIR has its "

@@ -14,7 +14,7 @@ from remit.kernel.schemas import first_problem
 from remit.kernel.settings import Settings
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 from remit.packages.checks import Finding, check_ceilings, check_dependencies
-from remit.packages.gates.context import GateContext, GateRun, Summary, in_order, seq_of
+from remit.packages.gates.context import GateContext, GateRun, in_order, seq_of
 from remit.packages.gates.shapes import Stated, check_shapes
 from remit.packages.permissions import Permissions
 from remit.packages.prices_record import check_prices, recorded_prices
@@ -72,12 +72,12 @@ def check_constraints(context: GateContext) -> GateRun:
     yield from check_settings(context)
     permitted = _permitted(package.manifest.permissions for package in packages.values())
     entries = context.entries
-    mark = context.mark("G3")
-    waived = yield from check_shapes(context, mark.verified_entries)
+    verified_entries, _, verified = context.mark("G3")
+    waived = yield from check_shapes(context, verified_entries)
     stated = Stated(context.ledger)
     contracts: dict[str, str] = {}
     used: dict[Use, tuple[str, int]] = {}  # the first entry that was not permitted, and how many
-    for entry, use, allowed in recorded_uses(context.ledger, mark.verified_entries, entries):
+    for entry, use, allowed in recorded_uses(context.ledger, verified_entries, entries):
         first, times = used.setdefault(use, ("", 0))
         context.progress("G3", seq_of(entry), entries)
         if not (allowed or permitted(use) or _is_stated(stated, entry, use)):
@@ -94,7 +94,7 @@ def check_constraints(context: GateContext) -> GateRun:
                 "package permits it, nor did one then."
             )
             yield Finding(problem, _PERMIT)
-    ceilings = sum(len(framework.config) for framework in view.documents.frameworks.values())
+    ceilings = sum(len(framework.config) for framework in view.frameworks.values())
     needed = sum(len(package.manifest.dependencies) for package in packages.values())
     message = (
         f"{len(packages)} packages within their frameworks' ceilings, {ceilings} ceilings of "
@@ -105,9 +105,9 @@ def check_constraints(context: GateContext) -> GateRun:
         message += f"; of no package, and waived as it is on record: {', '.join(waived)}"
     if (prices := recorded_prices(context.ledger)).sha256:
         message += f"; prices of the operator's own as {prices.entry_id} says"
-    if mark.verified:
-        message += f"; uses in the {mark.verified_entries} entries before were {mark.verified}"
-    return Summary(message, {"verified_entries": entries})
+    if verified:
+        message += f"; uses in the {verified_entries} entries before were {verified}"
+    return message, {"verified_entries": entries}
 
 
 def _is_stated(stated: Stated, entry: LedgerEntry, use: Use) -> bool:
@@ -141,7 +141,7 @@ def _ceilings(context: GateContext, coming: Collection[str]) -> Iterator[Finding
     if (error := context.settings_error) is not None:
         problem = f"The settings cannot be used: {error.message}"
         yield Finding(problem, error.next_step or "Edit remit.toml.")
-    for framework_id, framework in context.packages.documents.frameworks.items():
+    for framework_id, framework in context.packages.frameworks.items():
         for name, schema in framework.config.items():
             known, value = _value(settings, name.split("."))
             if not known:
@@ -192,7 +192,7 @@ def _configured_uses(context: GateContext, model: tuple[str, str]) -> Iterator[t
 
     ``model`` is the provider and model that answer when a call names none; empty where unknown.
     """
-    settings, found = context.settings, context.packages.documents
+    settings, found = context.settings, context.packages
     for tool_id in settings.chat.tools_allowed:
         yield "chat.tools_allowed", Use("tool", tool_id)
     for agent, package_id in found.agents.values():

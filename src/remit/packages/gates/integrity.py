@@ -18,7 +18,7 @@ def check_integrity(context: GateContext) -> GateRun:
     """
     ledger = context.ledger
     entries = context.entries
-    since_mark = context.goes_on
+    since_mark = context.resumes
     if not entries:
         yield Finding("The ledger has no entry.", "Run `remit init`.")
     report = ledger.verify(

@@ -17,7 +17,7 @@ from remit.agents.workorders import Caller, Usage, WorkOrder, moved_by, replay
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic, parse_entry_id
 from remit.packages.checks import Finding
-from remit.packages.gates.context import GateContext, GateRun, Summary, in_order
+from remit.packages.gates.context import GateContext, GateRun, in_order
 
 __all__ = ["check_orders"]
 
@@ -56,9 +56,9 @@ def check_orders(context: GateContext) -> GateRun:
     """Gate G2."""
     ledger = context.ledger
     entries = context.entries
-    mark = context.mark("G2")
-    orders = _Orders(mark.verified_entries)
-    after = mark.resume_at - 1
+    verified_entries, first, verified = context.mark("G2")
+    orders = _Orders(verified_entries)
+    after = first - 1
     streams = (ledger.query(event_type=event, after=after, with_content=False) for event in _EVENTS)
     for seq, entry in in_order(streams, entries):
         try:
@@ -69,7 +69,7 @@ def check_orders(context: GateContext) -> GateRun:
             problem = f"{entry.id} ({entry.event_type}) lacks what it has to say: "
             orders.fail(entry.submission_id, f"{problem}{type(error).__name__} {error}.")
         context.progress("G2", seq, entries)
-    orders.check_once(ledger, mark.resume_at, context.most_errors)
+    orders.check_once(ledger, first, context.most_errors)
     yield from orders.findings
     if not entries:
         yield Finding("The ledger has no entry.", "Run `remit init`.")
@@ -80,13 +80,12 @@ def check_orders(context: GateContext) -> GateRun:
     if still_open:
         listed = ", ".join(still_open[:_LISTED]) + (", …" if len(still_open) > _LISTED else "")
         message += f"; {len(still_open)} open: {listed}"
-    if mark.verified:
+    if verified:
         message += (
-            f"; entries from {mark.resume_at} on were read, the {mark.verified_entries} before "
-            f"were {mark.verified}"
+            f"; entries from {first} on were read, the {verified_entries} before were {verified}"
         )
     resume_at = min((order.planned for order in orders.open.values()), default=entries)
-    return Summary(message, {"verified_entries": entries, "resume_at": resume_at})
+    return message, {"verified_entries": entries, "resume_at": resume_at}
 
 
 class _Orders:

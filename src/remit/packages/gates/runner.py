@@ -33,7 +33,7 @@ from remit.packages.checks import (
 from remit.packages.errors import PackageError
 from remit.packages.files import package_lock
 from remit.packages.gates.constraints import check_constraints
-from remit.packages.gates.context import GateContext, GateRun, Summary
+from remit.packages.gates.context import GateContext, GateRun
 from remit.packages.gates.integrity import check_integrity
 from remit.packages.gates.orders import check_orders
 from remit.packages.settings_record import EDITABLE_INSTALL, waived
@@ -228,11 +228,11 @@ def check_gates(
             if all(later in _UNLOCKED for later in wanted[done - 1 :]):
                 held.close()
             context.progress(name, 0, 1)
-            result, summary = _run_gate(context, name)
+            result, mark = _run_gate(context, name)
             if result.passed:
-                context.keep(name, summary.mark)
+                context.keep(name, mark)
             results.append(result)
-            entries.append(_entry(context, result, summary, by))
+            entries.append(_entry(context, result, mark, by))
             context.progress(name, 1, 1)
     if not record:
         return GateReport(tuple(results))
@@ -244,9 +244,10 @@ def check_gates(
     return GateReport(tuple(replace(result, entry_id=id_) for result, id_ in recorded))
 
 
-def _run_gate(context: GateContext, name: str) -> tuple[GateResult, Summary]:
+def _run_gate(context: GateContext, name: str) -> tuple[GateResult, Mapping[str, int]]:
+    """Run one gate and return its result and its mark, which is empty unless the gate passed."""
     findings: list[Finding] = []
-    summary: str | Summary = ""
+    summary: str | tuple[str, Mapping[str, int]] = ""
     try:
         if name not in _UNLOCKED:
             findings += check_installed(context.registry)
@@ -261,13 +262,15 @@ def _run_gate(context: GateContext, name: str) -> tuple[GateResult, Summary]:
         _log.debug("gate %s could not be checked", name, exc_info=True)
         problem = f"The gate could not be checked: {type(error).__name__}: {error}."
         findings.append(Finding(problem, "Run it with --debug, and `remit ledger verify`."))
-    summary = Summary(summary) if isinstance(summary, str) else summary
     if findings:
-        return GateResult.failed(name, findings, context.most_errors), summary
-    return GateResult(name, True, summary.message), summary
+        return GateResult.failed(name, findings, context.most_errors), {}
+    message, mark = (summary, {}) if isinstance(summary, str) else summary
+    return GateResult(name, True, message), mark
 
 
-def _entry(context: GateContext, result: GateResult, summary: Summary, by: str) -> LedgerEntry:
+def _entry(
+    context: GateContext, result: GateResult, mark: Mapping[str, int], by: str
+) -> LedgerEntry:
     try:
         digest = context.registry.digest
     except RemitError:
@@ -284,7 +287,7 @@ def _entry(context: GateContext, result: GateResult, summary: Summary, by: str) 
             "problems": content(result.errors),
             "registry_sha256": digest,
             "by": by,
-            **(summary.mark if result.passed else {}),
+            **mark,
         },
     )
 

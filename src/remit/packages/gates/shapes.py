@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Generator, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from remit.kernel.schemas import first_problem
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic
@@ -18,14 +18,6 @@ __all__ = ["Stated", "check_shapes"]
 _BEFORE = "ho1-worker"
 _LISTED = 6
 _SESSIONS = 4096  # looked up and kept
-
-
-class _Own(NamedTuple):
-    """Parts of an agent that no package brought, as its session states; ``None`` if erased."""
-
-    tools: Mapping[str, Any] | None
-    contracts: Mapping[str, Any] | None
-    providers: Mapping[str, Any] | None
 
 
 class Stated:
@@ -48,7 +40,7 @@ class Stated:
         if own is None:
             if provenance.get("agent_id") != _BEFORE:
                 return False
-        elif own.tools is not None and tool_id not in own.tools:
+        elif not _states(own, "own_tools", tool_id):
             return False
         self.used.setdefault(f"the tool {tool_id}", entry.id)
         return True
@@ -56,7 +48,7 @@ class Stated:
     def provider(self, exchange: LedgerEntry, provider_id: str) -> bool:
         """Return True if the session of a call states that its program brought the provider."""
         own = self._of(str(exchange.metadata.get("session_id", "")))
-        if own is None or (own.providers is not None and provider_id not in own.providers):
+        if own is None or not _states(own, "own_providers", provider_id):
             return False
         self.used.setdefault(f"the provider {provider_id}", exchange.id)
         return True
@@ -75,19 +67,24 @@ class Stated:
             return ""
         contract_id = str(data.get("contract_id"))
         own = self._of(str(data.get("session_id")))
-        if own is None or (own.contracts is not None and contract_id not in own.contracts):
+        if own is None or not _states(own, "own_contracts", contract_id):
             return contract_id
         self.used.setdefault(f"the contract {contract_id}", exchange.id)
         return ""
 
-    def _look_up(self, session_id: str) -> _Own | None:
+    def _look_up(self, session_id: str) -> Mapping[str, Any] | None:
+        """Return the metadata of a session's start; ``None`` if it states no settings."""
         found = self._ledger.query(session_id=session_id, event_type="SESSION_START", limit=1)
         start = next(filter(is_authentic, found), None)
         if start is None or "settings_sha256" not in start.metadata:
             return None
-        keys = ("own_tools", "own_contracts", "own_providers")
-        stated = (start.metadata.get(key, {}) for key in keys)
-        return _Own(*(own if isinstance(own, Mapping) else None for own in stated))
+        return start.metadata
+
+
+def _states(start: Mapping[str, Any], key: str, name: str) -> bool:
+    """Return True if a session's start states a part of its agent, or the statement was erased."""
+    own = start.get(key, {})
+    return not isinstance(own, Mapping) or name in own
 
 
 def check_shapes(context: GateContext, first: int) -> Generator[Finding, None, list[str]]:
@@ -128,7 +125,7 @@ def _above_ceilings(context: GateContext, values: Any, where: str) -> Iterator[F
     """What of some settings, by dotted key, is above what packages let it be."""
     if not isinstance(values, Mapping):
         return  # erased
-    for framework_id, framework in context.packages.documents.frameworks.items():
+    for framework_id, framework in context.packages.frameworks.items():
         for name, schema in framework.config.items():
             if name in values and (wrong := first_problem(schema, values[name])):
                 problem = f"{where}: {name} is above what {framework_id} lets it be: {wrong}."
