@@ -18,11 +18,11 @@ __all__ = ["key", "trust"]
 
 
 def _public(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    from remit.packages import PackageKeyError, public_key
+    from remit.packages import PackageError, public_key
 
     try:
         public_key(value)
-    except PackageKeyError as error:
+    except PackageError as error:
         raise click.BadParameter(f"{error.message} {error.next_step}") from error
     return value
 

@@ -1,15 +1,15 @@
-"""Packages: data that shapes agents, declared, signed, and installed all or nothing.
+"""Packages: signed data that shapes agents, installed all or nothing.
 
 The room owns the format of archives and manifests, signatures and trust, installation and removal,
-the registry and the gates. The room owns no agent: the runtime reads what is installed.
+the registry and the gates. The room owns no agent: the runtime reads installed files.
 
-Invariants: an operation is recorded before its files move, and a crash leaves the state before it
-or after it; no file has two owners; nothing unsigned installs unless a person waives the rule, on
-the record.
+Invariants: the ledger records an operation before its files move, and a crash leaves the state
+before the operation or after it; every file has one owner; an unsigned package installs only with a
+recorded waiver.
 
-Start reading in :mod:`remit.packages.manager`. Doors: ``checks`` and ``gates`` judge an
+Start reading in :mod:`remit.packages.manager`. Doors: ``checks`` and ``gates`` check an
 installation, ``distribution`` compares running code with its RECORD, ``shipped`` finds Remit's own
-packages, ``trust`` holds the keys.
+packages, ``trust`` stores the trusted keys.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Packages as archives: one canonical ``.tar.gz`` to write, any safe archive to read."""
+"""Archives of packages: writes one canonical ``.tar.gz``, reads any safe one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from remit.packages.paths import MANIFEST_NAME, TIERS, folded, path_problem, sho
 if TYPE_CHECKING:
     from remit.kernel.settings import PackageSettings
 
-__all__ = ["Archive", "canonical_targz", "pack", "paths_in", "plain_file", "read_archive"]
 
 # ustar (POSIX.1-1988), gzip (RFC 1952) and deflate (RFC 1951).
 _BLOCK, _NAME, _PREFIX = 512, 100, 155
@@ -50,13 +49,14 @@ _DOWNLOAD = "Download it again; if it stays so, do not trust its source."
 
 @dataclass(frozen=True)
 class Archive:
-    """A package whose every file is what its manifest says.
+    """A package whose files are exactly those in its manifest.
 
     Attributes:
-        manifest_json: the manifest's bytes as they came.
+        manifest: the parsed manifest.
+        manifest_json: the manifest's bytes as received.
         files: content by path, without the manifest.
-        recorded: the archive's bytes where these are on record in another than the canonical
-            form, as earlier versions kept them; empty otherwise.
+        recorded: the archive's bytes if the ledger records them in another than the canonical form,
+            as earlier versions stored them; empty otherwise.
     """
 
     manifest: Manifest
@@ -66,7 +66,7 @@ class Archive:
 
     @functools.cached_property
     def data(self) -> bytes:
-        """The archive in its canonical form, whatever form it came in."""
+        """The archive's bytes: canonical whatever form was read, or :attr:`recorded`."""
         if self.recorded:
             return self.recorded
         ordered = sorted(self.files.items(), key=lambda item: item[0].encode())
@@ -75,16 +75,17 @@ class Archive:
 
     @functools.cached_property
     def digest(self) -> str:
-        """``sha256:`` and 64 hex digits of :attr:`data`: what a signature is over."""
+        """``sha256:`` and 64 hex digits of :attr:`data`, which signatures sign."""
         return f"sha256:{sha256_hex(self.data)}"
 
     @classmethod
     def from_directory(cls, directory: Path) -> Self:
-        """The package in a directory.
+        """Return the package in a directory.
 
         Raises:
-            PackageError: ``manifest.json`` is not a manifest, or the directory holds anything but
-                what the manifest declares.
+            PackageError: ``manifest_missing``; ``unreadable``; the manifest is invalid; or the
+                directory contains other files than the manifest declares, or anything but plain
+                files.
         """
         manifest_json = b""
         try:
@@ -109,7 +110,7 @@ class Archive:
 
 
 def pack(directory: Path) -> bytes:
-    """The package in ``directory`` as an archive: same content, same bytes, on any machine.
+    """Return the package in ``directory`` as an archive: same content, same bytes, on any machine.
 
     Raises:
         PackageError: as :meth:`Archive.from_directory`.
@@ -120,16 +121,19 @@ def pack(directory: Path) -> bytes:
 def read_archive(
     stream: BinaryIO, limits: PackageSettings, *, expected_id: str = "", recorded: bool = False
 ) -> Archive:
-    """The package in any safe ``.tar.gz``, verified before anything is written anywhere.
+    """Return the package in any safe ``.tar.gz``; writes nothing.
 
-    Memory: a few times the bytes of the archive, packed and unpacked, both within ``limits``.
+    Memory: a few times the archive's bytes, packed and unpacked; ``limits`` bounds both.
 
     Args:
-        expected_id: the ``package_id`` that was asked for; empty for any.
-        recorded: these bytes are on record as they are; see :class:`Archive`.
+        stream: the archive.
+        limits: limits of sizes, number of files and compression.
+        expected_id: the requested package id; empty to accept any.
+        recorded: the ledger records exactly these bytes; see :class:`Archive`.
 
     Raises:
-        PackageError: the archive is not a package, is not safe, or is beyond ``limits``.
+        PackageError: the archive is not a package, is not safe, exceeds ``limits``, or contains
+            another package than ``expected_id``.
     """
     data = b""
     while piece := stream.read(limits.compressed_bytes + 1 - len(data)):
@@ -156,13 +160,13 @@ def read_archive(
 
 
 def canonical_targz(items: Iterable[tuple[str, bytes, int]]) -> bytes:
-    """A ``.tar.gz`` of plain files: same items, same bytes, on any machine.
+    """Return a ``.tar.gz`` of plain files: same items, same bytes, on any machine.
 
     Args:
         items: path, content and mode (such as ``0o755``) of each file, in the order of the archive.
 
     Raises:
-        PackageError: ``path_too_long``: no ustar header can hold a path.
+        PackageError: ``path_too_long``: a path does not fit into a ustar header.
     """
     tar = b"".join(
         _header(name, len(data), mode) + data + bytes(-len(data) % _BLOCK)
@@ -181,7 +185,10 @@ def canonical_targz(items: Iterable[tuple[str, bytes, int]]) -> bytes:
 
 
 def paths_in(directory: Path) -> Iterator[str]:
-    """Every path under ``directory`` but those of directories themselves; no link is followed."""
+    """Yield the paths of all entries below ``directory`` except directories, in no fixed order.
+
+    Links are yielded and not followed. Raises OSError if a directory cannot be read.
+    """
     waiting = [""]
     while waiting:
         below = waiting.pop()
@@ -195,11 +202,15 @@ def paths_in(directory: Path) -> Iterator[str]:
 
 
 def plain_file(path: Path, name: str) -> bytes:
-    """A plain file's bytes.
+    """Return the bytes of a plain file.
+
+    Args:
+        path: the file.
+        name: its name in errors.
 
     Raises:
         PackageError: ``link`` or ``not_a_file``.
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     _check_plain(path, name)
     # Without following or waiting, should it have been replaced since.
@@ -226,7 +237,14 @@ def _check_declared(
     where: str,
     next_step: str,
 ) -> None:
-    """Declared is actual, and every hash is right (gate G0A)."""
+    """Raise PackageError unless the files are those in the manifest, with their hashes (gate G0A).
+
+    Args:
+        manifest: the manifest.
+        files: content by path.
+        where: the place of the files, for the message.
+        next_step: the error's next step.
+    """
     declared = {asset.path: asset.sha256 for asset in manifest.assets}
     twins = {folded(path): path for path in declared}
     for path in sorted(files.keys() | declared.keys()):
@@ -246,7 +264,7 @@ def _check_declared(
 
 
 def _header(name: str, size: int, mode: int) -> bytes:
-    """A ustar header. ``tarfile`` writes device numbers differently from version to version."""
+    """Return a ustar header. ``tarfile`` writes device numbers differently between versions."""
     raw, prefix = name.encode(), b""
     if len(raw) > _NAME:
         cut = raw.rfind(b"/", 0, _PREFIX + 1)  # the longest prefix, like GNU tar
@@ -291,7 +309,7 @@ def _decompress(data: bytes, limits: PackageSettings) -> bytes:
 
 
 def _unpack(tar: bytes, limits: PackageSettings) -> dict[str, bytes]:
-    """Content by path of the plain files in a tar archive; directories are passed over."""
+    """Return the content by path of the plain files in a tar archive, without directories."""
     files: dict[str, bytes] = {}
     top = ""
     try:
@@ -329,14 +347,17 @@ def _unpack(tar: bytes, limits: PackageSettings) -> dict[str, bytes]:
 
 
 def _top_folder(first: str) -> str:
-    """The folder that the first member says the package is in, with its slash; empty for none."""
+    """Return the folder of the first member if all others may be in it, with its slash; or ""."""
     top, slash, _ = first.removeprefix("./").partition("/")
     usable = slash and top not in TIERS and path_problem(f"{TIERS[0]}/{top}") == ("", "")
     return f"{top}/" if usable else ""
 
 
 def _safe_name(member: tarfile.TarInfo, top: str) -> str:
-    """The member's path without ``./`` and ``top``; of the package's own directory ``"."``."""
+    """Return a member's path without ``./`` and ``top``; ``"."`` for the package's own directory.
+
+    Raises PackageError if the path is not allowed in a package.
+    """
     name = member.name
     while name.startswith("./"):
         name = name[2:]

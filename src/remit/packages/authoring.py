@@ -1,4 +1,4 @@
-"""Making a package: a first one that works, and its hashes after every change."""
+"""Creation of packages: a first one that works, and its hashes after each change."""
 
 from __future__ import annotations
 
@@ -17,24 +17,22 @@ from remit.packages.manifest import MANIFEST_NAME, Manifest
 from remit.packages.manifest_file import PLACES, read_manifest
 from remit.packages.paths import path_problem
 
-__all__ = ["new_package", "update_hashes"]
-
 _ELSEWHERE = "document"  # the classification of a new file in any other place
 _LEFT_BY_A_KILL = f".{MANIFEST_NAME}.new"
 
 
 def update_hashes(directory: Path) -> Manifest:
-    """Make ``assets`` in a package's ``manifest.json`` list what is in the directory.
+    """Rewrite ``assets`` in a package's ``manifest.json`` to list the files in the directory.
 
-    Files keep the classification that they have there, new ones get one by their place; all else
-    in the manifest keeps its value. The file is replaced as a whole, and only when it changes.
+    Known files keep their classification; new files get one by their folder. Other keys keep their
+    value. The file is replaced as a whole, and only if it changes.
 
     Returns:
-        The manifest as it is now.
+        The new manifest.
 
     Raises:
-        PackageError: ``manifest.json`` is not JSON, or would not be a manifest; or a file cannot be
-            part of a package, or cannot be read or written.
+        PackageError: ``manifest.json`` is not JSON, or would not be a valid manifest; a file cannot
+            be part of a package; ``unreadable``: a file cannot be read or written.
     """
     file = directory / MANIFEST_NAME
     try:
@@ -58,22 +56,22 @@ def update_hashes(directory: Path) -> Manifest:
 
 
 def new_package(directory: Path, package_id: str, *, title: str = "") -> Manifest:
-    """Make a package with an agent that works: its document, contract and prompt pack.
+    """Write a package with a working agent: its document, contract, prompt pack and manifest.
 
-    ``PKG-TEA-GUIDE-001`` becomes the agent ``tea-guide`` under ``PRC-TEAGUIDE-001``. The
-    contract's examples are its acceptance cases.
+    ``PKG-TEA-GUIDE-001`` becomes the agent ``tea-guide`` under ``PRC-TEAGUIDE-001``. The contract's
+    examples are its acceptance cases.
 
     Args:
-        directory: where; it is made, or empty.
-        package_id: an id like ``PKG-NAME-001``.
-        title: one line for people; made of the id when empty.
+        directory: a new or empty directory.
+        package_id: an id such as ``PKG-NAME-001``.
+        title: one line for people; derived from the id if empty.
 
     Returns:
-        Its manifest.
+        The package's manifest.
 
     Raises:
-        PackageError: the id or the title is none; ``not_empty``; or the directory cannot be
-            written.
+        PackageError: the id or the title is invalid; ``not_empty``; ``unreadable``: the directory
+            cannot be written.
     """
     value = json.loads(_template("manifest.json"))
     words = package_id.split("-")[1:-1]

@@ -6,7 +6,6 @@ import operator
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from typing import NamedTuple
 
 from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
@@ -17,22 +16,6 @@ _COMPARATOR = re.compile(r"(==|>=|<=|>|<)(.*)")
 _OPERATORS = {
     "==": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
 }  # fmt: skip
-
-
-class DependencyProblem(NamedTuple):
-    """A fault between two installed packages.
-
-    Attributes:
-        code: ``missing_dependency``, ``dependency_version`` or ``superseded``.
-        package_id: the package that states the dependency, or that supersedes the other.
-        other_id: the package that is needed or superseded.
-        message: one sentence.
-    """
-
-    code: str
-    package_id: str
-    other_id: str
-    message: str
 
 
 def in_range(version: str, allowed: str) -> bool:
@@ -91,7 +74,8 @@ def in_order(
     """
     new = {manifest.package_id: manifest for manifest in incoming}
     after = {name: one for name, one in installed.items() if name not in leaving} | new
-    for code, package_id, other_id, message in dependency_problems(after):
+    for package_id, other_id, error in dependency_problems(after):
+        code = error.code
         if code != "superseded":
             next_step = "Install what it needs first, or both together."
             if package_id not in new:
@@ -103,20 +87,26 @@ def in_order(
             next_step = f"Run `remit package remove {other_id}` first."
         else:
             continue
-        raise PackageError(code, message, next_step=next_step)
+        raise PackageError(code, error.message, next_step=next_step)
     return [name for name in dependency_order(after) if name in new]
 
 
-def dependency_problems(manifests: Mapping[str, Manifest]) -> Iterator[DependencyProblem]:
+def dependency_problems(
+    manifests: Mapping[str, Manifest],
+) -> Iterator[tuple[str, str, PackageError]]:
     """Yield superseded packages first, then every dependency that these packages do not meet.
 
     ``manifests`` are all installed packages, by id.
+
+    Yields:
+        The id of the package that supersedes or needs the other, the other id, and the error:
+        ``superseded``, ``missing_dependency`` or ``dependency_version``, without a next step.
     """
     for package_id, manifest in manifests.items():
         for other_id in manifest.supersedes:
             if other_id in manifests:
                 message = f"{package_id} supersedes {other_id}; only one of them may be installed."
-                yield DependencyProblem("superseded", package_id, other_id, message)
+                yield package_id, other_id, PackageError("superseded", message)
     for package_id, manifest in manifests.items():
         for need in manifest.dependencies:
             message = f"{package_id} {manifest.version} needs {need.package_id} {need.version}"
@@ -127,7 +117,7 @@ def dependency_problems(manifests: Mapping[str, Manifest]) -> Iterator[Dependenc
                 code, message = "dependency_version", f"{message}, not {other.version}."
             else:
                 continue
-            yield DependencyProblem(code, package_id, need.package_id, message)
+            yield package_id, need.package_id, PackageError(code, message)
 
 
 def dependency_order(manifests: Mapping[str, Manifest]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What another version of a package changes for its agents."""
+"""Comparison of two versions of a package."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Change:
     """A changed value.
 
     Attributes:
-        name: a manifest's key, a dependency's id, or an agent's field.
-        old: the JSON value; ``None`` when it was not there.
-        new: likewise.
+        name: a key of the manifest, the id of a dependency, or a field of an agent.
+        old: the old JSON value; ``None`` if there was none.
+        new: the new JSON value; ``None`` if there is none.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Change:
     new: Any
 
     def lines(self) -> list[str]:
-        """The same for people."""
+        """Return the change as lines for people."""
         if self.old is None:
             return [f"+ {self.name} {_text(self.new)}"]
         if self.new is None:
@@ -54,14 +54,15 @@ class AssetChange:
     """A file that was added, removed or changed.
 
     Attributes:
+        path: the file's path in the root.
         change: ``added``, ``removed`` or ``changed``.
-        old_sha256: ``sha256:`` and 64 hex digits; empty when it was not there.
-        new_sha256: likewise.
-        old_classification: empty when it was not there.
-        new_classification: likewise.
-        fields: of an agent, those that changed.
-        diff: lines of a unified diff; of a removed file none.
-        note: why there are none, or what is left out; empty otherwise.
+        old_sha256: ``sha256:`` and 64 hex digits; empty for an added file.
+        new_sha256: the same of the new version; empty for a removed file.
+        old_classification: empty for an added file.
+        new_classification: empty for a removed file.
+        fields: changed fields of an agent; empty for other files.
+        diff: lines of a unified diff; empty for a removed file.
+        note: the reason for missing lines of ``diff``; empty if it is complete.
     """
 
     path: str
@@ -75,7 +76,7 @@ class AssetChange:
     note: str
 
     def lines(self) -> Iterator[str]:
-        """The same for people."""
+        """Yield the change as lines for people."""
         kinds = filter(None, (self.old_classification, self.new_classification))
         yield f"{_SIGNS[self.change]} {self.path} ({' → '.join(dict.fromkeys(kinds))})"
         yield from (f"    {line}" for change in self.fields for line in change.lines())
@@ -88,12 +89,14 @@ class AssetChange:
 
 @dataclass(frozen=True, slots=True)
 class PackageDiff:
-    """What changes from one version of a package to another.
+    """The changes from one version of a package to another.
 
     Attributes:
-        widened: whether anything is permitted that was not before.
-        manifest: other keys of the manifest whose value changed.
-        dependencies: ranges by package id.
+        widened: True if the new version has any permission that the old one lacks.
+        permissions: changed permissions.
+        manifest: other changed keys of the manifest.
+        dependencies: changed version ranges, by package id.
+        assets: changed files, sorted by path.
     """
 
     package_id: str
@@ -106,7 +109,7 @@ class PackageDiff:
     assets: tuple[AssetChange, ...]
 
     def lines(self) -> list[str]:
-        """The same for people, without colour; texts of the files are as they are in them."""
+        """Return the changes as lines for people, without colour; texts of files are not escaped."""
         versions = dict.fromkeys((self.old_version, self.new_version))
         found = [f"{self.package_id} {' → '.join(versions)}"]
         found += [f"  {line}" for change in self.manifest for line in change.lines()]
@@ -122,7 +125,7 @@ class PackageDiff:
 
 
 def compare_packages(old: Archive, new: Archive) -> PackageDiff:
-    """What changes from ``old`` to ``new``."""
+    """Return the changes from ``old`` to ``new``."""
     before, after = old.manifest, new.manifest
     permissions = compare_permissions(before.permissions, after.permissions)
     return PackageDiff(
@@ -192,17 +195,17 @@ def _text(value: Any) -> str:
 
 
 def text_diff(old: bytes | None, new: bytes) -> tuple[list[str], str]:
-    """The lines of a unified diff without its file names, and a note.
+    """Return the lines of a unified diff without file names.
 
-    Two JSON files are compared as values: pretty-printed, keys sorted.
+    Two JSON files are compared as values: indented, with sorted keys.
 
     Args:
-        old: the file's bytes; ``None`` when it was not there.
-        new: the file's bytes.
+        old: the file's old bytes; ``None`` for an added file.
+        new: the file's new bytes.
 
     Returns:
-        The lines, and a note on why there are none or what is left out; empty when the lines
-        are complete.
+        The lines, and a note with the reason for missing lines; the note is empty if the lines are
+        complete.
     """
     sides = [new] if old is None else [old, new]
     if any(len(side) > _MAX_FILE_BYTES for side in sides):
@@ -232,7 +235,7 @@ def text_diff(old: bytes | None, new: bytes) -> tuple[list[str], str]:
 
 
 def json_of(data: bytes) -> Any:
-    """The value of a JSON file that every reader understands alike; ``None`` for any other."""
+    """Return the value of a JSON file that every reader understands alike; ``None`` for others."""
     try:
         value = load_unique(data)
         _pretty(value)  # may be nested too deeply for that
@@ -242,7 +245,7 @@ def json_of(data: bytes) -> Any:
 
 
 def _unified(old: list[str], new: list[str]) -> tuple[list[str], int]:
-    """Hunks of a unified diff, and how many lines of them are left out; quick for any lines."""
+    """Return the hunks of a unified diff, and the number of their lines that are left out."""
     begin = _common(old, new)
     end = _common(old[begin:][::-1], new[begin:][::-1])
     first, spare = max(0, begin - _CONTEXT), max(0, end - _CONTEXT)
@@ -259,13 +262,13 @@ def _unified(old: list[str], new: list[str]) -> tuple[list[str], int]:
 
 
 def _common(old: Sequence[str], new: Sequence[str]) -> int:
-    """How many lines both begin with."""
+    """Return the number of equal lines at the beginning of both lists."""
     pairs = enumerate(zip(old, new, strict=False))
     return next((n for n, (was, now) in pairs if was != now), min(len(old), len(new)))
 
 
 def _hunks(was: Sequence[str], now: Sequence[str], first: int) -> list[str]:
-    """``difflib.unified_diff`` of lines that begin at line ``first``, counted from 0."""
+    """Return ``difflib.unified_diff`` of lines that begin at line ``first``, counted from 0."""
     found = []
     for group in SequenceMatcher(None, was, now).get_grouped_opcodes(_CONTEXT):
         (_, i1, _, j1, _), (_, _, i2, _, j2) = group[0], group[-1]

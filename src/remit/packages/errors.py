@@ -20,6 +20,9 @@ class PackageError(RemitError):
 
 
 # Earlier names, which stay until 1.0.
-ManifestError = PackError = ArchiveError = TrustError = PackageKeyError = SignatureError = (
-    PackageError
-)
+ArchiveError = PackageError
+ManifestError = PackageError
+PackError = PackageError
+PackageKeyError = PackageError
+SignatureError = PackageError
+TrustError = PackageError

@@ -1,4 +1,4 @@
-"""``manifest.json``: what a package is, needs, may do, and holds."""
+"""``manifest.json``: identity, dependencies, permissions and files of a package."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ __all__ = ["MANIFEST_NAME", "Asset", "Dependency", "Manifest", "Permissions"]
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """Another package that has to be there, in a version that ``version`` allows.
+    """Another package that must be installed.
 
     Attributes:
-        version: comparators separated by commas, all of which hold: ``>=1.0.0,<2.0.0``.
+        package_id: the other package.
+        version: comparators separated by commas, all of which must hold: ``>=1.0.0,<2.0.0``.
     """
 
     package_id: str
@@ -30,12 +31,12 @@ class Dependency:
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """One file of the package.
+    """One file of a package.
 
     Attributes:
-        path: relative to the root, see :func:`remit.packages.path_problem`.
+        path: relative to the root; see :func:`remit.packages.path_problem`.
         sha256: ``sha256:`` and 64 lower-case hex digits.
-        classification: what the file is: ``contract``, ``prompt_pack``, …
+        classification: the kind of file: ``contract``, ``prompt_pack``, …
     """
 
     path: str
@@ -48,10 +49,10 @@ class Manifest:
     """One version of one package.
 
     Attributes:
-        modules: of the runtime, that it governs: ``remit.ledger``.
-        supersedes: ids of packages that it takes the place of.
-        digest: ``sha256:`` and the SHA-256 of the manifest's canonical JSON (RFC 8785) in hex;
-            the way the file is laid out does not matter to it.
+        modules: dotted names of the runtime's modules that the package governs: ``remit.ledger``.
+        supersedes: ids of packages that this one replaces.
+        digest: ``sha256:`` and the SHA-256 of the manifest's canonical JSON (RFC 8785) in hex,
+            which does not depend on the file's layout.
     """
 
     package_id: str
@@ -72,29 +73,30 @@ class Manifest:
 
     @property
     def learned(self) -> bool:
-        """Whether it was proposed by a learner, and holds on top of what other packages brought."""
+        """True if a learner proposed the package, which changes content of other packages."""
         return self.package_type == "learned"
 
     @classmethod
     def parse(cls, data: bytes, source: str = MANIFEST_NAME) -> Manifest:
-        """The manifest in a JSON file.
+        """Return the manifest in a JSON file.
 
         Args:
             data: the file's bytes: UTF-8 without a byte order mark.
-            source: its name, for the errors.
+            source: the file's name, for errors.
 
         Raises:
-            PackageError: it is not a manifest; the message names the field, and the next step
-                says what is expected there.
+            PackageError: the file is not a manifest. The message names the field, and the next step
+                the expected value.
         """
         return _manifest(read_manifest(data, source))
 
     @classmethod
     def recorded(cls, data: bytes) -> Manifest:
-        """The manifest in bytes that went on record when they had been checked; reads them quickly.
+        """Return the manifest in bytes that were checked before they were recorded; reads them
+        quickly.
 
         Raises:
-            ValueError, KeyError, TypeError, AttributeError: they are not those of a manifest.
+            ValueError, KeyError, TypeError, AttributeError: the bytes are not a manifest.
         """
         return _manifest(orjson.loads(data))
 

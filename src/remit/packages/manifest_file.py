@@ -1,4 +1,4 @@
-"""``manifest.json`` as a file: strict JSON, its schema, and what no schema can say."""
+"""``manifest.json`` as a file: strict JSON, its schema, and rules that no schema can express."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from remit.kernel.errors import excerpt
 from remit.kernel.schemas import shipped_schema
 from remit.packages.errors import PackageError
 from remit.packages.paths import folded, path_problem, shown, unseen
-
-__all__ = ["PLACES", "read_manifest"]
 
 PLACES = {
     "HO1/contracts/": "contract",
@@ -41,21 +39,16 @@ _MAX_MESSAGE = 300  # characters
 _INTEGER = re.compile("-?[0-9]{1,16}")
 
 
-class _OddNumber(str):
-    """The text of a number that not every reader keeps exact."""
-
-
 def read_manifest(data: bytes, source: str, *, check: bool = True) -> Any:
-    """Return the JSON value of a manifest; all its numbers are whole.
+    """Return the JSON value of a manifest, in which all numbers are whole.
 
     Args:
         data: the file's bytes.
-        source: its name, for errors.
-        check: whether the value has to be a manifest, and not merely JSON that every reader
-            understands alike.
+        source: the file's name, for errors.
+        check: require a valid manifest, and not only JSON that every reader understands alike.
 
     Raises:
-        PackageError: names the first problem's field and what is expected there.
+        PackageError: names the field of the first problem and the expected value.
     """
     try:
         value = _load(data)
@@ -75,9 +68,10 @@ def _load(data: bytes) -> Any:
         value = json.loads(
             data.decode(),
             object_pairs_hook=_unique,
-            parse_float=_OddNumber,
-            parse_constant=_OddNumber,
-            parse_int=lambda text: int(text) if _INTEGER.fullmatch(text) else _OddNumber(text),
+            # Numbers that not every reader keeps exact stay as bytes, for _check_value to refuse.
+            parse_float=str.encode,
+            parse_constant=str.encode,
+            parse_int=lambda text: int(text) if _INTEGER.fullmatch(text) else text.encode(),
         )
     except UnicodeDecodeError as error:
         _fail("manifest_encoding", (), f"it is not UTF-8 at byte {error.start}", plain)
@@ -100,9 +94,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_value(value: Any, place: Place) -> None:
-    """Refuse values and keys of any depth that ``json`` accepts."""
-    if isinstance(value, _OddNumber):
-        problem = f"{value[:40]} is not a whole number that every reader keeps exact"
+    """Raise PackageError for values and keys, of any depth, that ``json`` accepts."""
+    if isinstance(value, bytes):
+        problem = f"{value[:40].decode()} is not a whole number that every reader keeps exact"
         expected = "Write a whole number of at most 16 digits, or a string."
         _fail("manifest_number", place, problem, expected)
     if isinstance(value, str):
@@ -156,7 +150,7 @@ def _fail_schema(problem: ValidationError) -> NoReturn:
 
 
 def _check_references(manifest: Any) -> None:
-    """Refuse a package that is named twice as itself, a dependency or a superseded package."""
+    """Raise PackageError if a package is named twice as itself, dependency or superseded."""
     taken = {manifest["package_id"]: "the package itself"}
     pattern = shipped_schema("manifest")["properties"]["version"]["pattern"]
     for index, dependency in enumerate(manifest["dependencies"]):
@@ -193,7 +187,7 @@ def _check_path(path: str, place: Place) -> None:
 
 
 def _check_collisions(paths: list[str]) -> None:
-    """Refuse paths or folders that differ only in case or in Unicode's form."""
+    """Raise PackageError if paths or folders differ only in case or in Unicode's form."""
     known: dict[str, tuple[str, bool]] = {}
     for index, path in enumerate(paths):
         parts = path.split("/")
@@ -237,7 +231,7 @@ def _validator() -> Draft202012Validator:
 
 
 def _description(problem: ValidationError) -> str:
-    """The schema's description nearest to what failed."""
+    """Return the description in the schema that is nearest to a problem."""
     schema: Any = shipped_schema("manifest")
     node, found = schema, schema["description"]
     for part in problem.absolute_schema_path:  # which leaves out "$ref"

@@ -20,14 +20,14 @@ class Permissions:
     """The tools, models, budgets and paths that a package's agents may use.
 
     A tool written ``server__tool@sha256:…`` is an MCP server's tool with the hash of its
-    definition, which is compared when the tool is used.
+    definition, which is compared at every use of the tool.
 
     Attributes:
         tools: names, or patterns in which ``*`` stands for any text.
-        models: ``provider/model``, or patterns likewise: ``openai/*``.
-        budgets: ``token_budget`` (tokens) and ``usd_budget`` (decimal text, US dollars), each
-            the most of one work order; either may be absent.
-        paths: as an asset's; one that ends with ``/`` is a folder and all below it.
+        models: ``provider/model``, or patterns such as ``openai/*``.
+        budgets: the ceilings of one work order, ``token_budget`` (tokens) and ``usd_budget`` (US
+            dollars as decimal text); either may be absent.
+        paths: paths of assets; a path that ends with ``/`` is a folder with everything below it.
     """
 
     tools: tuple[str, ...] = ()
@@ -64,7 +64,8 @@ class Permissions:
     def allows_model(self, provider_id: str, model_id: str) -> bool:
         """Return whether a model may be used.
 
-        An empty ``provider_id`` is an unknown provider: any provider that is named will do.
+        An empty ``provider_id`` is an unknown provider, for which a permission at any provider is
+        enough.
         """
         if provider_id:
             return permits(self.models, f"{provider_id}/{model_id}")

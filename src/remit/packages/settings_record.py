@@ -20,21 +20,22 @@ _LONGEST = 8192  # bytes of JSON that stand in a record itself
 def record_settings(
     ledger: LedgerClient, settings: EffectiveSettings, *, by: str, prices: str = ""
 ) -> str:
-    """Put the settings in force on record, unless the last on record are the same.
+    """Record the settings in force, unless the last recorded ones are equal.
 
-    Where none are on record, those that packages brought count: their packages are on record.
+    Nothing is recorded at first if all settings are defaults of packages, which are recorded with
+    their package. If another process records settings at the same time, the comparison is repeated.
 
     Args:
-        ledger: the record.
-        settings: in force in this process from now on.
-        by: who started it, or had it read them again.
-        prices: version of the prices in force; empty where they are not known.
+        ledger: the root's ledger.
+        settings: the settings of this process.
+        by: the person or program that started the process or reloaded the settings.
+        prices: the version of the price table in force; empty if unknown.
 
     Returns:
-        the id of the ``CONFIG_CHANGED``; empty where nothing differs.
+        The id of the ``CONFIG_CHANGED`` entry; empty if none was written.
 
     Raises:
-        LedgerError: it could not be written.
+        LedgerError: the entry could not be written.
     """
     while True:
         ((seen,),) = ledger.select(_LATEST, (_SUBJECT,))
@@ -51,7 +52,7 @@ def record_settings(
 
 
 def recorded_settings(ledger: LedgerClient) -> Iterator[LedgerEntry]:
-    """The entries that say which settings came into force, the latest first."""
+    """Yield the ``CONFIG_CHANGED`` entries of settings, latest first."""
     found = ledger.query(event_type="CONFIG_CHANGED", submission_id=_SUBJECT, order="desc")
     for entry in filter(is_authentic, found):
         if "settings_sha256" in entry.metadata:
@@ -59,7 +60,7 @@ def recorded_settings(ledger: LedgerClient) -> Iterator[LedgerEntry]:
 
 
 def fitting(value: Any) -> Any:
-    """A value as it stands in a record; as content where it is too long for that."""
+    """Return a value for a record: as it is, or as content if its JSON exceeds 8 KiB."""
     return content(value) if len(canonical_json(value)) > _LONGEST else value
 
 
@@ -99,7 +100,7 @@ def waived(ledger: LedgerClient, kind: str) -> str:
 def _entry(
     last: LedgerEntry | None, settings: EffectiveSettings, by: str, prices: str
 ) -> LedgerEntry | None:
-    """What goes on record after ``last``; ``None`` where nothing differs."""
+    """Return the entry to write after ``last``; ``None`` if settings and prices are equal."""
     stated = last.metadata if last is not None else {}
     then = stated.get("prices", [None, None])[1]
     if last is None and not settings.changed:

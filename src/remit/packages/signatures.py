@@ -1,8 +1,8 @@
 """Signatures of packages: DSSE envelopes around in-toto statements.
 
 Sources: DSSE v1.0 (secure-systems-lab/dsse, ``envelope.md`` and ``protocol.md``) and in-toto
-Attestation Framework v1.0 (``spec/v1/statement.md``). ``securesystemslib`` signs;
-what comes from others is read strictly before it is verified.
+Attestation Framework v1.0 (``spec/v1/statement.md``). ``securesystemslib`` signs; an envelope is
+parsed strictly before it is verified.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ from securesystemslib.dsse import Envelope as DsseEnvelope
 
 from remit.kernel.canonical import canonical_json
 from remit.kernel.json_text import JsonTextError, load_unique
-from remit.packages.errors import SignatureError
+from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
 from remit.packages.package_key import PackageKey
 from remit.packages.paths import shown, unseen
 from remit.packages.trust_policy import format_time
-
-__all__ = ["Envelope", "Statement", "check_subject", "read_envelope", "sign"]
 
 _PAYLOAD_TYPE = "application/vnd.in-toto+json"
 _SIGNATURE_BYTES = 64  # of Ed25519 (RFC 8032)
@@ -44,7 +42,7 @@ def _time(value: object) -> datetime:
 
 
 def _base64(value: object) -> bytes:
-    """DSSE lets a signer use either alphabet of RFC 4648."""
+    """Decode base64 in either alphabet of RFC 4648, both of which DSSE allows."""
     if not isinstance(value, str):
         raise ValueError("it is not base64")
     return base64.b64decode(value.translate({45: "+", 95: "/"}), validate=True)
@@ -56,7 +54,7 @@ _Base64 = Annotated[bytes, BeforeValidator(_base64)]
 
 
 class _Strict(BaseModel):
-    """Exactly these keys and types: what one reader skips, another may believe."""
+    """A model with exactly these keys and types, so that all readers understand it alike."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -75,12 +73,12 @@ class _Predicate(_Strict):
 
 
 class Statement(_Strict):
-    """What a signature says of a package, as in-toto words it.
+    """The signed statement about a package, in the form of in-toto.
 
     Attributes:
         subject: the archive, by the name ``PKG-NAME-001-1.0.0.tar.gz`` and its SHA-256.
-        predicate: package id, version, the manifest's digest; from when on nothing may be
-            installed on its strength; where the archive came from.
+        predicate: package id, version and manifest digest; the time after which the signature no
+            longer permits an installation; the archive's origin.
     """
 
     type: Literal["https://in-toto.io/Statement/v1"] = Field(alias="_type")
@@ -90,7 +88,7 @@ class Statement(_Strict):
 
     @property
     def archive_digest(self) -> str:
-        """``sha256:`` and 64 hex digits."""
+        """``sha256:`` and 64 hex digits of the archive."""
         return f"sha256:{self.subject[0].digest['sha256']}"
 
 
@@ -100,11 +98,11 @@ class _Signature(_Strict):
 
 
 class Envelope(_Strict):
-    """An envelope that is well formed; nothing in it is verified.
+    """A well-formed envelope; nothing in it is verified.
 
     Attributes:
-        payload: the bytes that were signed, together with their type.
-        signatures: ``keyid`` and ``sig`` (64 bytes) of each, one key's perhaps several times.
+        payload: the signed bytes, without their type.
+        signatures: ``keyid`` and ``sig`` (64 bytes) of each; a key may occur several times.
     """
 
     payload: _Base64
@@ -113,14 +111,14 @@ class Envelope(_Strict):
 
     @property
     def signed_bytes(self) -> bytes:
-        """What the signatures are over: type and payload in DSSE's pre-authentication encoding."""
+        """The bytes that the signatures sign: DSSE's pre-authentication encoding."""
         return _pae(self.payload)
 
     def statement(self) -> Statement:
-        """What the payload says. Verify the signatures first.
+        """Return the statement in the payload. Verify the signatures first.
 
         Raises:
-            SignatureError: ``bad_envelope``: it is not a statement about one package.
+            PackageError: ``bad_envelope``: the payload is not a statement about one package.
         """
         return _parse(Statement, self.payload, "signed statement")
 
@@ -137,23 +135,24 @@ def sign(
     source: Mapping[str, str] | None = None,
     envelope: bytes = b"",
 ) -> bytes:
-    """An envelope in which ``key`` vouches for one archive: the same input, the same bytes.
+    """Return an envelope in which ``key`` signs one archive: same input, same bytes.
 
     Args:
-        archive_digest: ``sha256:`` and 64 hex digits, of the archive's canonical form.
-        manifest: the archive's.
-        expires: from when on nothing may be installed on its strength, with its zone; fractions
-            of a second are dropped.
-        source: where the archive came from, such as ``{"distribution": "remit"}``.
-        envelope: others' signatures of the same archive, to which this is added, in place of an
-            older one of the same key; ``expires`` and ``source`` stay as they are there.
+        archive_digest: ``sha256:`` and 64 hex digits of the archive's canonical form.
+        manifest: the archive's manifest.
+        key: the signing key.
+        expires: the time, with its zone, after which the signature permits no installation;
+            fractions of a second are dropped. ``None`` for never.
+        source: the archive's origin, such as ``{"distribution": "remit"}``.
+        envelope: an envelope of the same archive, to which the signature is added; it replaces an
+            earlier one of the same key. ``expires`` and ``source`` of the envelope stay.
 
     Returns:
-        JSON in UTF-8: what belongs into ``PKG-NAME-001-1.0.0.intoto.json``.
+        JSON in UTF-8, the content of ``PKG-NAME-001-1.0.0.intoto.json``.
 
     Raises:
-        SignatureError: ``bad_envelope``: what was given cannot be signed, or is no envelope;
-            ``wrong_subject``: the envelope is about another archive.
+        PackageError: ``bad_envelope``: the values cannot be signed, or ``envelope`` is not an
+            envelope; ``wrong_subject``: the envelope is about another archive.
         InvalidInputError: ``expires`` has no zone.
     """
     if envelope:
@@ -179,25 +178,25 @@ def sign(
 
 
 def read_envelope(data: bytes, max_bytes: int | None = None) -> Envelope:
-    """The envelope in a signature file.
+    """Return the envelope in a signature file; nothing is verified.
 
     Args:
-        data: JSON with ``payload``, ``payloadType`` and ``signatures``, nothing else.
-        max_bytes: largest envelope; ``None`` when the reader of ``data`` has bounded it.
+        data: JSON with ``payload``, ``payloadType`` and ``signatures``, and no other key.
+        max_bytes: most bytes of ``data``; ``None`` for no limit.
 
     Raises:
-        SignatureError: ``unsigned``: there is no envelope, or no signature in it;
-            ``bad_envelope``: it is not an envelope of a package.
+        PackageError: ``unsigned``: there is no envelope, or no signature in it; ``bad_envelope``:
+            the bytes are not an envelope of a package, or exceed ``max_bytes``.
     """
     if max_bytes is not None and len(data) > max_bytes:
-        raise SignatureError(
+        raise PackageError(
             "bad_envelope",
             f"The signature has {len(data)} bytes, more than the {max_bytes} allowed.",
             next_step="Ask where it came from; a signature is a few hundred bytes.",
         )
     found = _parse(Envelope, data, "signature") if data.strip() else None
     if found is None or not found.signatures:
-        raise SignatureError(
+        raise PackageError(
             "unsigned",
             "There is no signature.",
             next_step="Get the package's .intoto.json file from where the package came, or sign "
@@ -241,10 +240,12 @@ def _archive_name(manifest: Manifest) -> str:
 
 
 def check_subject(statement: Statement, archive_digest: str, manifest: Manifest) -> None:
-    """Compare what was signed with the archive in hand.
+    """Raise PackageError (``wrong_subject``) if a statement is about another archive.
 
-    Raises:
-        SignatureError: ``wrong_subject``: it is about another archive.
+    Args:
+        statement: the signed statement.
+        archive_digest: ``sha256:`` and 64 hex digits of the present archive.
+        manifest: the manifest in that archive.
     """
     predicate = statement.predicate
     expected = {
@@ -256,7 +257,7 @@ def check_subject(statement: Statement, archive_digest: str, manifest: Manifest)
     }
     for what, (signed, found) in expected.items():
         if signed != found:
-            raise SignatureError(
+            raise PackageError(
                 "wrong_subject",
                 f"The signature is not for this archive: its {what} is {shown(signed)}, the "
                 f"archive's is {shown(found)}.",
@@ -274,7 +275,7 @@ def _parse(model: type[_M], data: bytes, what: str) -> _M:
         problem = f"does not fit at {shown(place)}: {first['msg']}"
     except JsonTextError as error:
         problem = f"cannot be read: {error.message.rstrip('.')}"
-    raise SignatureError(
+    raise PackageError(
         "bad_envelope",
         f"The {what} {problem}.",
         next_step="Have it signed again with `remit package sign`.",

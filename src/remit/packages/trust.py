@@ -1,9 +1,9 @@
-"""Trust on record: ``trust.json`` follows the ledger, never the other way (ADR 28).
+"""The trusted keys in the ledger, and ``trust.json`` as their copy (ADR 28).
 
-A change is one ``CONFIG_CHANGED`` entry with the new file's text; the file is written after it.
-A process that dies in between leaves a file that was on record before, and the next change writes
-the newest. A file that never was on record is not believed. Hold
-:func:`remit.packages.package_lock` around whatever writes.
+A change is one ``CONFIG_CHANGED`` entry with the text of the new file; the file is written after
+the entry. If a process dies between the two, the file is one that was recorded before, and the next
+change writes the newest. A file that was never recorded is rejected. Hold
+:func:`remit.packages.package_lock` around every function here that writes.
 """
 
 from __future__ import annotations
@@ -43,26 +43,27 @@ _MAX_NAMED = 3  # patterns in one sentence
 
 
 def recorded_trust(ledger: LedgerClient) -> str:
-    """The digest of the newest ``trust.json`` on record, ``sha256:…``; empty when there is none."""
+    """Return the digest ``sha256:…`` of the newest recorded ``trust.json``; empty if none is."""
     entry = _newest(ledger)
     return "" if entry is None else str(entry.metadata.get("sha256", ""))
 
 
 def read_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
-    """The policy that counts: the one on record. Writes nothing.
+    """Return the trusted keys as recorded; writes nothing.
 
     Args:
-        path: of the root's ``trust.json``.
+        path: the root's ``trust.json``.
+        ledger: the root's ledger.
 
     Raises:
-        PackageError: ``trust_changed``: the file was changed by something else than Remit;
-            ``trust_unreadable``: so is what is on record; ``bad_trust``: the file cannot be read.
+        PackageError: ``trust_changed``: another program changed the file; ``trust_unreadable``: the
+            recorded policy does not have its hash; ``bad_trust``: the file cannot be read.
     """
     return _state(path, ledger)[0]
 
 
 def trust_problem(path: Path, ledger: LedgerClient) -> str:
-    """What is wrong with the file, as one sentence; empty when it is the one on record."""
+    """Return one sentence if ``trust.json`` is not the recorded one; empty otherwise."""
     try:
         return _state(path, ledger)[2]
     except PackageError as error:
@@ -70,7 +71,7 @@ def trust_problem(path: Path, ledger: LedgerClient) -> str:
 
 
 def sync_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
-    """:func:`read_trust`, and the file written where a change was not finished.
+    """Return the trusted keys as recorded, and write ``trust.json`` if a change was not finished.
 
     Raises:
         PackageError: as :func:`read_trust`; ``trust_unwritable``.
@@ -89,17 +90,22 @@ def change_trust(
     *,
     reason: str = "",
 ) -> tuple[TrustPolicy, str, str]:
-    """Change the trusted keys: on record first, then in the file.
+    """Change the trusted keys: first in the ledger, then in the file.
 
     Args:
-        path: of the root's ``trust.json``.
-        change: gives the new policy for the one that counts now.
-        by: who wants it; stays on record.
-        reason: why; stays on record.
+        path: the root's ``trust.json``.
+        ledger: the root's ledger.
+        change: returns the new policy for the present one.
+        by: the acting person or program, for the entry.
+        reason: the reason, for the entry.
+
+    Returns:
+        The new policy, the id of the entry, and one line about the change. The texts are empty if
+        nothing changed.
 
     Raises:
-        PackageError: as :func:`sync_trust`, or from ``change``; ``trust_moved``: another change
-            came in between; ``too_many_keys``.
+        PackageError: as :func:`sync_trust`, or from ``change``; ``trust_moved``: another change was
+            recorded at the same time; ``too_many_keys``: the policy does not fit into an entry.
     """
     old, newest, problem = _state(path, ledger)
     if problem:
@@ -138,7 +144,7 @@ def change_trust(
 
 
 def restore_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
-    """Write the file on record in the place of whatever is there.
+    """Replace ``trust.json`` by the recorded one, and return the recorded policy.
 
     Raises:
         PackageError: ``nothing_recorded``; ``trust_unreadable``; ``trust_unwritable``.
@@ -157,7 +163,10 @@ def restore_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
 
 
 def _state(path: Path, ledger: LedgerClient) -> tuple[TrustPolicy, LedgerEntry | None, str]:
-    """The policy that counts, the entry that records it, and what is unfinished about the file."""
+    """Return the recorded policy, its entry, and a sentence if the file is missing or older.
+
+    Raises PackageError as :func:`read_trust`.
+    """
     found = read_policy_file(path)
     history = _history(ledger)
     newest = next(history, None)
@@ -193,7 +202,7 @@ def _newest(ledger: LedgerClient) -> LedgerEntry | None:
 
 
 def _history(ledger: LedgerClient) -> Iterator[LedgerEntry]:
-    """The changes that count, the newest first."""
+    """Yield the recorded changes of the trusted keys, newest first."""
     found = ledger.query(event_type=_EVENT, submission_id=TrustPolicy.FILE, order="desc")
     return filter(is_authentic, found)
 

@@ -1,4 +1,4 @@
-"""Whether a package's signatures show that those who are trusted vouch for it."""
+"""Verification of a package's signatures against the trusted keys."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from securesystemslib.exceptions import UnverifiedSignatureError
 from securesystemslib.signer import Signature
 
 from remit.kernel.canonical import sha256_hex
-from remit.packages.errors import SignatureError
+from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
 from remit.packages.package_key import public_key
 from remit.packages.paths import shown
 from remit.packages.signatures import Envelope, check_subject, read_envelope
 from remit.packages.trust_policy import TrustPolicy, format_time
-
-__all__ = ["check_envelope"]
 
 _MAX_NAMED = 5  # keys in one sentence
 _IGNORED = {
@@ -47,29 +45,29 @@ def check_envelope(
 ) -> dict[str, Any]:
     """Verify the signatures of one archive.
 
-    A key counts once, however often it signed. A signature that names a trusted key and does not
-    verify spoils the envelope; one by an unknown key is ignored.
+    A key counts once, however often it signed. A signature by an unknown key is ignored. A
+    signature that names a trusted key and does not verify makes the envelope invalid.
 
     Args:
-        envelope: JSON as :func:`remit.packages.sign` makes it; empty when there is none.
-        archive_digest: ``sha256:`` and 64 hex digits of the archive in hand.
+        envelope: JSON as :func:`remit.packages.sign` returns it; empty if there is none.
+        archive_digest: ``sha256:`` and 64 hex digits of the present archive.
         manifest: the manifest in that archive.
-        policy: whose signatures count.
-        installed: the package was installed with this envelope at an earlier time: signatures of
-            keys retired since still count, and expiry was checked then. Revoked ones never do.
-        threshold: how many keys have to sign, where that is not what the policy says now: for
-            what is installed, what was asked for then.
-        max_bytes: largest envelope; ``None`` when the reader has bounded it.
+        policy: the trusted keys.
+        installed: the package was installed with this envelope before: signatures of keys that were
+            retired since are valid, and expiry is not checked again. Revoked keys are never valid.
+        threshold: the number of keys that must sign; ``None`` for the number in the policy. For an
+            installed package, the number at its installation.
+        max_bytes: most bytes of the envelope; ``None`` for no limit.
 
     Returns:
-        What the ``INSTALLED`` entry records: ``keyids`` of the trusted keys that signed, sorted,
-        ``threshold`` of them that was asked for, ``envelope_sha256`` (``sha256:`` and 64 hex
-        digits) and ``waived``, which is false.
+        The record for the ``INSTALLED`` entry: ``keyids`` of the trusted keys that signed, sorted;
+        ``threshold``, the required number; ``envelope_sha256`` (``sha256:`` and 64 hex digits); and
+        ``waived``, which is false.
 
     Raises:
-        SignatureError: by ``code``: ``unsigned``, ``bad_envelope``, ``wrong_key``,
-            ``revoked_key``, ``key_not_for_package``, ``bad_signature``, ``below_threshold``,
-            ``wrong_subject``, ``expired``. ``docs/package-trust.md`` explains each.
+        PackageError: by ``code``: ``unsigned``, ``bad_envelope``, ``wrong_key``, ``revoked_key``,
+            ``key_not_for_package``, ``bad_signature``, ``below_threshold``, ``wrong_subject``,
+            ``expired``. ``docs/package-trust.md`` explains each.
     """
     parsed = read_envelope(envelope, max_bytes)
     needed = policy.threshold if threshold is None else threshold
@@ -81,7 +79,7 @@ def check_envelope(
     check_subject(statement, archive_digest, manifest)
     expires = statement.predicate.expires
     if expires is not None and not installed and expires <= datetime.now(UTC):
-        raise SignatureError(
+        raise PackageError(
             "expired",
             f"The signature of {manifest.package_id} {manifest.version} expired at "
             f"{format_time(expires)}.",
@@ -99,7 +97,11 @@ def check_envelope(
 def _count(
     envelope: Envelope, policy: TrustPolicy, package_id: str, installed: bool
 ) -> tuple[set[str], dict[str, list[str]]]:
-    """The ids of the keys that count; and who does not, by the code of the reason."""
+    """Return the ids of the keys whose signatures are valid, and the names of the others by error
+    code.
+
+    Raises PackageError (``bad_signature``).
+    """
     signed_bytes = envelope.signed_bytes
     keys = {key.key_id: key for key in policy.keys}
     counted: set[str] = set()
@@ -119,7 +121,7 @@ def _count(
                 verifier = public_key(key.public)
                 verifier.verify_signature(Signature(key_id, signature.hex()), signed_bytes)
             except UnverifiedSignatureError as error:
-                raise SignatureError(
+                raise PackageError(
                     "bad_signature",
                     f"The signature of the key {key.label} does not verify: what it is over, or "
                     "the signature itself, was altered.",
@@ -132,7 +134,7 @@ def _count(
 
 def _too_few(
     counted: int, needed: int, ignored: Mapping[str, list[str]], package_id: str
-) -> SignatureError:
+) -> PackageError:
     reasons = []
     for code, (reason, _) in _IGNORED.items():
         names = list(dict.fromkeys(ignored.get(code, ())))
@@ -141,7 +143,7 @@ def _too_few(
             reasons.append(f"{reason}: {', '.join(names[:_MAX_NAMED])}{more}")
     others = "; ".join(reasons)
     if counted:
-        return SignatureError(
+        return PackageError(
             "below_threshold",
             f"{counted} of the {needed} trusted keys that have to sign {package_id} did"
             f"{f' (others signed: {others})' if others else ''}.",
@@ -149,7 +151,7 @@ def _too_few(
             "the one that is there.",
         )
     code = next(code for code in _IGNORED if code in ignored)
-    return SignatureError(
+    return PackageError(
         code,
         f"No key that is trusted for {package_id} signed it ({others}).",
         next_step=_IGNORED[code][1],

@@ -136,7 +136,6 @@ def test_the_page_names_the_codes_that_there_are() -> None:
     named = {code for row in rows for code in re.findall(r"`(\w+)`", row)}
     source = "".join((TOP / f"src/remit/packages/{name}.py").read_text() for name in MODULES)
     used = set(re.findall(r"Error\(\s*\"(\w+)\"", source))
-    used |= set(re.findall(r"Problem\(\"(\w+)\"", source))
     used |= set(re.findall(r"code(?:, \w+)? = \"(\w+)\"", source))
     assert {"missing_dependency", "needed", "busy", "unfinished", "case_only"} < used
     assert named == used - {"unsigned"}  # that one is docs/package-trust.md's

@@ -1,4 +1,4 @@
-"""G5: what is installed is what was signed, or the record says that this was waived."""
+"""Gate G5: installed packages are the signed ones, or a waiver is recorded."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ from remit.packages.shipped import is_root_key, root_key_path
 from remit.packages.trust import TrustPolicy, read_trust, trust_problem
 from remit.packages.verification import check_envelope
 
-__all__ = ["check_attestation"]
-
 _REBUILD = "Run `remit package registry --rebuild`; it writes receipts again from the ledger."
 _AGAIN = "Run `remit init` if it came with Remit; else install the same archive again."
 _RESTORE = "Keep a copy of it: `remit package trust restore` replaces it with what is on record."
@@ -35,8 +33,19 @@ _RESTORE = "Keep a copy of it: `remit package trust restore` replaces it with wh
 def check_attestation(
     registry: Registry, disk: RootDisk, root: Path, ledger: LedgerClient, *, envelope_bytes: int
 ) -> Check:
-    """Receipts, kept archives and signatures of all packages; that trust is as on record,
-    and the root's own key one that is trusted. ``envelope_bytes`` is the largest signature file.
+    """Check receipts, stored archives and signatures of all packages, and the trusted keys.
+
+    ``trust.json`` must be the recorded one, and the root's own key must be trusted.
+
+    Args:
+        registry: the installed packages.
+        disk: the root's files.
+        root: the root's directory.
+        ledger: the root's ledger.
+        envelope_bytes: most bytes of a signature file.
+
+    Returns:
+        One line with the number of signed and of waived packages.
     """
     policy: TrustPolicy | None = None
     if problem := trust_problem(root / TrustPolicy.FILE, ledger):
@@ -80,7 +89,7 @@ def check_attestation(
 
 
 def _root_key(root: Path, policy: TrustPolicy) -> Iterator[Finding]:
-    """The key in the place of the root's own is one that may sign."""
+    """Yield a finding if the file of the root's own key contains a key that is not trusted."""
     place = root_key_path(Root(root))
     if os.path.lexists(place) and not is_root_key(policy, PackageKey.load(place)):
         problem = f"{place.relative_to(root).as_posix()} is not a key that is trusted on record."

@@ -1,4 +1,4 @@
-"""The files of a root, read for checks, and the findings of a check."""
+"""The files of a root as checks read them, and the findings of checks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from remit.kernel.errors import RemitError
 from remit.packages.errors import PackageError
 from remit.packages.paths import TIERS, is_reserved
 
-__all__ = ["Check", "Finding", "RootDisk", "compare_file"]
-
 _ENGINE_FILES = (
     "",
     "-wal",
@@ -31,8 +29,8 @@ class Finding(NamedTuple):
     """A fault that a check found.
 
     Attributes:
-        message: a sentence: what is wrong, and why.
-        next_step: what to do about it.
+        message: one sentence with the fault and its cause.
+        next_step: the reader's next action.
     """
 
     message: str
@@ -40,7 +38,7 @@ class Finding(NamedTuple):
 
     @classmethod
     def of(cls, error: RemitError, next_step: str = "") -> Self:
-        """Return an error as a finding; ``next_step`` if the error has none of its own."""
+        """Return an error as a finding; ``next_step`` applies if the error has none."""
         return cls(error.message, error.next_step or next_step)
 
 
@@ -49,14 +47,14 @@ Check = Generator[Finding, None, str]
 
 
 class RootDisk:
-    """The files of a root, including reserved folders. No link is followed.
+    """The files of a root, with reserved folders. No link is followed.
 
     Args:
         root: the root's directory.
-        ledger_path: the ledger's file, relative to the root or absolute, or its URL: where it is
-            below a tier folder, it and what its engine puts beside it are not governed.
-        coming: by path, the bytes of files that are read as if they were there already.
-        going: paths of files that are read as if they were gone already.
+        ledger_path: the ledger's file, relative to the root or absolute, or its URL. A ledger below
+            a tier folder, and the files that SQLite keeps next to it, need no owner.
+        added: content by path of files that are read as if they existed.
+        removed: paths of files that are read as if they did not exist.
     """
 
     def __init__(
@@ -76,11 +74,14 @@ class RootDisk:
             self._ungoverned = {f"{path}{suffix}" for suffix in _ENGINE_FILES}
 
     def read(self, path: str) -> bytes:
-        """Return the bytes of a file, by its path relative to the root, with ``/``.
+        """Return the bytes of a file.
+
+        Args:
+            path: relative to the root, with ``/``.
 
         Raises:
-            FileNotFoundError: there is no such file.
-            PackageError: ``unsafe_file``: the path leads to a link, a device or the like;
+            FileNotFoundError: the file does not exist.
+            PackageError: ``unsafe_file``: the path leads to a link, a device or out of the root;
                 ``unreadable_file``: the file cannot be read.
         """
         if path in self._added:
@@ -114,16 +115,21 @@ class RootDisk:
             os.close(folder)
 
     def walk(self) -> Iterator[tuple[str, str]]:
-        """Every governed file in the order of names: its path, and what is wrong when it is
-        neither a regular file nor a folder."""
+        """Yield every file of the tier folders outside of reserved folders, sorted by name.
+
+        Yields:
+            The path, and the fault if it is neither a regular file nor a folder or cannot be
+            listed;
+            otherwise an empty text.
+        """
         for tier in sorted(TIERS):
             yield from self._walk(tier)
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder; none if there is no folder.
+        """Return the names in a folder of the root, sorted; empty if the folder does not exist.
 
         Raises:
-            PackageError: ``unreadable_file``: it cannot be listed.
+            PackageError: ``unreadable_file``: the folder cannot be listed.
         """
         try:
             return sorted(os.listdir(self._root / folder))
@@ -159,8 +165,14 @@ class RootDisk:
 def compare_file(
     files: RootDisk, path: str, digest: str, what: str, next_step: str
 ) -> Iterator[Finding]:
-    """That a file has the hash ``digest`` (``sha256:`` and 64 hex digits), and so is ``what`` it
-    should be, such as ``the receipt of PKG-KERNEL-001``.
+    """Yield a finding if a file does not have the expected hash.
+
+    Args:
+        files: the root's files.
+        path: relative to the root.
+        digest: ``sha256:`` and 64 hex digits.
+        what: the file's role for the message, such as ``the receipt of PKG-KERNEL-001``.
+        next_step: the finding's next step.
     """
     try:
         found = f"sha256:{sha256_hex(files.read(path))}"

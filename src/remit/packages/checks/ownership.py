@@ -1,4 +1,4 @@
-"""G0B: every governed file has one owner and is what that owner installed."""
+"""Gate G0B: every governed file has one owner and its installed content."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from remit.packages.checks.files import Finding, RootDisk, compare_file
 from remit.packages.distribution import Distribution
 from remit.packages.paths import folded, is_reserved
 from remit.packages.registry import REGISTRY_FOLDER, Owner, Registry
-
-__all__ = ["check_modules", "check_ownership", "check_registries", "check_running_code"]
 
 _RESTORE = (
     "Keep a copy of the file if you changed it: `remit package restore` replaces it with what was "
@@ -23,10 +21,13 @@ _REBUILD = "Run `remit package registry --rebuild`."
 def check_ownership(
     registry: Registry, disk: RootDisk, changing: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """Every governed file owned once, its hash right; nothing else there, nothing missing.
+    """Yield files without an owner, with two owners, missing, or with another hash.
 
-    ``changing`` are the paths of the files that an operation brings or takes away: it repairs
-    what is missing there, or belongs to no package yet.
+    Args:
+        registry: the installed packages.
+        disk: the root's files.
+        changing: paths of files that an operation adds or removes. Their absence, or content
+            without an owner, is no finding, because the operation replaces them.
     """
     owners: dict[str, Owner] = {}
     known: dict[str, str] = {}
@@ -65,7 +66,7 @@ def check_ownership(
 
 
 def check_registries(registry: Registry, disk: RootDisk) -> Iterator[Finding]:
-    """The derived registries on disk are those that the ledger gives."""
+    """Yield registry files that differ from the ledger, and unknown files next to them."""
     wanted = registry.documents()
     for name, data in wanted.items():
         what, digest = "the registry that the ledger gives", f"sha256:{sha256_hex(data)}"
@@ -77,10 +78,14 @@ def check_registries(registry: Registry, disk: RootDisk) -> Iterator[Finding]:
 
 
 def check_modules(registry: Registry, modules: Collection[str]) -> Iterator[Finding]:
-    """Every module of the runtime belongs to exactly one package.
+    """Yield modules of the runtime that no package governs, or two packages.
 
-    A name that a manifest states governs that module and everything below it, except where
-    another package states a longer name. ``modules`` are the dotted names of all that run.
+    A module name in a manifest governs that module and all modules below it, except those below a
+    longer name of another package.
+
+    Args:
+        registry: the installed packages.
+        modules: the dotted names of all modules of the running code.
     """
     stated: dict[str, str] = {}
     for package_id, package in registry.packages.items():
@@ -105,8 +110,12 @@ def check_modules(registry: Registry, modules: Collection[str]) -> Iterator[Find
 
 
 def check_running_code(code: Distribution, waiver: str) -> Iterator[Finding]:
-    """The running files are those of the distribution's RECORD, or the entry ``waiver`` waives
-    that for an editable install.
+    """Yield differences between the running files and the distribution's RECORD.
+
+    Args:
+        code: the running distribution.
+        waiver: the id of the entry that waives missing hashes of an editable install; empty if
+            there is none.
     """
     if code.editable and not waiver:
         problem = "The running code is an editable install: there are no hashes to check it by."

@@ -12,15 +12,6 @@ from remit.packages.checks.view import PackageView
 from remit.packages.documents import AgentDocument
 from remit.packages.permissions import BUDGETS, KINDS, Permissions, permits
 
-__all__ = [
-    "allows_named",
-    "boundary_model",
-    "check_agents",
-    "check_ceilings",
-    "check_contracts",
-    "reserved_agents",
-]
-
 _READS_ALL = "query_ledger_full"
 _CURRENT = "current"
 
@@ -58,8 +49,9 @@ def check_ceilings(view: PackageView) -> Iterator[Finding]:
 
 
 def check_agents(view: PackageView) -> Iterator[Finding]:
-    """Agents have their contract and tools, and keep to what their package is permitted and to
-    the budgets that their framework lets.
+    """Yield agents without their contract or tools, or beyond the permissions of their package.
+
+    Budgets of agents must also be within the ceilings of their framework.
     """
     for agent, package_id in view.agents.values():
         permissions = view.registry.packages[package_id].manifest.permissions

@@ -132,11 +132,11 @@ def check_places(view: PackageView) -> Iterator[Finding]:
 def check_dependencies(registry: Registry) -> Iterator[Finding]:
     """Yield unmet dependencies, superseded packages that are installed, and circles (gate G3)."""
     manifests = {name: package.manifest for name, package in registry.packages.items()}
-    for code, package_id, other_id, problem in dependency_problems(manifests):
+    for package_id, other_id, error in dependency_problems(manifests):
         fix = f"Install a version of it that fits, or `remit package remove {package_id}`."
-        if code == "superseded":
+        if error.code == "superseded":
             fix = f"Run `remit package remove {other_id}`."
-        yield Finding(problem, fix)
+        yield Finding(error.message, fix)
     try:
         dependency_order(manifests)
     except PackageError as error:

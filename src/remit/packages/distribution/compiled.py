@@ -1,8 +1,7 @@
-"""Whether what Python compiled from a source is still that source (PEP 552).
+"""Comparison of compiled Python files with their sources (PEP 552).
 
-RECORD has no hash of a ``.pyc``, and Python runs one without a look at the source's content:
-one with the right time and size in its head is believed. So each that would be believed is
-compiled again and compared.
+RECORD contains no hash of a ``.pyc``, and Python runs one whose header has the source's time and
+size without reading the source. So every such file is compiled again and compared.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ _same: set[bytes] = set()
 
 
 def compiled_problems(source: Path, content: bytes, shown: str) -> Iterator[str]:
-    """What is wrong with the compiled forms of one module, for this version of Python.
+    """Yield faults of the compiled forms of one module, for the running version of Python.
 
     Args:
         source: the ``.py`` file.
-        content: what it holds.
-        shown: its name in the messages.
+        content: the file's bytes.
+        shown: the file's name in messages.
     """
     folder = source.parent / "__pycache__"
     for level in _LEVELS:
@@ -67,7 +66,7 @@ def compiled_problems(source: Path, content: bytes, shown: str) -> Iterator[str]
 
 
 def _expected(flags: int, source: Path, content: bytes) -> bytes:
-    """The rest of the head by which Python believes that the code is of this source."""
+    """Return the rest of the header with which Python accepts compiled code for a source."""
     if flags & _HASH_BASED:
         return importlib.util.source_hash(content)
     time = int(os.stat(source).st_mtime)

@@ -1,4 +1,4 @@
-"""The distribution that an installer placed, held against the RECORD that it wrote."""
+"""The installed distribution, compared with the RECORD that its installer wrote."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _VERSION = re.compile(rb'^__version__ = "([^"\\]+)"$', re.M)
 
 
 def record_row(path: str, data: bytes) -> list[str]:
-    """The three columns of RECORD for one file: path, hash and size."""
+    """Return the three columns of RECORD for one file: path, hash and size."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
     return [path, f"sha256={digest}", str(len(data))]
 
@@ -40,12 +40,12 @@ class Distribution:
     """One installation of Remit on this machine.
 
     Attributes:
-        version: as its metadata states it; as the code states it where there is no metadata.
-        editable: its metadata says so, its code is outside of what the installer placed, and
-            no RECORD has its hashes: the caller decides whether that is good enough.
+        version: the version in its metadata, or in its code if there is no metadata.
+        editable: True if its metadata says so and RECORD contains no hashes of its code, which is
+            elsewhere. The caller decides whether to accept that.
         location: the directory of the package ``remit``.
-        info: its ``.dist-info`` directory; ``None`` when there is none.
-        running: whether it is the one that this process runs.
+        info: its ``.dist-info`` directory; ``None`` if there is none.
+        running: True if this process runs it.
     """
 
     version: str
@@ -56,7 +56,7 @@ class Distribution:
 
     @classmethod
     def current(cls) -> Distribution:
-        """The one that this process runs, found from the place of its own code."""
+        """Return the distribution that this process runs, found by the place of this module."""
         # Not resolved: some installers place links to files that they keep elsewhere.
         location = Path(__file__).absolute().parents[2]
         info = next(iter(_infos(location.parent)), None)
@@ -68,7 +68,7 @@ class Distribution:
 
     @classmethod
     def at(cls, directory: Path) -> Distribution:
-        """The one in a directory that packages are installed in (``…/site-packages``)."""
+        """Return the distribution in a directory of installed packages (``…/site-packages``)."""
         return cls._of(next(iter(_infos(directory)), None), directory / PACKAGE)
 
     @classmethod
@@ -78,12 +78,11 @@ class Distribution:
         return cls(version or _stated_version(location), editable, location, info, running)
 
     def problems(self) -> list[str]:
-        """What is not as it was installed; empty when all of it is.
+        """Return the differences from the installed state, a sentence each; empty if there are none.
 
-        Compared with RECORD: every file of the package and of its metadata, files that RECORD does
-        not know, RECORD itself. Compared with its source: every ``.pyc`` that this version of
-        Python would run. For an editable installation nothing has the hashes of the code, so
-        only the rest is looked at.
+        Compared with RECORD: every file of the package and of its metadata, unknown files, and
+        RECORD itself. Compared with its source: every ``.pyc`` that this version of Python would
+        run. The code of an editable installation has no hashes, so only the rest is compared.
         """
         content, problems = self.files()
         for path, data in content.items():
@@ -94,7 +93,7 @@ class Distribution:
         return problems
 
     def modules(self) -> dict[str, Path]:
-        """The file of every module in the package's directory, by its dotted name, sorted."""
+        """Return the file of every module of the package, by dotted name, sorted."""
         suffixes = sorted(all_suffixes(), key=len, reverse=True)
         found: dict[str, Path] = {}
         for path in _walk(self.location, []):
@@ -106,9 +105,9 @@ class Distribution:
         return dict(sorted(found.items()))
 
     def files(self) -> tuple[dict[str, bytes], list[str]]:
-        """What a wheel is made of, by its path there, and what is wrong with it.
+        """Return the files of a wheel by their path in it, and the differences from RECORD.
 
-        Only bytes that RECORD confirms, where it has their hash.
+        A file whose bytes differ from RECORD is left out.
         """
         info = self.info
         if info is None:
@@ -162,13 +161,13 @@ class Distribution:
 
 
 def project_of(info: Path) -> Path | None:
-    """The directory that an editable installation was made from, where its metadata names one."""
+    """Return the source directory of an editable installation; ``None`` if its metadata names none."""
     url = urlsplit(str(_origin(info).get("url", "")))
     return Path(unquote(url.path)) if url.scheme == "file" else None
 
 
 def _record(info: Path) -> tuple[dict[str, list[str]], list[str]]:
-    """The rows of the package and its metadata by path, without compiled forms; and problems."""
+    """Return the rows of RECORD by path, without compiled forms, and faults of RECORD."""
     try:
         text = _plain_file(info / "RECORD").decode()
         table = list(csv.reader(io.StringIO(text, newline=""), strict=True))
@@ -211,7 +210,7 @@ def _infos(directory: Path) -> list[Path]:
 
 
 def _walk(top: Path, problems: list[str]) -> Iterator[str]:
-    """Every file below ``top`` but compiled forms; a link to a directory is a problem."""
+    """Yield every file below ``top`` except compiled forms; a link to a directory is a problem."""
 
     def failed(error: OSError) -> None:
         problems.append(f"{error.filename} cannot be read: {error.strerror}.")
@@ -243,7 +242,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _origin(info: Path) -> Mapping[str, Any]:
-    """What ``direct_url.json`` (PEP 610) says of a directory that was installed from."""
+    """Return the statement of ``direct_url.json`` (PEP 610) about a source directory, or {}."""
     try:
         found = json.loads(_bytes(info / "direct_url.json"))
         return {"url": str(found["url"]), **found["dir_info"]}
@@ -252,9 +251,9 @@ def _origin(info: Path) -> Mapping[str, Any]:
 
 
 def _is_editable(info: Path) -> bool:
-    """Whether the code that belongs to ``info`` is elsewhere, so that nothing has its hashes.
+    """Return True if the code of ``info`` is elsewhere, so that RECORD has no hashes of it.
 
-    Who changes a file may write ``direct_url.json`` as well: that alone is not believed.
+    ``direct_url.json`` alone is not trusted, because whoever changes the code can write it too.
     """
     if _origin(info).get("editable") is not True or os.path.lexists(info.parent / PACKAGE):
         return False
@@ -271,7 +270,7 @@ def _metadata_version(info: Path) -> str:
 
 
 def _stated_version(location: Path) -> str:
-    """The version that the code at ``location`` states; it is read, not run."""
+    """Return the version in the code at ``location``, which is read and not run."""
     found = _VERSION.search(_bytes(location / "_version.py"))
     return found[1].decode(errors="replace") if found else ""
 

@@ -1,4 +1,4 @@
-"""The installed distribution as a wheel again: same files, same bytes, on any machine."""
+"""The installed distribution as a wheel: same files, same bytes, on any machine."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _TAG = "py3-none-any"
 
 
 def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
-    """A wheel of the running distribution.
+    """Return a wheel of the running distribution.
 
-    Files are sorted, dated 1980, readable by all, and stored, as no two versions of a compressor
-    promise the same bytes. What only the installer wrote is left out; RECORD is made again. The
-    same version gives the same bytes from an editable installation and from a regular one.
+    Files are sorted, dated 1980, readable by all and not compressed, because compressors differ
+    between versions. Files of the installer are left out, and RECORD is written again. An editable
+    installation and a regular one of the same version give the same bytes.
 
     Args:
-        distribution: another than the running one.
+        distribution: the distribution; ``None`` for the running one.
 
     Returns:
-        The file's name and its content.
+        The wheel's file name and its bytes.
 
     Raises:
-        DistributionError: the distribution is not as its RECORD says, or its metadata is older
-            than its source.
+        PackageError: ``distribution_changed``: the files differ from RECORD, or the metadata is
+            older than the source.
     """
     source = distribution or Distribution.current()
     files, problems = source.files()
@@ -80,7 +80,7 @@ def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
 
 
 def _check_fresh(info: Path, metadata: bytes) -> None:
-    """That the metadata, written at the installation, still fits the project's own file."""
+    """Raise PackageError if the metadata's dependencies differ from ``pyproject.toml``."""
     project = project_of(info)
     if project is None or not (project / "pyproject.toml").is_file():
         return
@@ -103,7 +103,7 @@ def _check_fresh(info: Path, metadata: bytes) -> None:
 
 
 def _requirements(lines: Iterable[str]) -> set[tuple[str, ...]]:
-    """Each in a form that does not depend on spaces, quotes and order."""
+    """Return requirements in a form that does not depend on spaces, quotes and order."""
     found = set()
     for line in lines:
         what, _, marker = re.sub(r"\s", "", line).replace('"', "'").partition(";")

@@ -1,4 +1,4 @@
-"""The eight gates: what has to hold of an installation, and whether it does."""
+"""The eight gates, which check an installation."""
 
 from remit.packages.gates.constraints import check_settings
 from remit.packages.gates.context import GateContext

@@ -1,4 +1,4 @@
-"""G3: settings and permissions under their ceilings; nothing in use without permission."""
+"""Gate G3: ceilings of settings and permissions; only permitted tools and models are used."""
 
 from __future__ import annotations
 
@@ -20,20 +20,18 @@ from remit.packages.permissions import Permissions
 from remit.packages.prices_record import check_prices, recorded_prices
 from remit.packages.registry import InstalledPackage
 
-__all__ = ["check_constraints", "check_settings", "recorded_uses"]
-
 _PERMIT = "Install a package that permits it, or take it out of use."
 _USES = ("TOOL_INTENT", "TOOL_CALL", "EXCHANGE")
 
 
 class Use(NamedTuple):
-    """A tool or model that is used.
+    """A used tool or model.
 
     Attributes:
         kind: ``tool`` or ``model``.
-        name: the tool's id, or the model as its provider calls it.
-        provider_id: of a model; empty where it is not known.
-        requested: the name in the request, of a model; empty where there is none.
+        name: the tool's id, or the model's id at its provider.
+        provider_id: the model's provider; empty if unknown or for a tool.
+        requested: the model's name in the request; empty if there is none or for a tool.
     """
 
     kind: str
@@ -43,7 +41,7 @@ class Use(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """For people: ``the model openai/gpt-4o-mini``."""
+        """The use for people, such as ``the model openai/gpt-4o-mini``."""
         name = f"{self.provider_id}/{self.name}" if self.provider_id else self.name
         return f"the {self.kind} {name}"
 
@@ -65,7 +63,11 @@ def _permitted(permissions: Iterable[Permissions]) -> Callable[[Use], bool]:
 
 
 def check_constraints(context: GateContext) -> GateRun:
-    """Gate G3."""
+    """Run gate G3 on the present packages and settings and on recorded uses.
+
+    Returns:
+        One line with the checked numbers and the waivers, and the mark of the gate.
+    """
     view, packages = context.packages, context.registry.packages
     yield from check_ceilings(view)
     yield from check_dependencies(context.registry)
@@ -117,11 +119,11 @@ def _is_stated(stated: Stated, entry: LedgerEntry, use: Use) -> bool:
 
 
 def check_settings(context: GateContext, coming: Collection[str] = ()) -> Iterator[Finding]:
-    """What G3 says of the settings: under their ceilings, and nothing in use without permission.
+    """Yield settings above their ceilings, and configured tools or models that no package permits.
 
     Args:
-        context: the root, and the settings.
-        coming: paths of files that a package is about to bring.
+        context: the root with its settings.
+        coming: paths of files that a package is about to install, accepted as existing.
     """
     yield from _ceilings(context, coming)
     permitted = _permitted(one.manifest.permissions for one in context.registry.packages.values())
@@ -166,7 +168,10 @@ def _ceilings(context: GateContext, coming: Collection[str]) -> Iterator[Finding
 
 
 def _value(settings: Any, parts: list[str]) -> tuple[bool, Any]:
-    """Whether a setting exists, and its value; ``None`` for what a user may name and did not."""
+    """Return True if a setting exists, with its value.
+
+    The value is ``None`` for a key that a table does not contain.
+    """
     value = settings
     for number, part in enumerate(parts):
         if isinstance(value, BaseModel):
@@ -188,9 +193,9 @@ def _value(settings: Any, parts: list[str]) -> tuple[bool, Any]:
 
 
 def _configured_uses(context: GateContext, model: tuple[str, str]) -> Iterator[tuple[str, Use]]:
-    """What the configuration, agents and contracts put to use, and where they say so.
+    """Yield the place and the use of each tool and model that settings, agents or contracts name.
 
-    ``model`` is the provider and model that answer when a call names none; empty where unknown.
+    ``model`` is the provider and model of calls that name none; empty if unknown.
     """
     settings, found = context.settings, context.packages
     for tool_id in settings.chat.tools_allowed:
@@ -216,11 +221,18 @@ def _configured_uses(context: GateContext, model: tuple[str, str]) -> Iterator[t
 def recorded_uses(
     ledger: LedgerClient, first: int, entries: int
 ) -> Iterator[tuple[LedgerEntry, Use, bool]]:
-    """What was used, by the record: the entry, what, and whether it was permitted then.
+    """Yield recorded uses of tools and models with their entry.
 
-    Looks at the entries from the sequence number ``first`` on, among the first ``entries``.
-    Refused tools and calls that failed are no use. Before the first package was installed,
-    nothing could permit anything: what was used then counts as permitted.
+    Refused tools and failed calls are no uses. Uses before the first installation of a package
+    count as permitted.
+
+    Args:
+        ledger: the root's ledger.
+        first: the sequence number of the first entry to read.
+        entries: the number of entries in the ledger to consider.
+
+    Yields:
+        The entry, the use, and True if the packages installed then permitted the use.
     """
     streams = [ledger.query(event_type=event) for event in ("INSTALLED", "REMOVED")]
     streams += [
@@ -258,9 +270,9 @@ def _use_of(event_type: str, metadata: Mapping[str, object]) -> Use | None:
 
 
 def _named(settings: Settings, name: str, default: tuple[str, str]) -> Use:
-    """A model by the name that a configuration uses for it (model names).
+    """Return the use of a model that a setting names.
 
-    A name that nothing is known of goes to the provider of the default model.
+    A name without a known provider goes to the provider of the default model.
     """
     if name in settings.routing.models:
         routed = settings.routing.models[name]

@@ -1,4 +1,4 @@
-"""G6: the ledger, its checkpoint, and all that is kept beside the record verify."""
+"""Gate G6: the ledger, its checkpoints and its derived tables verify."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from remit.ledger import AFTER_DAMAGE
 from remit.packages.checks import Finding
 from remit.packages.gates.context import GateContext, GateRun
 
-__all__ = ["check_integrity"]
-
 
 def check_integrity(context: GateContext) -> GateRun:
-    """Gate G6.
+    """Verify the ledger and its derived tables.
 
-    Above ``full_entries`` it goes on from where the last verification and the last audit ended.
+    A ledger above ``full_entries`` is verified from the end of the last verification.
+
+    Returns:
+        One line with the number of verified entries, trails and budgets.
     """
     ledger = context.ledger
     entries = context.entries

@@ -1,10 +1,7 @@
-"""G2: every work order went a legal way, ended at most once, and cost what its exchanges did.
+"""Gate G2: every work order follows the state machine and costs as much as its exchanges.
 
-An order's exchanges are its own and those of the sessions of sub-agents that it started; tools
-that have a price cost that.
-
-Reads entry by entry and keeps what is open: memory grows with the open orders, not with the
-ledger.
+An order's exchanges are its own and those of the sessions of its sub-agents. Tools with a price
+cost that price. The check keeps only open orders in memory, whatever the size of the ledger.
 """
 
 from __future__ import annotations
@@ -18,8 +15,6 @@ from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic, parse_entry_id
 from remit.packages.checks import Finding
 from remit.packages.gates.context import GateContext, GateRun, in_order
-
-__all__ = ["check_orders"]
 
 _STEPS = ("WO_DISPATCHED", "WO_EXECUTING", "WO_COMPLETED", "WO_FAILED")
 _EVENTS = ("WO_PLANNED", *_STEPS, "EXCHANGE", "LLM_CALL", "SESSION_START", "TOOL_INTENT")
@@ -41,10 +36,11 @@ class _Open:
     """An order that has not ended.
 
     Attributes:
-        planned: sequence number of its plan.
-        sums: over its first exchanges, up to each of those that the worker may have counted: it
-            has read all that it noted as calls, and perhaps one that came in the meantime. Each
-            with the sequence number of its last exchange.
+        order: the order as replayed so far.
+        planned: the sequence number of its plan.
+        sums: running sums over its exchanges, each with the sequence number of its last exchange.
+            The worker may have counted one exchange more than it recorded, so any of these sums is
+            a valid cost.
     """
 
     order: WorkOrder
@@ -53,7 +49,11 @@ class _Open:
 
 
 def check_orders(context: GateContext) -> GateRun:
-    """Gate G2."""
+    """Check all work orders against the state machine and the cost of their exchanges.
+
+    Returns:
+        One line with the number of ended and open orders, and the mark of the gate.
+    """
     ledger = context.ledger
     entries = context.entries
     verified_entries, first, verified = context.mark("G2")
@@ -92,7 +92,7 @@ class _Orders:
     """The state machine of all orders at once.
 
     Args:
-        verified: of orders that ended before this sequence number, the beginning is not read.
+        verified: the number of entries read before; orders that ended in them are unknown here.
     """
 
     def __init__(self, verified: int) -> None:
@@ -104,14 +104,18 @@ class _Orders:
         self.findings: list[Finding] = []
 
     def fail(self, wo_id: str, message: str) -> None:
-        """Note what is wrong; the order is not looked at any more."""
+        """Record a finding about an order, once, and ignore the order from now on."""
         self.open.pop(wo_id, None)
         if wo_id not in self._failed:
             self._failed.add(wo_id)
             self.findings.append(Finding(message, _LOOK))
 
     def take(self, seq: int, entry: LedgerEntry) -> None:
-        """The next entry, in ledger order."""
+        """Process the next entry, in the order of the ledger.
+
+        Raises:
+            RemitError: the entry is not allowed in the order's state.
+        """
         if entry.event_type == "EXCHANGE":
             # What the worker sums up: its own tier's, of its own order, and of sub-agents all.
             own = entry.metadata.get("tier") == "ho1" and entry.metadata.get("work_order_id")
@@ -166,7 +170,7 @@ class _Orders:
             self.fail(wo_id, f"{problem}never planned.")
 
     def _add(self, seq: int, own: str, session_id: str, count: Callable[[Usage], None]) -> None:
-        """Count something in an order, and in those that its session is a part of."""
+        """Add a cost to an order and to the orders that its session is part of."""
         for wo_id in (own, *self._callers.get(session_id, ())):
             if (found := self.open.get(wo_id)) is not None:
                 used = copy.copy(found.sums[-1][1])
@@ -174,8 +178,14 @@ class _Orders:
                 found.sums.append((seq, used))
 
     def check_once(self, ledger: LedgerClient, first: int, most: int) -> None:
-        """No order was planned, or ended, more than once in the whole ledger; of the orders that an
-        entry from ``first`` on plans, or ends."""
+        """Record findings about orders that the ledger plans or ends more than once.
+
+        Args:
+            ledger: the root's ledger.
+            first: the sequence number from which on an entry must plan or end the order; 0 for all
+                orders.
+            most: the maximum number of findings of each kind.
+        """
         for what, events in (("planned", _EVENTS[:1]), ("ended", _STEPS[2:])):
             marks = ", ".join("?" * len(events))
             where, given = f"event_type IN ({marks})", [*events]

@@ -1,4 +1,4 @@
-"""Runs gates, reports on them, and puts the results on record."""
+"""Runs gates, reports on them and records the results."""
 
 from __future__ import annotations
 
@@ -38,8 +38,6 @@ from remit.packages.gates.integrity import check_integrity
 from remit.packages.gates.orders import check_orders
 from remit.packages.settings_record import EDITABLE_INSTALL, waived
 from remit.providers.prices import PriceTable
-
-__all__ = ["GATES", "GateReport", "GateResult", "check_gates", "latest_result"]
 
 _log = logging.getLogger("remit.gates")
 
@@ -110,15 +108,15 @@ GATES: tuple[str, ...] = tuple(_CHECKS)
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """One gate.
+    """The result of one gate.
 
     Attributes:
-        gate: its name.
-        passed: whether nothing is wrong.
-        message: one line: what was looked at, or how much is wrong.
-        findings: what is wrong, at most as many as the context lets through.
-        error_count: how many things are wrong.
-        entry_id: of the ``GATE_PASSED`` or ``GATE_FAILED``; empty where none was written.
+        gate: the gate's name.
+        passed: True if there is no finding.
+        message: one line with the checked things, or with the number of findings.
+        findings: at most as many findings as the context allows.
+        error_count: the number of all findings.
+        entry_id: the ``GATE_PASSED`` or ``GATE_FAILED`` entry; empty if none was written.
     """
 
     gate: str
@@ -130,7 +128,7 @@ class GateResult:
 
     @classmethod
     def failed(cls, gate: str, findings: Sequence[Finding], most: int) -> Self:
-        """A gate that did not pass, with at most ``most`` findings."""
+        """Return the result of a failed gate with at most ``most`` of its findings."""
         count = len(findings)
         problem = "1 thing is wrong" if count == 1 else f"{count} things are wrong"
         again = f"Fix what it names, then run `remit gate check --gate {gate}` again."
@@ -139,11 +137,11 @@ class GateResult:
 
     @property
     def errors(self) -> list[str]:
-        """What is wrong, a sentence each."""
+        """The messages of the findings."""
         return [finding.message for finding in self.findings]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it, with what to do beside each error."""
+        """Return the result as JSON, with a next step for each error."""
         return {
             "gate": self.gate,
             "passed": self.passed,
@@ -157,11 +155,12 @@ class GateResult:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """All gates that were checked.
+    """The results of several gates.
 
     Attributes:
-        gates: in their order.
-        unrecorded: why the results are not in the ledger; empty when they are, or need not be.
+        gates: the results, in the order of the gates.
+        unrecorded: the reason why the results are not in the ledger; empty if they are, or if
+            recording was not requested.
     """
 
     gates: tuple[GateResult, ...]
@@ -169,18 +168,18 @@ class GateReport:
 
     @classmethod
     def without_ledger(cls, gates: Sequence[str], error: RemitError) -> Self:
-        """The report on a root whose ledger cannot be opened, for ``error``: no gate passes."""
+        """Return a report in which all gates fail, because the ledger cannot be opened."""
         fix = error.next_step or AFTER_DAMAGE
         finding = Finding(f"The ledger cannot be opened: {error.message}", fix)
         return cls(tuple(GateResult.failed(gate, [finding], 1) for gate in gates), error.message)
 
     @property
     def passed(self) -> bool:
-        """Whether there were gates and all passed."""
+        """True if at least one gate was checked and all passed."""
         return bool(self.gates) and all(gate.passed for gate in self.gates)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the report as JSON."""
         return {"passed": self.passed, "gates": [gate.to_dict() for gate in self.gates]}
 
 
@@ -194,21 +193,24 @@ def check_gates(
     jobs: int = 1,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> GateReport:
-    """Check gates and write one ``GATE_PASSED`` or ``GATE_FAILED`` for each.
+    """Check gates, and write one ``GATE_PASSED`` or ``GATE_FAILED`` entry for each.
 
-    A gate that cannot be checked has failed.
+    A gate that raises an error fails. Gates that read packages hold the packages' lock.
 
     Args:
-        context: of the root.
-        gates: which; all when left out.
-        full: read the whole ledger, however great, and whatever was verified before.
-        record: write the results.
-        by: who asked, for the record.
-        jobs: processes to verify a great ledger in.
-        progress: called with what is looked at, how much of it is done, and how much there is.
+        context: the root.
+        gates: the names of the gates; ``None`` for all.
+        full: read the whole ledger, and ignore earlier verifications.
+        record: write the entries.
+        by: the acting person or program.
+        jobs: the number of processes that verify a large ledger.
+        progress: called with the name of a part, the number of checked items, and of all items.
+
+    Returns:
+        The results. If the entries cannot be written, ``unrecorded`` gives the reason.
 
     Raises:
-        InvalidInputError: there is no such gate.
+        InvalidInputError: a gate does not exist.
     """
     wanted = GATES if gates is None else tuple(dict.fromkeys(gates))
     if unknown := [name for name in wanted if name not in _CHECKS]:
@@ -293,8 +295,13 @@ def _entry(
 
 
 def latest_result(ledger: LedgerReader, gate: str) -> dict[str, Any]:
-    """The latest result of a gate on record: ``gate``, ``passed`` (``None``: never checked),
-    ``message``, ``checked_at``, ``entry_id``."""
+    """Return the latest recorded result of a gate.
+
+    Returns:
+        ``gate``, ``passed`` (``None`` if the gate was never checked), ``message``, ``checked_at``
+        and
+        ``entry_id``.
+    """
     found = [
         entry
         for event in ("GATE_PASSED", "GATE_FAILED")

@@ -1,4 +1,4 @@
-"""What shapes agents without a package: on record it is waived and listed, else it is wrong."""
+"""Settings and parts of agents that no package brought: recorded ones are listed as waived."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from remit.packages.checks import Finding
 from remit.packages.gates.context import GateContext
 from remit.packages.settings_record import recorded_settings
 
-__all__ = ["Stated", "check_shapes"]
-
 # The agent id in entries of versions whose sessions did not yet state what shapes their agent.
 _BEFORE = "ho1-worker"
 _LISTED = 6
@@ -21,10 +19,10 @@ _SESSIONS = 4096  # looked up and kept
 
 
 class Stated:
-    """Agents' own tools, providers and contracts, as their sessions record them.
+    """Tools, providers and contracts that sessions state as their agent's own.
 
     Attributes:
-        used: what of it was used, for people.
+        used: by description, the first entry that used one of them.
     """
 
     def __init__(self, ledger: LedgerClient) -> None:
@@ -33,8 +31,11 @@ class Stated:
         self.used: dict[str, str] = {}
 
     def tool(self, entry: LedgerEntry, tool_id: str) -> bool:
-        """Return True if the session of a tool's entry states the tool as its agent's own, or is of
-        a version that did not state tools."""
+        """Return True if the session of a tool's entry states the tool as its agent's own.
+
+        Sessions of versions that did not state tools count as stating all. A stated tool is added
+        to :attr:`used`.
+        """
         provenance = entry.metadata.get("provenance", {})
         own = self._of(str(provenance.get("session_id", "")))
         if own is None:
@@ -46,7 +47,10 @@ class Stated:
         return True
 
     def provider(self, exchange: LedgerEntry, provider_id: str) -> bool:
-        """Return True if the session of a call states that its program brought the provider."""
+        """Return True if the session of an exchange states that its program brought the provider.
+
+        A stated provider is added to :attr:`used`.
+        """
         own = self._of(str(exchange.metadata.get("session_id", "")))
         if own is None or not _states(own, "own_providers", provider_id):
             return False
@@ -54,8 +58,10 @@ class Stated:
         return True
 
     def contract(self, exchange: LedgerEntry) -> str:
-        """The contract of an agent's call that neither a package brought nor its session names;
-        empty where all is well."""
+        """Return the contract of an agent's exchange if no package or session brought it.
+
+        Returns an empty text otherwise. A stated contract is added to :attr:`used`.
+        """
         data = exchange.metadata
         if (
             data.get("framework_id")
@@ -88,14 +94,14 @@ def _states(start: Mapping[str, Any], key: str, name: str) -> bool:
 
 
 def check_shapes(context: GateContext, first: int) -> Generator[Finding, None, list[str]]:
-    """Settings and agents as they are now: on record, and within their ceilings.
+    """Check that settings and agents are recorded and within their ceilings.
 
     Args:
-        context: of the gate.
-        first: sequence number of the first session to look at.
+        context: the root.
+        first: the sequence number of the first session to check.
 
     Returns:
-        What no package brought and is on record, for people.
+        Descriptions of recorded settings and instructions that no package brought.
     """
     waived = []
     effective = context.effective
@@ -122,7 +128,7 @@ def check_shapes(context: GateContext, first: int) -> Generator[Finding, None, l
 
 
 def _above_ceilings(context: GateContext, values: Any, where: str) -> Iterator[Finding]:
-    """What of some settings, by dotted key, is above what packages let it be."""
+    """Yield settings, by dotted key, that are above the ceilings of frameworks."""
     if not isinstance(values, Mapping):
         return  # erased
     for framework_id, framework in context.packages.frameworks.items():
@@ -133,7 +139,7 @@ def _above_ceilings(context: GateContext, values: Any, where: str) -> Iterator[F
 
 
 def _latest_sessions(context: GateContext, first: int) -> Iterator[LedgerEntry]:
-    """The latest session of each agent, among those that say what shapes it."""
+    """Yield the latest ``SESSION_START`` of each agent that states its settings."""
     latest: dict[str, str] = {}
     for entry in context.ledger.query(
         event_type="SESSION_START", after=first - 1, with_content=False

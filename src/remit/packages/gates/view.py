@@ -1,4 +1,4 @@
-"""The gates and packages of a root as ADMIN's tools see them."""
+"""The gates and packages of a root for ADMIN's tools."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from typing import Any
 from remit.packages.gates.context import GateContext
 from remit.packages.gates.runner import GATES, check_gates
 
-__all__ = ["GateView"]
-
 
 class GateView:
-    """Runs gates and lists packages; gives plain data.
+    """Runs gates and lists packages, as plain data.
 
     Args:
-        context: gives the root as it is when it is called.
-        by: who runs the gates, for the record.
+        context: returns the root in its present state.
+        by: the program that runs the gates, for the ledger.
     """
 
     def __init__(self, context: Callable[[], GateContext], *, by: str) -> None:
@@ -25,16 +23,19 @@ class GateView:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The gates there are."""
+        """The names of the gates."""
         return tuple(GATES)
 
     def check(self, gate: str | None) -> dict[str, Any]:
-        """Run one gate, or all, and give the report as data."""
+        """Check one gate, or all if ``gate`` is ``None``; return the report as JSON.
+
+        The results are recorded. Raises InvalidInputError if the gate does not exist.
+        """
         gates = None if gate is None else [gate]
         return check_gates(self._context(), gates, by=self._by).to_dict()
 
     def packages(self) -> list[dict[str, Any]]:
-        """One row for each installed package."""
+        """Return one row for each installed package, sorted by id."""
         return [
             {
                 "package_id": package_id,
