@@ -50,11 +50,11 @@ class IncomingArchive:
         Raises:
             PackageError: ``unreadable``.
         """
-        beside = cls.envelope_file(path)
+        envelope = cls.envelope_file(path)
         try:
             data = _read(path, limit)
             return cls(
-                data, _read(beside, limit) if beside.is_file() else b"", expected_id=expected_id
+                data, _read(envelope, limit) if envelope.is_file() else b"", expected_id=expected_id
             )
         except OSError as error:
             raise PackageError(
@@ -135,7 +135,7 @@ def admit(
             policy=policy,
             installed=installed,
             max_bytes=None if installed else limits.envelope_bytes,
-            # What came with the distribution is vouched for by the root alone.
+            # Only the root's own key signs packages of the distribution.
             threshold=1 if incoming.source.startswith(SHIPPED_SOURCE) else threshold,
         )
     except PackageError as error:

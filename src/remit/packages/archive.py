@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 # ustar (POSIX.1-1988), gzip (RFC 1952) and deflate (RFC 1951).
 _BLOCK, _NAME, _PREFIX = 512, 100, 155
 _GZIP_MAGIC = b"\x1f\x8b"
-_GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # no time, no name, unknown system
+# A header without time and name, of an unknown system.
+_GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _STORED = 65535
-_MODE = 0o644  # of every file, a constant of the format
-_SIZE = re.compile(rb" *[0-7]*[ \0]*|\x80.{11}", re.DOTALL)  # octal, or GNU's base 256
+_MODE = 0o644  # Every file of a package has this mode.
+# A size is octal, or in GNU's base 256.
+_SIZE = re.compile(rb" *[0-7]*[ \0]*|\x80.{11}", re.DOTALL)
 
 _MANIFEST_BYTES = 4_194_304
 _GLOBAL_HEADERS = 16
@@ -96,7 +98,7 @@ class Archive:
             for path in paths_in(directory):
                 _check_plain(directory / path, path)
                 if path != MANIFEST_NAME:
-                    # What is not declared is refused below, and need not be read for that.
+                    # Undeclared files are refused below without being read.
                     known = path in declared
                     files[path] = plain_file(directory / path, path) if known else b""
         except OSError as error:
@@ -146,7 +148,7 @@ def read_archive(
         )
     files = _unpack(_decompress(data, limits), limits)
     if MANIFEST_NAME not in files:
-        _refuse("manifest_missing", "There is no manifest.json at the top of the archive.")
+        _refuse("manifest_missing", "The archive has no manifest.json at its top.")
     manifest_json = files.pop(MANIFEST_NAME)
     manifest = Manifest.parse(manifest_json)
     if expected_id and manifest.package_id != expected_id:
@@ -173,7 +175,7 @@ def canonical_targz(items: Iterable[tuple[str, bytes, int]]) -> bytes:
         for name, data, mode in items
     )
     tar += bytes(2 * _BLOCK)
-    # gzip without compression: no two versions of a compressor promise the same bytes.
+    # Stored without compression, because compressors differ between versions.
     pieces = [_GZIP_HEAD]
     for start in range(0, len(tar), _STORED):
         block = tar[start : start + _STORED]
@@ -213,7 +215,7 @@ def plain_file(path: Path, name: str) -> bytes:
         OSError: the file cannot be read.
     """
     _check_plain(path, name)
-    # Without following or waiting, should it have been replaced since.
+    # The file may have been replaced since the check: a link is refused, a pipe does not block.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as stream:
         return stream.read()
@@ -254,7 +256,7 @@ def _check_declared(
             code = "twin_member" if twin else "undeclared_file"
             problem = f"differs from {twin!r} only in case" if twin else "is not in the manifest"
         elif path not in files:
-            code, problem = "missing_asset", "is in the manifest, but not there"
+            code, problem = "missing_asset", "is in the manifest, but missing"
         elif digest != declared[path]:
             code = "wrong_hash"
             problem = f"has the hash {digest}, the manifest says {declared[path]}"
@@ -267,7 +269,7 @@ def _header(name: str, size: int, mode: int) -> bytes:
     """Return a ustar header. ``tarfile`` writes device numbers differently between versions."""
     raw, prefix = name.encode(), b""
     if len(raw) > _NAME:
-        cut = raw.rfind(b"/", 0, _PREFIX + 1)  # the longest prefix, like GNU tar
+        cut = raw.rfind(b"/", 0, _PREFIX + 1)  # GNU tar also takes the longest prefix.
         if cut < 0 or len(raw) - cut - 1 > _NAME:
             raise PackageError(
                 "path_too_long",
@@ -315,7 +317,7 @@ def _unpack(tar: bytes, limits: PackageSettings) -> dict[str, bytes]:
     try:
         with tarfile.open(fileobj=io.BytesIO(tar), mode="r:", encoding="utf-8") as archive:
             for seen, member in enumerate(archive):
-                # tarfile copies these into every member that follows; `git archive` makes one.
+                # tarfile copies global headers into every later member; `git archive` makes one.
                 if len(archive.pax_headers) > _GLOBAL_HEADERS:
                     _refuse("odd_header", "The archive has too many global pax headers.")
                 if not seen:
@@ -335,11 +337,11 @@ def _unpack(tar: bytes, limits: PackageSettings) -> dict[str, bytes]:
                         _RAISE,
                     )
             end = archive.offset
-    except RecursionError:  # one header that renames the next, hundreds of times
+    except RecursionError:  # Hundreds of headers each rename the next.
         _refuse("damaged", "The archive's headers are nested too deeply.")
     except (tarfile.TarError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         _refuse("damaged", f"The archive's tar data is damaged: {error}.")
-    if tar.count(0, end) != len(tar) - end:  # where tarfile stops without an error
+    if tar.count(0, end) != len(tar) - end:  # tarfile stops at a damaged header without an error.
         _refuse("damaged", "A header in the archive is damaged, or data follows its end.")
     if len(tar) - end < 2 * _BLOCK:
         _refuse("truncated", "The archive ends without two blocks of zeros.", _DOWNLOAD)
@@ -390,7 +392,7 @@ def _check_file(
     if name in files:
         code = "manifest_twice" if is_manifest else "duplicate_member"
         _refuse(code, f"The archive holds {name!r} twice.")
-    # tarfile takes whatever int() does: signs, underscores, digits of other scripts.
+    # tarfile parses sizes by int(), which accepts signs, underscores and other scripts.
     stated = member.pax_headers.get("size", "0")
     if not _SIZE.fullmatch(size) or not re.fullmatch("[0-9]+", stated):
         _refuse("damaged", f"The size of {name!r} in the archive is not a number as tar writes it.")

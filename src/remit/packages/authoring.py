@@ -17,8 +17,8 @@ from remit.packages.manifest import MANIFEST_NAME, Manifest
 from remit.packages.manifest_file import PLACES, read_manifest
 from remit.packages.paths import path_problem
 
-_ELSEWHERE = "document"  # the classification of a new file in any other place
-_LEFT_BY_A_KILL = f".{MANIFEST_NAME}.new"
+_DEFAULT_CLASSIFICATION = "document"
+_INTERRUPTED_WRITE = f".{MANIFEST_NAME}.new"
 
 
 def update_hashes(directory: Path) -> Manifest:
@@ -79,7 +79,7 @@ def new_package(directory: Path, package_id: str, *, title: str = "") -> Manifes
     value |= {"package_id": package_id, "title": title}
     Manifest.parse(_json(value), "the new manifest")
     number = package_id[-3:]
-    # Ids of contracts have letters alone.
+    # Ids of contracts may contain letters only.
     letters = re.sub("[^A-Z]", "", "".join(words)) or "AGENT"
     contract_id, pack_id = f"PRC-{letters}-{number}", f"PRM-{letters}-{number}"
     agent_id = "-".join([*words, *([number] if number != "001" else [])]).lower()
@@ -102,7 +102,7 @@ def new_package(directory: Path, package_id: str, *, title: str = "") -> Manifes
         if next(directory.iterdir(), None) is not None:
             raise PackageError(
                 "not_empty",
-                f"There is something in {directory} already.",
+                f"{directory} is not empty.",
                 next_step="Name a directory that is new or empty.",
             )
         for path, data in files.items():
@@ -116,17 +116,19 @@ def new_package(directory: Path, package_id: str, *, title: str = "") -> Manifes
 
 def _assets(directory: Path, known: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for path in sorted(paths_in(directory), key=lambda path: path.encode(errors="replace")):
-        if path in (MANIFEST_NAME, _LEFT_BY_A_KILL):
+        if path in (MANIFEST_NAME, _INTERRUPTED_WRITE):
             continue
         code, problem = path_problem(path)
         if code:
             raise PackageError(
                 code,
                 f"The path {path!a} in {directory} {problem}.",
-                next_step="A package holds only what goes into a root: give the file another "
+                next_step="A package contains only files of a root: give the file another "
                 "place or name, or take it out of the directory.",
             )
-        by_place = next((PLACES[place] for place in PLACES if path.startswith(place)), _ELSEWHERE)
+        by_place = next(
+            (PLACES[place] for place in PLACES if path.startswith(place)), _DEFAULT_CLASSIFICATION
+        )
         yield {
             "path": path,
             "sha256": f"sha256:{sha256_hex(plain_file(directory / path, path))}",

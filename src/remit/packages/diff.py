@@ -17,10 +17,10 @@ _FIELDS = (
     "package_id", "title", "package_type", "spec_id", "framework_id", "plane_id", "layer",
     "modules", "supersedes",
 )  # fmt: skip
-_MAX_LINES = 1_000  # of one file's comparison
+_MAX_LINES = 1_000  # A longer comparison of one file is cut.
 _MAX_LINE_CHARS = 4_000
-_MAX_FILE_BYTES = 1_048_576  # a larger file is named with its hashes
-_CONTEXT = 3  # lines around a change, as diff -u has them
+_MAX_FILE_BYTES = 1_048_576  # Of a larger file only the hashes are shown.
+_CONTEXT_LINES = 3  # diff -u shows as many lines around a change.
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 
@@ -109,7 +109,10 @@ class PackageDiff:
     assets: tuple[AssetChange, ...]
 
     def lines(self) -> list[str]:
-        """Return the changes as lines for people, without colour; texts of files are not escaped."""
+        """Return the changes as lines for people, without colour.
+
+        Texts of files are not escaped.
+        """
         versions = dict.fromkeys((self.old_version, self.new_version))
         found = [f"{self.package_id} {' → '.join(versions)}"]
         found += [f"  {line}" for change in self.manifest for line in change.lines()]
@@ -238,7 +241,7 @@ def json_of(data: bytes) -> Any:
     """Return the value of a JSON file that every reader understands alike; ``None`` for others."""
     try:
         value = load_unique(data)
-        _pretty(value)  # may be nested too deeply for that
+        _pretty(value)  # A deeply nested value cannot be written.
     except (ValueError, RecursionError):
         return None
     return value
@@ -248,13 +251,13 @@ def _unified(old: list[str], new: list[str]) -> tuple[list[str], int]:
     """Return the hunks of a unified diff, and the number of their lines that are left out."""
     begin = _common(old, new)
     end = _common(old[begin:][::-1], new[begin:][::-1])
-    first, spare = max(0, begin - _CONTEXT), max(0, end - _CONTEXT)
+    first, spare = max(0, begin - _CONTEXT_LINES), max(0, end - _CONTEXT_LINES)
     was, now = old[first : len(old) - spare], new[first : len(new) - spare]
-    if max(len(was), len(now)) <= _MAX_LINES:  # else comparing all with all takes too long
+    if max(len(was), len(now)) <= _MAX_LINES:  # The comparison is quadratic.
         hunks = _hunks(was, now, first)
         if len(hunks) <= _MAX_LINES:
             return hunks, 0
-    # As if all of them had been replaced, so that something of both sides is seen.
+    # The middle is shown as replaced, half of the lines from each version.
     shown = [_header(first, len(was), first, len(now))]
     shown += [f"-{line}" for line in was[: (_MAX_LINES - 1) // 2]]
     shown += [f"+{line}" for line in now[: _MAX_LINES - len(shown)]]
@@ -270,7 +273,7 @@ def _common(old: Sequence[str], new: Sequence[str]) -> int:
 def _hunks(was: Sequence[str], now: Sequence[str], first: int) -> list[str]:
     """Return ``difflib.unified_diff`` of lines that begin at line ``first``, counted from 0."""
     found = []
-    for group in SequenceMatcher(None, was, now).get_grouped_opcodes(_CONTEXT):
+    for group in SequenceMatcher(None, was, now).get_grouped_opcodes(_CONTEXT_LINES):
         (_, i1, _, j1, _), (_, _, i2, _, j2) = group[0], group[-1]
         found.append(_header(first + i1, i2 - i1, first + j1, j2 - j1))
         for tag, a1, a2, b1, b2 in group:

@@ -561,7 +561,7 @@ def _documents(registry: Registry, packages: Iterable[str]) -> dict[str, bytes]:
 
 
 def _description(path: os.PathLike[str]) -> str:
-    """Describe in a few words what is in the place of an installed file.
+    """Return a few words about the content at the path of an installed file.
 
     Raises:
         PackageError: ``file_in_the_way``: a folder, which is not replaced.

@@ -27,15 +27,16 @@ PLACES = {
     "HOT/acceptance/": "acceptance",
     "HOT/config/": "config",
 }
-"""Which classification belongs in which folder, and nowhere else: a file is read by its place and
-checked by its classification, so one must not say what the other does not."""
+"""By folder, the only classification of its files, which occurs in no other folder.
+
+A file is read by its folder and checked by its classification, so the two must agree."""
 
 Place = tuple[str | int, ...]
 
-_ANYWHERE = ("document", "tool")  # The classifications of files outside of PLACES.
+_OTHER_CLASSIFICATIONS = ("document", "tool")  # Files outside of PLACES have one of these.
 _FOLDED = {folded(place): place for place in PLACES}
-_MAX_DEPTH = 4  # lists and objects inside one another that a manifest can need
-_MAX_MESSAGE = 300  # characters
+_MAX_DEPTH = 4  # No manifest needs lists and objects nested more deeply.
+_MAX_MESSAGE = 300  # A message may quote a long value, of which it shows these characters.
 _INTEGER = re.compile("-?[0-9]{1,16}")
 
 
@@ -101,7 +102,7 @@ def _check_value(value: Any, place: Place) -> None:
         _fail("manifest_number", place, problem, expected)
     if isinstance(value, str):
         if found := unseen(value):
-            hidden = f"the text holds the invisible character U+{ord(found):04X}"
+            hidden = f"the text contains the invisible character U+{ord(found):04X}"
             _fail("manifest_text", place, hidden, "Write the text without it.")
     elif isinstance(value, dict | list):
         if len(place) == _MAX_DEPTH:
@@ -120,7 +121,7 @@ def _check(value: Any) -> None:
         _check_path(asset["path"], ("assets", index, "path"))
     _check_collisions([asset["path"] for asset in assets])
     for index, path in enumerate(value["permissions"].get("paths", ())):
-        # A folder is as good as any file in it.
+        # A folder is checked by an example of a file in it.
         example = f"{path}x" if path.endswith("/") else path
         _check_path(example, ("permissions", "paths", index))
     for index, asset in enumerate(assets):
@@ -145,7 +146,7 @@ def _fail_schema(problem: ValidationError) -> NoReturn:
         _fail("manifest_schema", (*place, name), no_key, expected)
     if place[-1:] == ("sha256",) and re.fullmatch("[0-9A-Fa-f]{64}", str(value)):
         hint = f"Write 'sha256:{value.lower()}'."
-        _fail("bare_hex", place, "the hash does not say which it is", hint)
+        _fail("bare_hex", place, "the hash lacks its algorithm", hint)
     _fail("manifest_schema", place, problem.message, expected)
 
 
@@ -214,7 +215,7 @@ def _check_classification(index: int, path: str, kind: str) -> None:
             f"the path {shown(path)} is in {place} where case does not count",
             f"Write {place}, or choose another folder.",
         )
-    allowed = (PLACES[place],) if place else _ANYWHERE
+    allowed = (PLACES[place],) if place else _OTHER_CLASSIFICATIONS
     if kind not in allowed:
         home = next((folder for folder, its in PLACES.items() if its == kind), "another folder")
         _fail(
@@ -234,7 +235,7 @@ def _description(problem: ValidationError) -> str:
     """Return the description in the schema that is nearest to a problem."""
     schema: Any = shipped_schema("manifest")
     node, found = schema, schema["description"]
-    for part in problem.absolute_schema_path:  # which leaves out "$ref"
+    for part in problem.absolute_schema_path:  # The path leaves out "$ref".
         if "$ref" in node:
             node = schema["$defs"][node["$ref"].rpartition("/")[2]]
         node = node[part]

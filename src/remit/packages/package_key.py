@@ -20,7 +20,7 @@ from remit.packages.errors import PackageError
 from remit.packages.files import write_new
 
 _PUBLIC = re.compile(r"ed25519:([0-9a-f]{64})")
-_LABEL = "Remit package key: "  # RFC 7468 lets text stand before a key
+_LABEL = "Remit package key: "  # RFC 7468 permits text before a key.
 _NAME_CHARS = 100
 _TYPE = "ed25519"
 
@@ -56,20 +56,20 @@ class PackageKey:
                 "bad_key_name", f"The key's name {problem}.", next_step="Give it another name."
             )
         made = cls(name, CryptoSigner.generate_ed25519())
-        beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+        new_file = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
-                write_new(beside, f"{_LABEL}{name}\n".encode() + made.signer.private_bytes, 0o600)
-                os.link(beside, path)  # unlike a rename, it replaces nothing
+                write_new(new_file, f"{_LABEL}{name}\n".encode() + made.signer.private_bytes, 0o600)
+                os.link(new_file, path)  # Unlike a rename, a link replaces nothing.
             finally:
-                beside.unlink(missing_ok=True)
+                new_file.unlink(missing_ok=True)
             fsync(path.parent)
         except OSError as error:
             if os.path.lexists(path):
                 raise PackageError(
                     "key_exists",
-                    f"There is a file {path} already.",
+                    f"The file {path} exists already.",
                     next_step="Name another file. A key that is replaced is lost.",
                 ) from error
             raise PackageError(
@@ -139,7 +139,7 @@ def public_key(text: str) -> SSlibKey:
     if found is None:
         raise PackageError(
             "bad_key",
-            "A public key is written as ed25519: and 64 hex digits; what was given is not.",
+            "A public key is written as ed25519: and 64 hex digits; the given text is not.",
             next_step="`remit package key show FILE` prints it, where its private key is.",
         )
     keyval = {"public": found[1]}

@@ -16,10 +16,11 @@ from remit.packages.files import disk_errors, package_lock, write_new
 from remit.packages.settings_record import fitting
 
 PRICES_FILE = "prices.toml"
-"""Where the operator's prices are, in the root, unless ``budget.prices`` names another file."""
+"""The operator's price file in the root, unless ``budget.prices`` names another."""
 
 _SUBJECT = "prices"
-_NONE = b"# No prices of this root's own.\n"  # staged where the file is to be taken away
+# The staged content of a change that removes the file.
+_NONE = b"# No prices of this root's own.\n"
 
 
 class PriceFile(NamedTuple):
@@ -49,10 +50,10 @@ class PriceFile(NamedTuple):
         """The SHA-256 of the bytes as 64 hex digits; empty if there are no bytes."""
         return _digest(self.data)
 
-    def is_as(self, recorded: RecordedPrices) -> bool:
+    def matches(self, recorded: RecordedPrices) -> bool:
         """Return True if name and content are those that the ledger records."""
-        there = (self.name if self.data else "", self.sha256)
-        return there == (recorded.file, recorded.sha256)
+        present = (self.name if self.data else "", self.sha256)
+        return present == (recorded.file, recorded.sha256)
 
 
 class RecordedPrices(NamedTuple):
@@ -90,8 +91,8 @@ def recorded_prices(ledger: LedgerClient) -> RecordedPrices:
         event_type="CONFIG_CHANGED", submission_id=_SUBJECT, order="desc", with_content=False
     )
     for entry in filter(is_authentic, found):
-        said = entry.metadata
-        return RecordedPrices(entry.id, str(said.get("file", "")), str(said.get("sha256", "")))
+        data = entry.metadata
+        return RecordedPrices(entry.id, str(data.get("file", "")), str(data.get("sha256", "")))
     return RecordedPrices()
 
 
@@ -138,10 +139,10 @@ def change_prices(
             raise now.error
         made = change(now.data)
         wanted = PriceFile(file, made.data)
-        if made.data == now.data and now.is_as(recorded):
+        if made.data == now.data and now.matches(recorded):
             return made, ""
         write_new(_staged(place), made.data or _NONE, 0o600)
-        fsync(place.parent)  # what is recorded must be there after a loss of power
+        fsync(place.parent)  # The staged file must survive a power loss once it is recorded.
         metadata = {
             "by": by,
             "file": file if made.data else "",
@@ -149,15 +150,16 @@ def change_prices(
             "prices": list(made.versions),
             "price_changes": fitting(list(made.changes)),
         }
-        said = reason or "The operator's prices were changed"
-        entry = LedgerEntry("CONFIG_CHANGED", _SUBJECT, "CHANGED", said, metadata=metadata)
-        entry_id = ledger.write(entry)  # of one that failed the next command asks the record
+        reason = reason or "The operator's prices were changed"
+        entry = LedgerEntry("CONFIG_CHANGED", _SUBJECT, "CHANGED", reason, metadata=metadata)
+        # If the write fails, the next command reads from the ledger whether it was committed.
+        entry_id = ledger.write(entry)
         _finish(root, file, RecordedPrices(entry_id, metadata["file"], wanted.sha256))
     return made, entry_id
 
 
 def finish_prices(root: Path, ledger: LedgerClient, file: str, wait_s: float) -> str:
-    """Finish a recorded change of prices whose process was killed, or undo one that is not recorded.
+    """Finish a recorded change of prices whose process was killed; undo an unrecorded one.
 
     Args:
         root: the root's directory.
@@ -194,7 +196,7 @@ def _finish(root: Path, file: str, recorded: RecordedPrices) -> bool:
         data = staged.read_bytes()
     except FileNotFoundError:
         return False
-    # A file that was only begun is empty, and equals nothing.
+    # A killed write leaves an empty file, whose hash is never recorded.
     digest = "" if data == _NONE else hashlib.sha256(data).hexdigest()
     wanted = (recorded.file, recorded.sha256)
     if not recorded.entry_id or wanted != (file if digest else "", digest):
@@ -210,7 +212,7 @@ def _finish(root: Path, file: str, recorded: RecordedPrices) -> bool:
     except OSError as error:
         raise PackageError(
             "unfinished",
-            f"The change of prices is on record as {recorded.entry_id}, and {place} could not be "
+            f"The change of prices is recorded as {recorded.entry_id}, but {place} could not be "
             f"replaced: {error.strerror or error}.",
             next_step="Make its folder writable; `remit price list` then finishes the change.",
         ) from error
@@ -229,26 +231,26 @@ def check_prices(root: Path, ledger: LedgerClient, named: str) -> Iterator[Findi
         ledger: the root's ledger.
         named: the setting ``budget.prices``; empty if it names a file of a package.
     """
-    there, found = recorded_prices(ledger), PriceFile.read(root, named)
+    recorded, found = recorded_prices(ledger), PriceFile.read(root, named)
     file = found.name
-    if found.is_as(there) and (found.data or not named):
+    if found.matches(recorded) and (found.data or not named):
         return
-    keep = f"Look at it with `remit price diff`; `remit price import {file}` puts it on record."
+    keep = f"Look at it with `remit price diff`; `remit price import {file}` records it."
     if is_staged(root, file):
-        problem = f"A change of the prices in {file} was cut off; last on record is "
-        yield Finding(f"{problem}{there.entry_id or 'none'}.",
+        problem = f"A change of the prices in {file} was interrupted; last recorded is "
+        yield Finding(f"{problem}{recorded.entry_id or 'none'}.",
                       "`remit price list` finishes or undoes it.")  # fmt: skip
-    elif not found.data and there.sha256:
-        problem = f"The prices in {there.file}, which {there.entry_id} put on record, are missing."
+    elif not found.data and recorded.sha256:
+        problem = f"The prices in {recorded.file}, which {recorded.entry_id} recorded, are missing."
         yield Finding(problem, "Put a copy of the file back, or `remit price unset --all`.")
-    elif there.sha256:
-        problem = f"The prices in {file} are not those that {there.entry_id} put on record."
+    elif recorded.sha256:
+        problem = f"The prices in {file} are not those that {recorded.entry_id} recorded."
         yield Finding(problem, keep)
     elif named:
         problem = f"The setting budget.prices names {named}, which no package brought, and "
-        yield Finding(f"{problem}its prices are not on record.", keep)
+        yield Finding(f"{problem}its prices are not recorded.", keep)
     else:
-        yield Finding(f"The prices in {file} are not on record.", keep)
+        yield Finding(f"The prices in {file} are not recorded.", keep)
 
 
 def _digest(data: bytes) -> str:

@@ -96,7 +96,7 @@ class InstalledPackage:
             )  # fmt: skip
             expected = entry.submission_id, data["manifest_sha256"]
         except (ValueError, KeyError, AttributeError, TypeError, RemitError) as error:
-            raise _damaged(entry, "it holds no manifest that can be read") from error
+            raise _damaged(entry, "it contains no readable manifest") from error
         if (found.package_id, found.manifest.digest) != expected:
             raise _damaged(entry, "its manifest is another package's")
         return found
@@ -293,9 +293,9 @@ def policy_epoch(record: LedgerClient | Transaction) -> int:
 
 
 def require_ownership(root: Path, ledger: LedgerClient, wait_s: float) -> None:
-    """Raise PackageError if ``ownership.json``, which readers of files trust, differs from the ledger.
+    """Raise PackageError if ``ownership.json`` differs from the ledger.
 
-    Does nothing if no package is installed.
+    Readers of packaged files trust that file. Does nothing if no package is installed.
 
     Args:
         root: the root's directory.
@@ -308,13 +308,13 @@ def require_ownership(root: Path, ledger: LedgerClient, wait_s: float) -> None:
     name = Path(OWNERSHIP_FILE).name
     registry = Registry.from_ledger(ledger)
     if not registry.packages or name not in registry.differing(root):
-        return  # where nothing is installed, nothing will be read
+        return  # Without packages, no file is read by its owner.
     with package_lock(root, wait_s):
         if name not in Registry.from_ledger(ledger).differing(root):
             return
     raise PackageError(
         "registry_differs",
-        f"{root / OWNERSHIP_FILE}, which says whose each file is, is not what the ledger says.",
+        f"{root / OWNERSHIP_FILE}, which names the owner of each file, differs from the ledger.",
         next_step="Run `remit gate check --all`; `remit package registry --rebuild` writes it "
         "again.",
     )

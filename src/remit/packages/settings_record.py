@@ -14,7 +14,7 @@ EDITABLE_INSTALL = "editable_install"
 
 _SUBJECT = "settings"
 _LATEST = "SELECT max(seq) FROM entries WHERE submission_id = ? AND event_type = 'CONFIG_CHANGED'"
-_LONGEST = 8192  # bytes of JSON that stand in a record itself
+_MAX_JSON = 8192  # A longer value is stored as content, outside of the record.
 
 
 def record_settings(
@@ -61,7 +61,7 @@ def recorded_settings(ledger: LedgerClient) -> Iterator[LedgerEntry]:
 
 def fitting(value: Any) -> Any:
     """Return a value for a record: as it is, or as content if its JSON exceeds 8 KiB."""
-    return content(value) if len(canonical_json(value)) > _LONGEST else value
+    return content(value) if len(canonical_json(value)) > _MAX_JSON else value
 
 
 def record_waiver(
@@ -108,7 +108,7 @@ def _entry(
     if stated.get("settings_sha256") == settings.sha256 and then == (prices or then):
         return None
     was, now = stated.get("overrides"), settings.changed
-    was = was if isinstance(was, Mapping) else {}  # of which content was erased
+    was = was if isinstance(was, Mapping) else {}  # Content may have been erased.
     defaults = settings.defaults
     changed = {
         key: [was.get(key, defaults.get(key)), settings.values.get(key)]
@@ -123,5 +123,5 @@ def _entry(
     }
     if prices:
         metadata["prices"] = [then, prices]
-    said = "The settings in force differ from the last on record"
-    return LedgerEntry("CONFIG_CHANGED", _SUBJECT, "CHANGED", said, metadata=metadata)
+    reason = "The settings in force differ from the last on record"
+    return LedgerEntry("CONFIG_CHANGED", _SUBJECT, "CHANGED", reason, metadata=metadata)

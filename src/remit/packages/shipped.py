@@ -51,7 +51,7 @@ def root_key_path(root: Root) -> Path:
 
 
 def sign_shipped(root: Root, incoming: IncomingArchive, archive: Archive) -> IncomingArchive:
-    """Return an archive signed with the root's own key if the distribution ships it; else unchanged.
+    """Sign an archive with the root's own key if the distribution ships it.
 
     The distribution's files are first compared with its RECORD. An editable install has no hashes,
     for which a waiver is recorded elsewhere.
@@ -60,6 +60,10 @@ def sign_shipped(root: Root, incoming: IncomingArchive, archive: Archive) -> Inc
         root: the installation, with or without a key of its own.
         incoming: the archive as received.
         archive: the same archive, parsed.
+
+    Returns:
+        The archive with its signature; ``incoming`` unchanged if the distribution does not ship it
+        or the root has no key.
 
     Raises:
         PackageError: ``distribution_changed``: files of the distribution differ from its RECORD; or
@@ -74,7 +78,7 @@ def sign_shipped(root: Root, incoming: IncomingArchive, archive: Archive) -> Inc
     if problems:
         raise PackageError(
             "distribution_changed",
-            f"The installed files of Remit are not what was installed: {problems[0]}",
+            f"The installed files of Remit were changed: {problems[0]}",
             next_step="Install Remit again; `remit gate check --gate G0B` lists all changes.",
         )
     source = {"distribution": "remit", "version": version}
@@ -109,12 +113,12 @@ def found_packages(
         first = new_ledger and not recorded_trust(ledger)
         key, made = _root_key(place, None if first else read_trust(file, ledger))
         if first and file.exists():
-            # A list that says no more than is recorded now is no other's.
+            # A list with only this key says nothing beyond the entry that follows.
             policy = TrustPolicy.load(file)
             if policy.threshold == 1 and [one.key_id for one in policy.keys] == [key.key_id]:
                 file.unlink()
         change_trust(file, ledger, lambda policy: _with(policy, key), by)
-        # Only a key on record gets the name: killed before, the next time makes another.
+        # The key gets its name once it is recorded; after an earlier kill, a new key is made.
         made.replace(place)
     distribution = Distribution.current()
     if distribution.editable and not waived(ledger, EDITABLE_INSTALL):
@@ -140,27 +144,27 @@ def _root_key(place: Path, policy: TrustPolicy | None) -> tuple[PackageKey, Path
             known = policy.get(key.key_id)
             raise PackageError(
                 "foreign_key",
-                f"{place} is not a key that the ledger knows: {key.key_id[:16]}… is "
-                f"{known.status if known else 'not on record'}.",
+                f"{place} is not a trusted key: {key.key_id[:16]}… is "
+                f"{known.status if known else 'not recorded'}.",
                 next_step="Move it out of the root, and `remit init` makes a new one. If no copy "
                 "of the ledger exists any more: `remit init --new-ledger`.",
             )
         return key, place
-    beside = place.with_name(f"{place.name}.new")
-    if os.path.lexists(beside):
-        key = PackageKey.load(beside)
+    new_file = place.with_name(f"{place.name}.new")
+    if os.path.lexists(new_file):
+        key = PackageKey.load(new_file)
         if policy is not None and is_root_key(policy, key):
-            return key, beside  # killed between the record and the name
-        beside.unlink()
-    return PackageKey.create(beside, _KEY_NAME), beside
+            return key, new_file  # The process was killed before it renamed the key.
+        new_file.unlink()
+    return PackageKey.create(new_file, _KEY_NAME), new_file
 
 
 def _with(policy: TrustPolicy, key: PackageKey) -> TrustPolicy:
-    """Return a policy that trusts the key for the shipped packages, besides its earlier ones."""
+    """Return a policy that trusts the key for the shipped packages, and for its earlier ones."""
     known = policy.get(key.key_id)
     ships = [name for name in shipped_ids() if known is None or not known.may_sign(name)]
     if known is None:
-        # Another root's own key may be trusted here too: of a ledger that was imported.
+        # An imported ledger also trusts the own key of another root, so the name needs the id.
         return policy.with_key(key.public, f"{_KEY_NAME} {key.key_id[:8]}", packages=ships)
     if not ships:
         return policy
@@ -196,7 +200,7 @@ def move_aside(root: Path) -> None:
             if not os.path.lexists(file) or (not file.is_symlink() and file.read_bytes() == data):
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
-            if not target.exists():  # else of an earlier try; installing says what is in the way
+            if not target.exists():  # Otherwise the installation reports the file.
                 file.replace(target)
 
 

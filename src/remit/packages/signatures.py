@@ -25,13 +25,13 @@ from remit.packages.paths import shown, unseen
 from remit.packages.trust_policy import format_time
 
 _PAYLOAD_TYPE = "application/vnd.in-toto+json"
-_SIGNATURE_BYTES = 64  # of Ed25519 (RFC 8032)
+_SIGNATURE_BYTES = 64  # Ed25519 signatures have this length (RFC 8032).
 _TIME = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 
 
 def _visible(text: str) -> str:
     if unseen(text):
-        raise ValueError("it holds an invisible character")
+        raise ValueError("it contains an invisible character")
     return text
 
 
@@ -161,14 +161,14 @@ def sign(
         others = [(item.keyid, item.sig) for item in found.signatures if item.keyid != key.key_id]
     else:
         payload, others = _payload(archive_digest, manifest, expires, source), []
-    # What would be refused is not signed.
+    # A statement that would be refused later must not be signed.
     check_subject(_parse(Statement, payload, "statement"), archive_digest, manifest)
     own = bytes.fromhex(key.signer.sign(_pae(payload)).signature)
     return canonical_json(
         {
             "payload": base64.b64encode(payload).decode(),
             "payloadType": _PAYLOAD_TYPE,
-            # In the order of the keys: who signed first does not matter.
+            # Sorted by key, so that the order of signing does not change the bytes.
             "signatures": [
                 {"keyid": key_id, "sig": base64.b64encode(signature).decode()}
                 for key_id, signature in sorted([*others, (key.key_id, own)])

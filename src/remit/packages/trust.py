@@ -39,7 +39,7 @@ _NEWEST = (
     f"SELECT seq FROM entries WHERE event_type = ? AND submission_id = ? AND {KERNEL_ROWS} "
     "ORDER BY seq DESC LIMIT 1"
 )
-_MAX_NAMED = 3  # patterns in one sentence
+_MAX_PATTERNS = 3  # A message names no more patterns of a key.
 
 
 def recorded_trust(ledger: LedgerClient) -> str:
@@ -125,7 +125,7 @@ def change_trust(
         if (rows[0][0] if rows else None) != (newest and parse_entry_id(newest.id)):
             raise PackageError(
                 "trust_moved",
-                "Somebody else changed which keys are trusted at the same moment.",
+                "Somebody else changed the trusted keys at the same time.",
                 next_step="Look at `remit package trust show`, then try again.",
             )
         return tx.append(prepared)
@@ -136,7 +136,7 @@ def change_trust(
     except RecordTooLargeError as error:
         raise PackageError(
             "too_many_keys",
-            "The list of keys is too long to go on record in one entry (64 KiB).",
+            "The list of keys is too long for one entry (64 KiB).",
             next_step="Use fewer keys, or fewer packages for each.",
         ) from error
     new.save(path)
@@ -153,9 +153,8 @@ def restore_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
     if entry is None:
         raise PackageError(
             "nothing_recorded",
-            "No change of the trusted keys is on record, so there is nothing to restore.",
-            next_step=f"Move {path} away; `remit package trust add` adds the keys of it that you "
-            "trust.",
+            "No change of the trusted keys is recorded, so there is nothing to restore.",
+            next_step=f"Move {path} away, and add the keys that you trust: `remit package trust add`.",
         )
     policy = _recorded_policy(entry)
     policy.save(path)
@@ -176,23 +175,23 @@ def _state(path: Path, ledger: LedgerClient) -> tuple[TrustPolicy, LedgerEntry |
             return TrustPolicy(), None, ""
         raise PackageError(
             "trust_changed",
-            f"{path} was not made by Remit: no change of the trusted keys is on record.",
-            next_step="Move it away; `remit package trust add` adds the keys of it that you trust.",
+            f"{path} was not made by Remit: no change of the trusted keys is recorded.",
+            next_step="Move it away, and add the keys that you trust: `remit package trust add`.",
         )
     current = newest.metadata.get("sha256") == digest
     earlier = (entry.metadata.get("sha256") for entry in history)
     if found is not None and not current and digest not in earlier:
         raise PackageError(
             "trust_changed",
-            f"{path} was changed by something else than Remit: it is not what {newest.id} "
+            f"{path} was changed by another program: it is not what {newest.id} "
             "recorded, nor any file before.",
             next_step="Find out who did it, and keep a copy: `remit package trust restore` "
-            "replaces it with what is on record.",
+            "replaces it with the recorded one.",
         )
     policy = _recorded_policy(newest)
     if current:
         return policy, newest, ""
-    state = "is missing" if found is None else "is older than what is on record"
+    state = "is missing" if found is None else "is older than the recorded one"
     problem = f"the change of {newest.id} was not finished, or somebody else did this."
     return policy, newest, f"{path} {state}: {problem}"
 
@@ -212,7 +211,7 @@ def _recorded_policy(entry: LedgerEntry) -> TrustPolicy:
     if not data or digest_of(data) != entry.metadata.get("sha256"):
         raise PackageError(
             "trust_unreadable",
-            f"The policy in {entry.id}, which records which keys are trusted, does not have the "
+            f"The policy in {entry.id}, which records the trusted keys, does not have the "
             "hash that the entry states.",
             next_step="`remit ledger verify` shows whether the ledger was altered.",
         )
@@ -229,8 +228,8 @@ def _describe(old: TrustPolicy, new: TrustPolicy) -> str:
             changes.append(f"key {key.label} is {key.status}")
             continue
         again = " again" if before is not None and before.status != "active" else ""
-        more = len(key.packages) - _MAX_NAMED
-        named = ", ".join(key.packages[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+        more = len(key.packages) - _MAX_PATTERNS
+        named = ", ".join(key.packages[:_MAX_PATTERNS]) + (f" and {more} more" if more > 0 else "")
         packages = "all packages" if key.packages == ("*",) else named
         changes.append(f"key {key.label} is trusted{again} for {packages}")
     if new.threshold != old.threshold:

@@ -19,8 +19,8 @@ from remit.packages.package_key import key_name_problem, public_key
 from remit.packages.paths import shown
 
 _VERSION = "1.0"
-_SHORTEST = 8  # hex digits by which people may name a key
-_RESTORE = "Keep a copy of it: `remit package trust restore` replaces it with what is on record."
+_MIN_ID_DIGITS = 8  # People may name a key by as many hex digits of its id.
+_RESTORE = "Keep a copy of it: `remit package trust restore` replaces it with the recorded one."
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class TrustedKey:
     @property
     def label(self) -> str:
         """The first digits of the id and the name, for people."""
-        return f"{self.key_id[:_SHORTEST]}… ({self.name})"
+        return f"{self.key_id[:_MIN_ID_DIGITS]}… ({self.name})"
 
     def may_sign(self, package_id: str) -> bool:
         """Return True if the key may sign a package, whatever its status."""
@@ -123,7 +123,7 @@ class TrustPolicy:
                 "trust_unwritable",
                 f"{path} cannot be written: {error.strerror or error}.",
                 next_step="Make the root writable for this user, then run any command of "
-                "`remit package trust`: it writes what is on record.",
+                "`remit package trust`: it writes the recorded keys.",
             ) from error
 
     def get(self, key_id: str) -> TrustedKey | None:
@@ -136,7 +136,7 @@ class TrustPolicy:
         Raises:
             PackageError: ``no_such_key``, or ``two_such_keys``.
         """
-        clear = len(given) >= _SHORTEST
+        clear = len(given) >= _MIN_ID_DIGITS
         found = [key for key in self.keys if clear and key.key_id.startswith(given)]
         if len(found) != 1:
             count = f"{len(found) or 'No'} {'keys begin' if found else 'key begins'}"
@@ -144,7 +144,7 @@ class TrustPolicy:
                 "two_such_keys" if found else "no_such_key",
                 f"{count} with {shown(given)}." if clear else f"{shown(given)} is too short.",
                 next_step="`remit package trust show` lists them; give the complete id, or at "
-                f"least its first {_SHORTEST} digits.",
+                f"least its first {_MIN_ID_DIGITS} digits.",
             )
         return found[0]
 
@@ -198,7 +198,7 @@ class TrustPolicy:
             return self
         _check_not_revoked(key)
         changed = self._with(replace(key, status=status, changed=_now()))
-        if key.status == "active":  # a key that signs nothing anyway makes none fewer
+        if key.status == "active":  # A retired key does not count for the threshold.
             changed._check_threshold(
                 "Trust another key first (`remit package trust add`), or lower the threshold "
                 "(`remit package trust threshold`)."
@@ -252,7 +252,7 @@ def read_policy_file(path: Path) -> bytes | None:
 
 
 def format_time(at: datetime) -> str:
-    """Return a time as policies and signatures write it: UTC, whole seconds, ``2027-01-31T12:00:00Z``.
+    """Return a time in UTC and whole seconds, such as ``2027-01-31T12:00:00Z``.
 
     Raises:
         InvalidInputError: the time has no zone.
@@ -279,13 +279,13 @@ def _check(keys: Sequence[TrustedKey]) -> None:
         if problem := key_name_problem(key.name):
             raise ValueError(f"has a key whose name {problem}")
         if public_key(key.public).keyid != key.key_id:
-            raise ValueError(f"gives {key.key_id[:_SHORTEST]}… for the id of another key")
+            raise ValueError(f"gives {key.key_id[:_MIN_ID_DIGITS]}… for the id of another key")
 
 
 def _check_not_revoked(key: TrustedKey) -> None:
     if key.status == "revoked":
         raise PackageError(
             "revoked_key",
-            f"The key {key.label} was revoked on {key.changed}; that is for good.",
+            f"The key {key.label} was revoked on {key.changed} and stays revoked.",
             next_step="Have its owner make a new key.",
         )

@@ -17,9 +17,9 @@ from remit.packages.paths import shown
 from remit.packages.signatures import Envelope, check_subject, read_envelope
 from remit.packages.trust_policy import TrustPolicy, format_time
 
-_MAX_NAMED = 5  # keys in one sentence
+_MAX_NAMES = 5  # A message names no more keys.
+# By error code of an ignored signature, the reason in words and the next step.
 _IGNORED = {
-    # code of the reason why a signature does not count: in words, and what to do
     "revoked_key": ("revoked", "Get a version that another key signed, and ask what happened."),
     "key_not_for_package": (
         "not trusted for this package",
@@ -27,7 +27,7 @@ _IGNORED = {
     ),
     "wrong_key": (
         "not trusted",
-        "If you know whose key it is, compare the complete key with its owner by another way, "
+        "If you know the key's owner, compare the complete key with the owner by another way, "
         "then `remit package trust add` it.",
     ),
 }
@@ -74,7 +74,7 @@ def check_envelope(
     counted, ignored = _count(parsed, policy, manifest.package_id, installed)
     if len(counted) < max(needed, 1):
         raise _too_few(len(counted), needed, ignored, manifest.package_id)
-    # Only now: what no trusted key signed is not worth reading.
+    # An unsigned statement is not parsed, so that it cannot do harm.
     statement = parsed.statement()
     check_subject(statement, archive_digest, manifest)
     expires = statement.predicate.expires
@@ -123,8 +123,8 @@ def _count(
             except UnverifiedSignatureError as error:
                 raise PackageError(
                     "bad_signature",
-                    f"The signature of the key {key.label} does not verify: what it is over, or "
-                    "the signature itself, was altered.",
+                    f"The signature of the key {key.label} does not verify: the signed "
+                    "bytes or the signature were altered.",
                     next_step="Get package and signature again; if it stays so, do not trust where "
                     "they came from.",
                 ) from error
@@ -138,9 +138,9 @@ def _too_few(
     reasons = []
     for code, (reason, _) in _IGNORED.items():
         names = list(dict.fromkeys(ignored.get(code, ())))
-        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
         if names:
-            reasons.append(f"{reason}: {', '.join(names[:_MAX_NAMED])}{more}")
+            reasons.append(f"{reason}: {', '.join(names[:_MAX_NAMES])}{more}")
     others = "; ".join(reasons)
     if counted:
         return PackageError(

@@ -27,7 +27,7 @@ from remit.packages.verification import check_envelope
 
 _REBUILD = "Run `remit package registry --rebuild`; it writes receipts again from the ledger."
 _AGAIN = "Run `remit init` if it came with Remit; else install the same archive again."
-_RESTORE = "Keep a copy of it: `remit package trust restore` replaces it with what is on record."
+_RESTORE = "Keep a copy of it: `remit package trust restore` replaces it with the recorded one."
 
 
 def check_attestation(
@@ -76,8 +76,8 @@ def check_attestation(
     try:
         for name in disk.names(INSTALLED_FOLDER):
             if name not in registry.packages and not name.startswith("."):
-                problem = f"{INSTALLED_FOLDER}/{name} is there, but the ledger knows no installed "
-                fix = "Move it out of the root: what is not on record counts for nothing."
+                problem = f"{INSTALLED_FOLDER}/{name} exists, but the ledger records no installed "
+                fix = "Move it out of the root."
                 yield Finding(f"{problem}package {name}.", fix)
     except PackageError as error:
         yield Finding.of(error)
@@ -92,7 +92,7 @@ def _root_key(root: Path, policy: TrustPolicy) -> Iterator[Finding]:
     """Yield a finding if the file of the root's own key contains a key that is not trusted."""
     place = root_key_path(Root(root))
     if os.path.lexists(place) and not is_root_key(policy, PackageKey.load(place)):
-        problem = f"{place.relative_to(root).as_posix()} is not a key that is trusted on record."
+        problem = f"{place.relative_to(root).as_posix()} is not a trusted key."
         fix = "Find out who put it there, and move it away; `remit init` makes a new one."
         yield Finding(problem, fix)
 
@@ -108,7 +108,7 @@ def _signature(
             manifest=package.manifest,
             policy=policy,
             installed=True,
-            # The threshold of then; one that rose since holds for what is installed from now on.
+            # A threshold that rose since applies to later installations only.
             threshold=needed if isinstance(needed, int) and needed > 0 else None,
             max_bytes=envelope_bytes,
         )

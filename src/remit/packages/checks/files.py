@@ -15,12 +15,8 @@ from remit.kernel.errors import RemitError
 from remit.packages.errors import PackageError
 from remit.packages.paths import TIERS, is_reserved
 
-_ENGINE_FILES = (
-    "",
-    "-wal",
-    "-shm",
-    "-journal",
-)  # SQLite writes files with these endings next to a database.
+# SQLite writes files with these endings next to a database.
+_ENGINE_FILES = ("", "-wal", "-shm", "-journal")
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -43,7 +39,7 @@ class Finding(NamedTuple):
 
 
 Check = Generator[Finding, None, str]
-"""A check at work: yields what is wrong, and returns one line about what it looked at."""
+"""A running check: yields findings, and returns one line about the checked things."""
 
 
 class RootDisk:
@@ -93,9 +89,8 @@ class RootDisk:
             raise _unsafe(path, "leads out of the root")
         folder = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            for part in (
-                folders
-            ):  # Each folder is opened alone, so that a link anywhere in the path is refused.
+            # Each folder is opened alone, so that a link anywhere in the path is refused.
+            for part in folders:
                 inner = os.open(part, _FOLDER, dir_fd=folder)
                 os.close(folder)
                 folder = inner

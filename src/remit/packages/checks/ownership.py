@@ -11,10 +11,10 @@ from remit.packages.paths import folded, is_reserved
 from remit.packages.registry import REGISTRY_FOLDER, Owner, Registry
 
 _RESTORE = (
-    "Keep a copy of the file if you changed it: `remit package restore` replaces it with what was "
-    "installed. A change comes in a new version of its package."
+    "Keep a copy of the file if you changed it: `remit package restore` replaces it with the "
+    "installed one. To change a file, install a new version of its package."
 )
-_ONE_OWNER = "Run `remit package remove` for one of them; its archive stays."
+_ONE_OWNER = "Run `remit package remove` for one of them; its archive stays stored."
 _REBUILD = "Run `remit package registry --rebuild`."
 
 
@@ -73,7 +73,7 @@ def check_registries(registry: Registry, disk: RootDisk) -> Iterator[Finding]:
         yield from compare_file(disk, f"{REGISTRY_FOLDER}/{name}", digest, what, _REBUILD)
     for name in disk.names(REGISTRY_FOLDER):
         if name not in wanted:
-            problem = "is none of the registries that are derived from the ledger."
+            problem = "is not a registry that is derived from the ledger."
             yield Finding(f"{REGISTRY_FOLDER}/{name} {problem}", "Move it out of the root.")
 
 
@@ -119,8 +119,8 @@ def check_running_code(code: Distribution, waiver: str) -> Iterator[Finding]:
     """
     if code.editable and not waiver:
         problem = "The running code is an editable install: there are no hashes to check it by."
-        fix = "Install Remit from a wheel; or run `remit init`, which puts a waiver on record."
+        fix = "Install Remit from a wheel; or run `remit init`, which records a waiver."
         yield Finding(problem, fix)
-    # The waiver is for the hashes that are missing; whatever else can be seen counts.
+    # The waiver covers only the missing hashes; other problems are findings all the same.
     for problem in code.problems():
         yield Finding(problem, f"Install remit {code.version} again, and see who changed it.")

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from email.parser import BytesHeaderParser
 from pathlib import Path
 
-from remit.packages.distribution.installed import (
+from remit.packages.distribution.record import (
     PACKAGE,
     Distribution,
     project_of,
@@ -19,7 +19,7 @@ from remit.packages.distribution.installed import (
 )
 from remit.packages.errors import PackageError
 
-_TIME = (1980, 1, 1, 0, 0, 0)  # the earliest that ZIP can state
+_TIME = (1980, 1, 1, 0, 0, 0)  # ZIP can state no earlier time.
 _UNIX = 3
 _FILE = 0o100644 << 16
 _KEPT = ("METADATA", "WHEEL", "entry_points.txt")
@@ -64,7 +64,7 @@ def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
         )
     kept = (f"{PACKAGE}/", f"{info}/licenses/", *(f"{info}/{name}" for name in _KEPT))
     names = sorted(path for path in files if path.startswith(kept))
-    names.sort(key=lambda path: path.startswith(info))  # metadata last, as installers like it
+    names.sort(key=lambda path: path.startswith(info))  # Installers expect metadata last.
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerows(record_row(path, files[path]) for path in names)

@@ -54,7 +54,7 @@ def _permitted(permissions: Iterable[Permissions]) -> Callable[[Use], bool]:
     def permitted(use: Use) -> bool:
         if use.kind == "tool":
             return granted.allows_tool(use.name)
-        # A provider reports the exact version that answered: gpt-4o is gpt-4o-2024-08-06.
+        # Providers report the exact version: gpt-4o answers as gpt-4o-2024-08-06.
         exact = bool(use.requested) and use.name.startswith(use.requested)
         names = (use.name, use.requested) if exact else (use.name,)
         return any(granted.allows_model(use.provider_id, name) for name in names)
@@ -78,7 +78,8 @@ def check_constraints(context: GateContext) -> GateRun:
     waived = yield from check_shapes(context, verified_entries)
     stated = Stated(context.ledger)
     contracts: dict[str, str] = {}
-    used: dict[Use, tuple[str, int]] = {}  # the first entry that was not permitted, and how many
+    # By use, the first entry that was not permitted, and the number of such entries.
+    used: dict[Use, tuple[str, int]] = {}
     for entry, use, allowed in recorded_uses(context.ledger, verified_entries, entries):
         first, times = used.setdefault(use, ("", 0))
         context.progress("G3", seq_of(entry), entries)
@@ -150,9 +151,9 @@ def _ceilings(context: GateContext, coming: Collection[str]) -> Iterator[Finding
                 problem = f"{framework_id} has a ceiling for the setting {name}, which does not "
                 yield Finding(f"{problem}exist.", "Correct it in a new version of the framework.")
             elif value is not None and (wrong := first_problem(schema, value)):
-                problem = f"The setting {name} is above what {framework_id} lets it be: {wrong}."
+                problem = f"The setting {name} exceeds the ceiling of {framework_id}: {wrong}."
                 yield Finding(problem, "Change it in remit.toml, or in the environment.")
-    # Rules and prices shape agents: packages brought them, or they are on record.
+    # Rules and prices shape agents, so they must come from packages or be recorded.
     here, owners = context.root.resolve(), {*context.registry.owners, *coming}
 
     def brought(given: str) -> bool:
@@ -179,7 +180,7 @@ def _value(settings: Any, parts: list[str]) -> tuple[bool, Any]:
                 return False, None
             value = getattr(value, part)
         elif isinstance(value, Mapping):
-            # Names of a user's choosing may hold dots: the longest that is there counts.
+            # Keys that users choose may contain dots, so the longest existing key is taken.
             for end in range(len(parts), number, -1):
                 key = ".".join(parts[number:end])
                 if key in value:

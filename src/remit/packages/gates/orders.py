@@ -18,17 +18,19 @@ from remit.packages.gates.context import GateContext, GateRun, in_order
 
 _STEPS = ("WO_DISPATCHED", "WO_EXECUTING", "WO_COMPLETED", "WO_FAILED")
 _EVENTS = ("WO_PLANNED", *_STEPS, "EXCHANGE", "LLM_CALL", "SESSION_START", "TOOL_INTENT")
-_LISTED = 5  # open orders in the message
-_TWICE = (
+_MAX_LISTED = 5  # The message lists no more open orders.
+_REPEATED = (
     "SELECT submission_id, count(*) FROM entries WHERE {where} "
     "GROUP BY submission_id HAVING count(*) > 1 ORDER BY submission_id LIMIT ?"
 )
-# The index of submissions is the one to use: an expression keeps the planner from that of events.
-_OF_LATER = (
+# The expression keeps the planner from the index of events; the index of submissions is faster.
+_LATER_ORDERS = (
     "event_type || '' IN ({marks}) AND submission_id IN "
     "(SELECT submission_id FROM entries WHERE event_type IN ({marks}) AND seq >= ?)"
 )
-_LOOK = "Look at it: `remit ledger query --json` with its work order, and `remit ledger verify`."
+_NEXT_STEP = (
+    "Look at it: `remit ledger query --json` with its work order, and `remit ledger verify`."
+)
 
 
 @dataclass(slots=True)
@@ -66,7 +68,7 @@ def check_orders(context: GateContext) -> GateRun:
         except RemitError as error:
             orders.fail(entry.submission_id, error.message)
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-            problem = f"{entry.id} ({entry.event_type}) lacks what it has to say: "
+            problem = f"{entry.id} ({entry.event_type}) lacks a value: "
             orders.fail(entry.submission_id, f"{problem}{type(error).__name__} {error}.")
         context.progress("G2", seq, entries)
     orders.check_once(ledger, first, context.most_errors)
@@ -78,7 +80,9 @@ def check_orders(context: GateContext) -> GateRun:
         f"work orders: {orders.ended} ended, each in a legal way and at the cost of its exchanges"
     )
     if still_open:
-        listed = ", ".join(still_open[:_LISTED]) + (", …" if len(still_open) > _LISTED else "")
+        listed = ", ".join(still_open[:_MAX_LISTED]) + (
+            ", …" if len(still_open) > _MAX_LISTED else ""
+        )
         message += f"; {len(still_open)} open: {listed}"
     if verified:
         message += (
@@ -97,8 +101,9 @@ class _Orders:
 
     def __init__(self, verified: int) -> None:
         self._verified = verified
-        self._failed: set[str] = set()  # reported once; what follows from it is not
-        self._callers: dict[str, tuple[str, ...]] = {}  # by sub-session, its own caller's first
+        self._failed: set[str] = set()  # Each order is reported once.
+        # By sub-session, the calling orders, its own caller first.
+        self._callers: dict[str, tuple[str, ...]] = {}
         self.open: dict[str, _Open] = {}
         self.ended = 0
         self.findings: list[Finding] = []
@@ -108,7 +113,7 @@ class _Orders:
         self.open.pop(wo_id, None)
         if wo_id not in self._failed:
             self._failed.add(wo_id)
-            self.findings.append(Finding(message, _LOOK))
+            self.findings.append(Finding(message, _NEXT_STEP))
 
     def take(self, seq: int, entry: LedgerEntry) -> None:
         """Process the next entry, in the order of the ledger.
@@ -117,7 +122,7 @@ class _Orders:
             RemitError: the entry is not allowed in the order's state.
         """
         if entry.event_type == "EXCHANGE":
-            # What the worker sums up: its own tier's, of its own order, and of sub-agents all.
+            # The worker sums up exchanges of its own tier and order, and all of sub-agents.
             own = entry.metadata.get("tier") == "ho1" and entry.metadata.get("work_order_id")
             session_id = entry.metadata.get("session_id") or ""
             self._add(seq, own or "", session_id, lambda used: used.add(entry))
@@ -139,13 +144,13 @@ class _Orders:
         found = self.open.get(wo_id)
         if entry.event_type == "LLM_CALL":
             if found is not None:
-                # The worker knew of that exchange: what ends before it is no sum of this order.
+                # The worker knew of that exchange, so sums that end before it are not valid.
                 known = parse_entry_id(str(entry.metadata.get("exchange_entry_id") or ""))
                 counted = [at for at, _ in found.sums]
                 if known in counted:
                     del found.sums[: counted.index(known)]
         elif entry.event_type == "WO_PLANNED":
-            # Its content may be erased: none of it is needed.
+            # The check needs no content, which may have been erased.
             order = replay([entry], allow_erased=True)
             if found is not None:
                 self.fail(wo_id, f"{wo_id} was planned twice ({entry.id}).")
@@ -190,8 +195,8 @@ class _Orders:
             marks = ", ".join("?" * len(events))
             where, given = f"event_type IN ({marks})", [*events]
             if first:
-                where, given = _OF_LATER.format(marks=marks), [*events, *events, first]
-            for wo_id, times in ledger.select(_TWICE.format(where=where), (*given, most)):
+                where, given = _LATER_ORDERS.format(marks=marks), [*events, *events, first]
+            for wo_id, times in ledger.select(_REPEATED.format(where=where), (*given, most)):
                 self.fail(wo_id, f"{wo_id} was {what} {times} times.")
 
     def _compare(self, found: _Open, entry: LedgerEntry) -> None:

@@ -58,7 +58,7 @@ def _check_files(context: GateContext) -> GateRun:
         yield from check_modules(registry, modules)
         yield from check_running_code(code, waiver)
     except RemitError as error:
-        problem = f"The running code cannot be looked at: {error.message}"
+        problem = f"The running code cannot be read: {error.message}"
         yield Finding(problem, error.next_step)
     return (
         f"{len(registry.owners)} files of {len(registry.packages)} packages, each owned once and "
@@ -71,8 +71,8 @@ def _check_cases(context: GateContext) -> GateRun:
     if len(tables) != 1:
         raise PackageError(
             "no_prices",
-            f"{len(tables)} tables of prices are installed, where one has to be.",
-            next_step="Run `remit init`, or `remit package remove` for the one too many.",
+            f"{len(tables)} price tables are installed; exactly one is needed.",
+            next_step="Run `remit init`, or `remit package remove` for the others.",
         )
     path = tables[0][0]
     try:
@@ -100,7 +100,7 @@ _CHECKS: Mapping[str, Callable[[GateContext], GateRun]] = {
     "G6": check_integrity,
 }
 
-_UNLOCKED = ("G2", "G6")  # gates that look at the ledger alone
+_LEDGER_GATES = ("G2", "G6")  # These gates read only the ledger and need no lock.
 
 GATES: tuple[str, ...] = tuple(_CHECKS)
 """The names of the gates, in their order."""
@@ -131,7 +131,7 @@ class GateResult:
         """Return the result of a failed gate with at most ``most`` of its findings."""
         count = len(findings)
         problem = "1 thing is wrong" if count == 1 else f"{count} things are wrong"
-        again = f"Fix what it names, then run `remit gate check --gate {gate}` again."
+        again = f"Fix it, then run `remit gate check --gate {gate}` again."
         shown = tuple(Finding(message, fix or again) for message, fix in findings[:most])
         return cls(gate, False, problem, shown, count)
 
@@ -221,13 +221,13 @@ def check_gates(
     results: list[GateResult] = []
     entries: list[LedgerEntry] = []
     with contextlib.ExitStack() as held:
-        # While another process changes packages, files and record do not agree.
-        if any(name not in _UNLOCKED for name in wanted):
+        # Files and ledger do not agree while another process changes packages.
+        if any(name not in _LEDGER_GATES for name in wanted):
             wait_s = context.settings.packages.lock_timeout_s
-            with contextlib.suppress(PackageError):  # then they may not: a gate says so
+            with contextlib.suppress(PackageError):  # Without the lock, a gate reports differences.
                 held.enter_context(package_lock(context.root, wait_s))
         for done, name in enumerate(wanted, 1):
-            if all(later in _UNLOCKED for later in wanted[done - 1 :]):
+            if all(later in _LEDGER_GATES for later in wanted[done - 1 :]):
                 held.close()
             context.progress(name, 0, 1)
             result, mark = _run_gate(context, name)
@@ -251,7 +251,7 @@ def _run_gate(context: GateContext, name: str) -> tuple[GateResult, Mapping[str,
     findings: list[Finding] = []
     summary: str | tuple[str, Mapping[str, int]] = ""
     try:
-        if name not in _UNLOCKED:
+        if name not in _LEDGER_GATES:
             findings += check_installed(context.registry)
         running = _CHECKS[name](context)
         while True:
@@ -285,7 +285,7 @@ def _entry(
         metadata={
             "gate": result.gate,
             "errors": result.error_count,
-            # They may quote settings, and what a model was asked: content, that can be erased.
+            # Messages may quote settings and prompts, so they are content, which can be erased.
             "problems": content(result.errors),
             "registry_sha256": digest,
             "by": by,

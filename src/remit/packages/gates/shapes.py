@@ -12,10 +12,10 @@ from remit.packages.checks import Finding
 from remit.packages.gates.context import GateContext
 from remit.packages.settings_record import recorded_settings
 
-# The agent id in entries of versions whose sessions did not yet state what shapes their agent.
-_BEFORE = "ho1-worker"
+# Earlier versions wrote this agent id, and their sessions did not state parts of the agent.
+_EARLIER_AGENT_ID = "ho1-worker"
 _LISTED = 6
-_SESSIONS = 4096  # looked up and kept
+_MAX_SESSIONS = 4096  # More sessions are not cached.
 
 
 class Stated:
@@ -27,7 +27,7 @@ class Stated:
 
     def __init__(self, ledger: LedgerClient) -> None:
         self._ledger = ledger
-        self._of = functools.lru_cache(_SESSIONS)(self._look_up)
+        self._of = functools.lru_cache(_MAX_SESSIONS)(self._look_up)
         self.used: dict[str, str] = {}
 
     def tool(self, entry: LedgerEntry, tool_id: str) -> bool:
@@ -39,7 +39,7 @@ class Stated:
         provenance = entry.metadata.get("provenance", {})
         own = self._of(str(provenance.get("session_id", "")))
         if own is None:
-            if provenance.get("agent_id") != _BEFORE:
+            if provenance.get("agent_id") != _EARLIER_AGENT_ID:
                 return False
         elif not _states(own, "own_tools", tool_id):
             return False
@@ -67,7 +67,7 @@ class Stated:
             data.get("framework_id")
             or data.get("tier") != "ho1"
             or not data.get("work_order_id")
-            or data.get("agent_id") == _BEFORE
+            or data.get("agent_id") == _EARLIER_AGENT_ID
             or data.keys() & {"key_id", "wire"}
         ):
             return ""
@@ -111,7 +111,7 @@ def check_shapes(context: GateContext, first: int) -> Generator[Finding, None, l
         if entry_id := next(same, ""):
             waived.append(f"the settings {_some(changed)} ({entry_id})")
         else:
-            problem = f"The settings in force are not on record: {_some(changed)}."
+            problem = f"The settings in force are not recorded: {_some(changed)}."
             yield Finding(problem, "Start Remit with them, as `remit chat` and `remit serve` do.")
     for start in _latest_sessions(context, first):
         agent_id = start.metadata["provenance"]["agent_id"]
@@ -130,12 +130,12 @@ def check_shapes(context: GateContext, first: int) -> Generator[Finding, None, l
 def _above_ceilings(context: GateContext, values: Any, where: str) -> Iterator[Finding]:
     """Yield settings, by dotted key, that are above the ceilings of frameworks."""
     if not isinstance(values, Mapping):
-        return  # erased
+        return  # The content was erased.
     for framework_id, framework in context.packages.frameworks.items():
         for name, schema in framework.config.items():
             if name in values and (wrong := first_problem(schema, values[name])):
-                problem = f"{where}: {name} is above what {framework_id} lets it be: {wrong}."
-                yield Finding(problem, "Start it again with less.")
+                problem = f"{where}: {name} exceeds the ceiling of {framework_id}: {wrong}."
+                yield Finding(problem, "Start it again with a permitted value.")
 
 
 def _latest_sessions(context: GateContext, first: int) -> Iterator[LedgerEntry]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from remit.packages.distribution.compiled import compiled_problems
+from remit.packages.distribution.bytecode import compiled_problems
 
 PACKAGE = "remit"
 _NEEDED = ("METADATA", "WHEEL", "entry_points.txt")
@@ -57,7 +57,7 @@ class Distribution:
     @classmethod
     def current(cls) -> Distribution:
         """Return the distribution that this process runs, found by the place of this module."""
-        # Not resolved: some installers place links to files that they keep elsewhere.
+        # The path is not resolved, because some installers place links to files elsewhere.
         location = Path(__file__).absolute().parents[2]
         info = next(iter(_infos(location.parent)), None)
         for entry in () if info else dict.fromkeys(sys.path):
@@ -78,7 +78,7 @@ class Distribution:
         return cls(version or _stated_version(location), editable, location, info, running)
 
     def problems(self) -> list[str]:
-        """Return the differences from the installed state, a sentence each; empty if there are none.
+        """Return the differences from the installed state, a sentence each.
 
         Compared with RECORD: every file of the package and of its metadata, unknown files, and
         RECORD itself. Compared with its source: every ``.pyc`` that this version of Python would
@@ -113,21 +113,21 @@ class Distribution:
         if info is None:
             return {}, [
                 f"{self.location} is not an installed distribution: no {PACKAGE}-….dist-info "
-                "belongs to it, so no RECORD says what it should be."
+                "belongs to it, so no RECORD lists its files."
             ]
         rows, problems = _record(info)
         problems += self._misstated(info, rows)
         places = {f"{info.name}/{path}": info / path for path in _walk(info, problems)}
-        places.pop(f"{info.name}/RECORD", None)  # it cannot hold its own hash
+        places.pop(f"{info.name}/RECORD", None)  # RECORD cannot contain its own hash.
         for path in _walk(self.location, problems):
-            # What an editor leaves beside the source is no part of it.
+            # Hidden files of editors are no part of the source.
             if not (self.editable and (path.endswith(".pyc") or "/." in f"/{path}")):
                 places[f"{PACKAGE}/{path}"] = self.location / path
         content: dict[str, bytes] = {}
         for path, place in places.items():
             stated = rows.pop(path, None)
             if stated is None and not (self.editable and path.startswith(f"{PACKAGE}/")):
-                problems.append(f"{path} is there, but RECORD does not know it.")
+                problems.append(f"{path} exists, but RECORD does not name it.")
                 continue
             try:
                 data = _plain_file(place)
@@ -161,7 +161,7 @@ class Distribution:
 
 
 def project_of(info: Path) -> Path | None:
-    """Return the source directory of an editable installation; ``None`` if its metadata names none."""
+    """Return the source directory of an editable installation; ``None`` if it is not stated."""
     url = urlsplit(str(_origin(info).get("url", "")))
     return Path(unquote(url.path)) if url.scheme == "file" else None
 
@@ -205,7 +205,7 @@ def _infos(directory: Path) -> list[Path]:
     try:
         found = [entry.name for entry in os.scandir(directory) if _INFO.fullmatch(entry.name)]
     except OSError:
-        return []  # sys.path may name what is not there
+        return []  # sys.path may name missing directories.
     return [directory / name for name in sorted(found)]
 
 
@@ -226,7 +226,7 @@ def _walk(top: Path, problems: list[str]) -> Iterator[str]:
 
 
 def _plain_file(path: Path) -> bytes:
-    # Without waiting for the other end of a pipe.
+    # O_NONBLOCK keeps the open of a pipe from waiting for its other end.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

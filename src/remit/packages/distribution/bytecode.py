@@ -19,10 +19,10 @@ _HEAD = 16
 _HASH_BASED = 0b01
 _CHECKED = 0b10
 _LEVELS = (0, 1, 2)
-_NO_REFERENCES = 2  # a version of marshal in which equal code has equal bytes
+_MARSHAL_VERSION = 2  # Equal code has equal bytes in this version, which has no references.
 
-# Digests of sources with their compiled forms, read each time, that this process found to be the
-# same code: they always are.
+# Digests of sources together with compiled forms that this process found equal, so that it does
+# not compile them again.
 _same: set[bytes] = set()
 
 
@@ -36,7 +36,7 @@ def compiled_problems(source: Path, content: bytes, shown: str) -> Iterator[str]
     """
     folder = source.parent / "__pycache__"
     for level in _LEVELS:
-        # PYTHONPYCACHEPREFIX moves them; another process may run without it.
+        # PYTHONPYCACHEPREFIX moves compiled forms, but other processes may run without it.
         moved = importlib.util.cache_from_source(str(source), optimization=level or "")
         for place in {moved, f"{folder}/{os.path.basename(moved)}"}:
             try:
@@ -56,7 +56,7 @@ def compiled_problems(source: Path, content: bytes, shown: str) -> Iterator[str]
                 or len(data) < _HEAD
                 or flags & ~(_HASH_BASED | _CHECKED)
             ):
-                continue  # another version's, or damaged: Python compiles it again
+                continue  # Python ignores files of other versions and damaged ones.
             if flags & _HASH_BASED and not flags & _CHECKED:
                 yield f"{place} is run without a look at {shown} (an unchecked hash-based .pyc)."
             elif data[8:_HEAD] == _expected(flags, source, content) and not _same_code(
@@ -74,8 +74,8 @@ def _expected(flags: int, source: Path, content: bytes) -> bytes:
 
 
 def _same_code(body: bytes, content: bytes, source: Path, level: int) -> bool:
-    told = f"{level} {len(content)} {source}".encode(errors="surrogateescape")
-    digest = hashlib.sha256(b"%d %b%b%b" % (len(told), told, content, body)).digest()
+    head = f"{level} {len(content)} {source}".encode(errors="surrogateescape")
+    digest = hashlib.sha256(b"%d %b%b%b" % (len(head), head, content, body)).digest()
     if digest not in _same and _compiles_to(body, content, source, level):
         _same.add(digest)
     return digest in _same
@@ -83,12 +83,12 @@ def _same_code(body: bytes, content: bytes, source: Path, level: int) -> bool:
 
 def _compiles_to(body: bytes, content: bytes, source: Path, level: int) -> bool:
     try:
-        # Hostile bytes can harm the process that loads them; Python has loaded these at the import.
+        # Loading hostile bytes is a risk, but Python has loaded these at the import already.
         loaded = marshal.loads(body)  # noqa: S302
         made = compile(content, str(source), "exec", dont_inherit=True, optimize=level)
-        # Installers compile in another place than the one they move the files to.
-        there, here = (marshal.dumps(code.co_filename, _NO_REFERENCES) for code in (loaded, made))
-        left, right = (marshal.dumps(code, _NO_REFERENCES) for code in (loaded, made))
+        # Installers may compile a file before they move it, so the file name may differ.
+        there, here = (marshal.dumps(code.co_filename, _MARSHAL_VERSION) for code in (loaded, made))
+        left, right = (marshal.dumps(code, _MARSHAL_VERSION) for code in (loaded, made))
     except (SyntaxError, ValueError, TypeError, EOFError, AttributeError):
         return False
     return left.replace(there, here) == right
