@@ -262,7 +262,7 @@ ARCHIVES = [
          _archive(lambda: tiny_files(1_000_000))),
     Case("10,001 files, all declared", "too_many_files", "10000", _archive(_many_declared)),
     Case("a wrong hash", "wrong_hash", "sha256:", _archive(_raw(member(_PATH, b"other")))),
-    Case("a hash in bare hex", "bare_hex", "does not say which",
+    Case("a hash in bare hex", "bare_hex", "lacks its algorithm",
          _archive(_raw(manifest=_manifest(_MINE).replace(b'"sha256:', b'"')))),
     Case("a missing asset", "missing_asset", _PATH, _archive(_raw())),
     Case("an undeclared file", "undeclared_file", "other.md",

@@ -110,7 +110,7 @@ def test_what_was_cut_off_is_said_and_never_charged_by(priced: Path, tmp_path: P
     lost = tmp_path / "lost"
     shutil.copytree(root, lost)
     advice = run_remit("doctor", "--root", root).stdout
-    assert f"was cut off; last on record is {recorded.entry_id}" in advice
+    assert f"was interrupted; last recorded is {recorded.entry_id}" in advice
     listed = run_remit("price", "list", "--own", "--root", root)
     assert f"{recorded.entry_id} put on record was cut off; now it is done" in listed.stderr
     assert " 3 " in listed.stdout

@@ -272,7 +272,7 @@ def test_an_older_file_or_none_never_counts(
     add(path, ledger, ben)
     newest = change_trust(path, ledger, revoking(anna), "me")[0]
     path.write_bytes(older)
-    assert "is older than what is on record" in trust_problem(path, ledger)
+    assert "is older than the recorded one" in trust_problem(path, ledger)
     assert read_trust(path, ledger) == newest
     assert path.read_bytes() == older
     path.unlink()

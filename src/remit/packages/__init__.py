@@ -39,8 +39,7 @@ from remit.packages.files import (
     replace_file,
 )
 from remit.packages.manager import PackageManager
-from remit.packages.manifest import Asset, Dependency, Manifest
-from remit.packages.manifest_file import PLACES
+from remit.packages.manifest import PLACES, Asset, Dependency, Manifest
 from remit.packages.package_key import PackageKey, public_key
 from remit.packages.paths import path_problem
 from remit.packages.permissions import Permissions, compare_permissions
@@ -76,9 +75,8 @@ from remit.packages.settings_record import (
     waived,
 )
 from remit.packages.shipped import found_packages, install_shipped, shipped_archives
-from remit.packages.signatures import read_envelope, sign
+from remit.packages.signatures import check_envelope, read_envelope, sign
 from remit.packages.trust import TrustPolicy, read_trust
-from remit.packages.verification import check_envelope
 
 if TYPE_CHECKING:
     from remit.packages.authoring import new_package, update_hashes

@@ -12,8 +12,8 @@ from remit.packages.archive import Archive, read_archive
 from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
 from remit.packages.registry import SHIPPED_SOURCE, InstalledPackage
+from remit.packages.signatures import check_envelope
 from remit.packages.trust import TrustPolicy
-from remit.packages.verification import check_envelope
 
 if TYPE_CHECKING:
     from remit.kernel.settings import PackageSettings

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NoReturn, Self
 
-from remit.kernel.canonical import sha256_hex
 from remit.packages.errors import PackageError
+from remit.packages.files import digest_of
 from remit.packages.manifest import Manifest
 from remit.packages.paths import MANIFEST_NAME, TIERS, folded, path_problem, shown
 
@@ -78,7 +78,7 @@ class Archive:
     @functools.cached_property
     def digest(self) -> str:
         """``sha256:`` and 64 hex digits of :attr:`data`, which signatures sign."""
-        return f"sha256:{sha256_hex(self.data)}"
+        return digest_of(self.data)
 
     @classmethod
     def from_directory(cls, directory: Path) -> Self:
@@ -250,7 +250,7 @@ def _check_declared(
     declared = {asset.path: asset.sha256 for asset in manifest.assets}
     twins = {folded(path): path for path in declared}
     for path in sorted(files.keys() | declared.keys()):
-        digest = f"sha256:{sha256_hex(files[path])}" if path in files else ""
+        digest = digest_of(files[path]) if path in files else ""
         if path not in declared:
             twin = twins.get(folded(path))
             code = "twin_member" if twin else "undeclared_file"

@@ -9,13 +9,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from remit.kernel.canonical import sha256_hex
 from remit.packages.archive import paths_in, plain_file
 from remit.packages.errors import PackageError
-from remit.packages.files import replace_file
-from remit.packages.manifest import MANIFEST_NAME, Manifest
-from remit.packages.manifest_file import PLACES, read_manifest
-from remit.packages.paths import path_problem
+from remit.packages.files import digest_of, replace_file
+from remit.packages.manifest import PLACES, Manifest, read_manifest
+from remit.packages.paths import MANIFEST_NAME, path_problem
 
 _DEFAULT_CLASSIFICATION = "document"
 _INTERRUPTED_WRITE = f".{MANIFEST_NAME}.new"
@@ -131,7 +129,7 @@ def _assets(directory: Path, known: Mapping[str, Any]) -> Iterator[dict[str, Any
         )
         yield {
             "path": path,
-            "sha256": f"sha256:{sha256_hex(plain_file(directory / path, path))}",
+            "sha256": digest_of(plain_file(directory / path, path)),
             "classification": known.get(path) or by_place,
         }
 

@@ -154,7 +154,7 @@ def restore_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
         raise PackageError(
             "nothing_recorded",
             "No change of the trusted keys is recorded, so there is nothing to restore.",
-            next_step=f"Move {path} away, and add the keys that you trust: `remit package trust add`.",
+            next_step=f"Move {path} away, and add trusted keys with `remit package trust add`.",
         )
     policy = _recorded_policy(entry)
     policy.save(path)

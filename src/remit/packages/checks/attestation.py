@@ -6,12 +6,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from remit.kernel.canonical import sha256_hex
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
 from remit.packages.checks.files import Check, Finding, RootDisk, compare_file
 from remit.packages.errors import PackageError
-from remit.packages.files import INSTALLED_FOLDER
+from remit.packages.files import INSTALLED_FOLDER, digest_of
 from remit.packages.package_key import PackageKey
 from remit.packages.registry import (
     InstalledPackage,
@@ -22,8 +21,8 @@ from remit.packages.registry import (
     receipt_path,
 )
 from remit.packages.shipped import is_root_key, root_key_path
+from remit.packages.signatures import check_envelope
 from remit.packages.trust import TrustPolicy, read_trust, trust_problem
-from remit.packages.verification import check_envelope
 
 _REBUILD = "Run `remit package registry --rebuild`; it writes receipts again from the ledger."
 _AGAIN = "Run `remit init` if it came with Remit; else install the same archive again."
@@ -59,7 +58,7 @@ def check_attestation(
     waived = 0
     for package_id, package in registry.packages.items():
         recorded = f"that {package.entry_id} in the ledger records"
-        digest = f"sha256:{sha256_hex(receipt_bytes(package))}"
+        digest = digest_of(receipt_bytes(package))
         what = f"the receipt of {package_id} {recorded}"
         yield from compare_file(disk, receipt_path(package_id), digest, what, _REBUILD)
         path, what = archive_path(package), f"the archive of {package_id} "

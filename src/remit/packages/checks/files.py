@@ -10,9 +10,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
-from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import RemitError
 from remit.packages.errors import PackageError
+from remit.packages.files import digest_of
 from remit.packages.paths import TIERS, is_reserved
 
 # SQLite writes files with these endings next to a database.
@@ -170,7 +170,7 @@ def compare_file(
         next_step: the finding's next step.
     """
     try:
-        found = f"sha256:{sha256_hex(files.read(path))}"
+        found = digest_of(files.read(path))
     except FileNotFoundError:
         yield Finding(f"{path}, {what}, is missing.", next_step)
     except PackageError as error:

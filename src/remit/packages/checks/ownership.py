@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from remit.kernel.canonical import sha256_hex
 from remit.packages.checks.files import Finding, RootDisk, compare_file
 from remit.packages.distribution import Distribution
+from remit.packages.files import digest_of
 from remit.packages.paths import folded, is_reserved
 from remit.packages.registry import REGISTRY_FOLDER, Owner, Registry
 
@@ -69,7 +69,7 @@ def check_registries(registry: Registry, disk: RootDisk) -> Iterator[Finding]:
     """Yield registry files that differ from the ledger, and unknown files next to them."""
     wanted = registry.documents()
     for name, data in wanted.items():
-        what, digest = "the registry that the ledger gives", f"sha256:{sha256_hex(data)}"
+        what, digest = "the registry that the ledger gives", digest_of(data)
         yield from compare_file(disk, f"{REGISTRY_FOLDER}/{name}", digest, what, _REBUILD)
     for name in disk.names(REGISTRY_FOLDER):
         if name not in wanted:

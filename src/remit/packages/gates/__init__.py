@@ -2,8 +2,14 @@
 
 from remit.packages.gates.constraints import check_settings
 from remit.packages.gates.context import GateContext
-from remit.packages.gates.runner import GATES, GateReport, GateResult, check_gates, latest_result
-from remit.packages.gates.view import GateView
+from remit.packages.gates.runner import (
+    GATES,
+    GateReport,
+    GateResult,
+    GateView,
+    check_gates,
+    latest_result,
+)
 
 __all__ = [
     "GATES",
