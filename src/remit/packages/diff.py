@@ -39,7 +39,7 @@ class Change:
     new: Any
 
     def lines(self) -> list[str]:
-        """Return the change as lines for people."""
+        """Return the change as lines for people, with ``+``, ``-`` or ``~`` in front."""
         if self.old is None:
             return [f"+ {self.name} {_text(self.new)}"]
         if self.new is None:

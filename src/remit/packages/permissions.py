@@ -37,7 +37,7 @@ class Permissions:
 
     @classmethod
     def joined(cls, several: Iterable[Permissions]) -> Self:
-        """Return the tools and models of several packages together."""
+        """Return permissions with the tools and models of several; budgets and paths are empty."""
         known = list(several)
         return cls(
             tuple({tool for one in known for tool in one.tools}),
@@ -45,10 +45,12 @@ class Permissions:
         )
 
     def covers(self, kind: str, name: str) -> bool:
-        """Return whether one of the ``tools``, ``models`` or ``paths`` includes ``name``.
+        """Return True if the ``tools``, ``models`` or ``paths`` include ``name``.
 
-        ``name`` may be a pattern, included if everything that it matches is. A tool is included
-        with any definition, or with the one that it names.
+        Args:
+            kind: the name of the list.
+            name: an item or a pattern; a pattern is included if everything that it matches is. A
+                tool is included with any definition, or with the definition that it names.
         """
         if kind == "paths":
             return allows_path(self.paths, name)
@@ -58,11 +60,11 @@ class Permissions:
         )
 
     def allows_tool(self, tool_id: str) -> bool:
-        """Return whether a tool may be used, whatever its definition."""
+        """Return True if a tool may be used, whatever its definition."""
         return permits((name.partition(_DEFINITION)[0] for name in self.tools), tool_id)
 
     def allows_model(self, provider_id: str, model_id: str) -> bool:
-        """Return whether a model may be used.
+        """Return True if a model may be used.
 
         An empty ``provider_id`` is an unknown provider, for which a permission at any provider is
         enough.
@@ -73,10 +75,14 @@ class Permissions:
         return permits(models, model_id)
 
     def budget_problem(self, name: str, value: int | str | None) -> str:
-        """Return why a budget exceeds the one here, ending a sentence; empty if it does not.
+        """Return the reason why a budget exceeds the ceiling here; empty if it does not.
 
-        ``token_budget`` is in tokens, ``usd_budget`` in US dollars as decimal text. A budget that
-        is absent here is no ceiling; a ``value`` of ``None`` states no budget, which is no limit.
+        The reason continues a sentence that begins with the budget's owner.
+
+        Args:
+            name: ``token_budget`` or ``usd_budget``.
+            value: tokens, or US dollars as decimal text; ``None`` for no budget, which exceeds any
+                ceiling. An absent ceiling permits every value.
         """
         ceiling = self.budgets.get(name)
         if ceiling is None:
@@ -121,7 +127,8 @@ class PermissionsDiff:
 def compare_permissions(old: Permissions | None, new: Permissions) -> PermissionsDiff:
     """Return the changes from ``old`` to ``new``.
 
-    A budget that rises or goes away is wider. Without an ``old``, everything named is wider.
+    A budget that rises or is removed widens the permissions. If ``old`` is ``None``, everything in
+    ``new`` does.
     """
     before = old or Permissions()
     added, removed, widened = {}, {}, []
@@ -144,14 +151,14 @@ def compare_permissions(old: Permissions | None, new: Permissions) -> Permission
 
 
 def permits(patterns: Iterable[str], name: str) -> bool:
-    """Return whether one of the patterns names ``name``; ``*`` matches any text.
+    """Return True if a pattern matches ``name``; ``*`` in a pattern stands for any text.
 
-    ``name`` may be a pattern itself, permitted if everything that it matches is. (That follows
-    from matching its text, as ``*`` is the only character in them with a meaning.)
+    ``name`` may be a pattern itself, which is permitted if everything that it matches is. (That
+    follows from matching its text, as ``*`` is the only character in them with a meaning.)
     """
     return any(pattern == name or fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def allows_path(places: Iterable[str], path: str) -> bool:
-    """Return whether ``path`` is one of ``places``, or below one of them that ends with ``/``."""
+    """Return True if ``path`` is one of ``places``, or below one of them that ends with ``/``."""
     return any(path == one or (one.endswith("/") and path.startswith(one)) for one in places)

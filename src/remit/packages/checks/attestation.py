@@ -34,7 +34,8 @@ def check_attestation(
 ) -> Check:
     """Check receipts, stored archives and signatures of all packages, and the trusted keys.
 
-    ``trust.json`` must be the recorded one, and the root's own key must be trusted.
+    ``trust.json`` must be the recorded one, and the root's own key must be trusted. Yields a
+    finding for each fault.
 
     Args:
         registry: the installed packages.

@@ -160,7 +160,7 @@ class RootDisk:
 def compare_file(
     files: RootDisk, path: str, digest: str, what: str, next_step: str
 ) -> Iterator[Finding]:
-    """Yield a finding if a file does not have the expected hash.
+    """Yield one finding if a file is missing, unreadable or has another hash; nothing otherwise.
 
     Args:
         files: the root's files.

@@ -17,11 +17,10 @@ _CURRENT = "current"
 
 
 def check_ceilings(view: PackageView) -> Iterator[Finding]:
-    """Yield permissions of packages that exceed the ceilings of their framework.
+    """Yield permissions of packages that exceed the ceilings of their framework (gate G3).
 
-    A package that brings an agent and may use models states the budgets for which its framework
-    has a ceiling: without one there would be no limit. A package whose framework cannot be used
-    does not pass.
+    A package with an agent that may use models must state every budget for which its framework has
+    a ceiling. A package whose framework cannot be used is a finding.
     """
     for package_id, package in view.registry.packages.items():
         manifest, framework = package.manifest, view.framework_of(package_id)
@@ -114,10 +113,12 @@ def check_contracts(view: PackageView) -> Iterator[Finding]:
 
 
 def allows_named(granted: Permissions, name: str) -> bool:
-    """Return whether everything that a model's name can mean is permitted.
+    """Return True if a package is permitted every model that a name can mean.
 
-    ``name`` is ``provider/model``; a provider, which means its default model; or a model alone,
-    which has to be permitted for every provider.
+    Args:
+        granted: the package's permissions.
+        name: ``provider/model``; a provider, which means its default model; or a model alone, which
+            must be permitted at every provider.
     """
     provider_id, model_id = _named(granted, name)
     if provider_id:
@@ -132,7 +133,10 @@ def _named(granted: Permissions, name: str) -> tuple[str, str]:
 
 
 def boundary_model(contract: PromptContract) -> str:
-    """Return the model that a contract fixes, as ``provider/model`` or the half that is named."""
+    """Return the model that a contract fixes: ``provider/model``, or the half that it names.
+
+    Returns an empty text if the contract fixes none.
+    """
     limits = contract.boundary
     return "/".join(one for one in (limits.provider_id, limits.model_id) if one)
 
@@ -143,10 +147,10 @@ def reserved_agents() -> tuple[str, ...]:
 
 
 def _may_use_model(agent: AgentDocument, granted: Permissions, view: PackageView) -> bool:
-    """Return whether an agent may use the model in its document.
+    """Return True if an agent may use the model in its document.
 
-    The configuration checks the models of a route. A package without models has its agents
-    answered by the root's default model alone.
+    A check of settings covers the models of a route. A package without permitted models leaves its
+    agents to the root's default model.
     """
     if not agent.model or (granted.models and agent.model in view.routes):
         return True

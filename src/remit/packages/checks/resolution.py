@@ -32,7 +32,7 @@ def check_resolution(view: PackageView) -> Check:
     """Check that packages name valid specifications and frameworks that agree (gate G1).
 
     Each contract, prompt pack and agent must come from one package; a learned package may bring
-    further versions of a contract.
+    further versions of a contract. Yields a finding for each fault.
 
     Returns:
         One line with the number of packages, specifications and frameworks.
@@ -68,7 +68,7 @@ def check_completeness(view: PackageView) -> Check:
 
     Frameworks need their expected specifications; specifications need their contracts, tools,
     schemas and agents. Agents and contracts must keep to the permissions of their package, and
-    files to the paths of their package's plane and framework.
+    files to the paths of their package's plane and framework. Yields a finding for each fault.
 
     Returns:
         One line with the number of each.

@@ -63,7 +63,9 @@ def _permitted(permissions: Iterable[Permissions]) -> Callable[[Use], bool]:
 
 
 def check_constraints(context: GateContext) -> GateRun:
-    """Run gate G3 on the present packages and settings and on recorded uses.
+    """Check the present packages and settings, and the recorded uses of tools and models (gate G3).
+
+    Yields a finding for each fault.
 
     Returns:
         One line with the checked numbers and the waivers, and the mark of the gate.

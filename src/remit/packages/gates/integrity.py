@@ -10,7 +10,7 @@ from remit.packages.gates.context import GateContext, GateRun
 
 
 def check_integrity(context: GateContext) -> GateRun:
-    """Verify the ledger and its derived tables.
+    """Verify the ledger and its derived tables (gate G6), and yield a finding for each fault.
 
     A ledger above ``full_entries`` is verified from the end of the last verification.
 

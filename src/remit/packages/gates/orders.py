@@ -51,7 +51,9 @@ class _Open:
 
 
 def check_orders(context: GateContext) -> GateRun:
-    """Check all work orders against the state machine and the cost of their exchanges.
+    """Check all work orders against the state machine and the cost of their exchanges (gate G2).
+
+    Yields a finding for each faulty order.
 
     Returns:
         One line with the number of ended and open orders, and the mark of the gate.
