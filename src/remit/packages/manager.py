@@ -159,14 +159,11 @@ class PackageManager:
                     next_step="Choose one of its versions.",
                 )
             changes = planned_installation(new, registry, only_upgrade=only_upgrade)
-            plan = self._plan(changes, registry, approve=approve, dev=dev)
-            with disk_errors():
-                self._write_missing(present, registry)
-            if changes:
-                registry = self._carry_out(plan, registry, extra_entries)
+            registry, installed = self._carry_out(
+                changes, registry, extra_entries, approve=approve, dev=dev, present=present
+            )
             names = [candidate.package.package_id for candidate in present]
-            names += [change.package_id for change in plan.changes if change.candidate]
-            return [registry.packages[name] for name in names]
+            return [registry.packages[name] for name in [*names, *installed]]
 
     def remove(
         self, package_id: str, *, extra_entries: ExtraEntries | None = None
@@ -185,7 +182,7 @@ class PackageManager:
         with self._locked() as registry:
             package = registry.require(package_id)
             changes = [Change(package_id, "remove", None, package)]
-            self._carry_out(self._plan(changes, registry), registry, extra_entries)
+            self._carry_out(changes, registry, extra_entries)
             return package
 
     def rollback(
@@ -215,8 +212,8 @@ class PackageManager:
             now = registry.require(package_id)
             candidate = self._stored_candidate(earlier_version(registry, now, version))
             changes = [Change(package_id, "rollback", candidate, now)]
-            plan = self._plan(changes, registry, approve=approve)
-            return self._carry_out(plan, registry, extra_entries).packages[package_id]
+            registry, _ = self._carry_out(changes, registry, extra_entries, approve=approve)
+            return registry.packages[package_id]
 
     def restore(self, package_ids: Collection[str] = ()) -> dict[str, str]:
         """Write installed files again if they differ from the stored archives.
@@ -281,28 +278,41 @@ class PackageManager:
                         operation.close()
             yield registry
 
-    def _plan(
+    def _carry_out(
         self,
         changes: Sequence[Change],
         registry: Registry,
+        extra_entries: ExtraEntries | None,
         *,
         approve: bool = False,
         dev: bool = False,
-    ) -> Plan:
-        return make_plan(
-            changes, registry, self._path, self._ledger_path, by=self._by, approve=approve, dev=dev
-        )
+        present: Sequence[Candidate] = (),
+    ) -> tuple[Registry, list[str]]:
+        """Plan, check, record and write an operation.
 
-    def _carry_out(
-        self, plan: Plan, registry: Registry, extra_entries: ExtraEntries | None
-    ) -> Registry:
-        """Check a plan, record it and write its files; return the new registry.
+        Any error except ``unfinished`` means that no package was changed.
 
-        Any error except ``unfinished`` means that nothing was changed.
+        Args:
+            changes: the packages to install and to remove.
+            registry: the installed packages.
+            extra_entries: as for :meth:`install`.
+            approve: as for :meth:`install`.
+            dev: as for :meth:`install`.
+            present: installed packages whose missing files to write once the plan is made.
+
+        Returns:
+            The new registry, and the ids of the installed packages, each after its dependencies.
         """
+        path, ledger_path = self._path, self._ledger_path
+        plan = make_plan(
+            changes, registry, path, ledger_path, by=self._by, approve=approve, dev=dev
+        )
+        with disk_errors():
+            self._write_missing(present, registry)
+        if not changes:
+            return registry, []
         if extra_entries is None:
             require_not_learned(plan.changes)
-        path, ledger_path = self._path, self._ledger_path
         now = RootDisk(path, ledger_path=ledger_path)
         check_before(registry, now, [*plan.files, *plan.removed])
         then = RootDisk(path, ledger_path=ledger_path, added=plan.files, removed=plan.removed)
@@ -324,7 +334,7 @@ class PackageManager:
                 raise
         after = self.registry()
         self._finish(operation, after)
-        return after
+        return after, [change.package_id for change in plan.changes if change.candidate]
 
     def _files_to_stage(self, plan: Plan) -> dict[str, bytes]:
         """Return the files that must be on the disk before the entries are written, by path."""

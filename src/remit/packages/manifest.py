@@ -63,7 +63,7 @@ class Dependency:
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """One file of a package.
+    """A file of a package.
 
     Attributes:
         path: relative to the root; see :func:`remit.packages.path_problem`.
@@ -78,7 +78,7 @@ class Asset:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One version of one package.
+    """The manifest of a version of a package.
 
     Attributes:
         modules: dotted names of the runtime's modules that the package governs: ``remit.ledger``.

@@ -20,8 +20,8 @@ PLANES = {"hot": ("HOT/", "HO2/", "HO1/"), "ho2": ("HO2/", "HO1/"), "ho1": ("HO1
 RESERVED = ("HOT/installed/", "HOT/registries/", "HOT/keys/")
 """Folders in which no package may own files."""
 
-# Constants of the format. A path of 192 bytes whose parts have at most 64 always has a slash
-# where a ustar header can cut it into 155 and 100.
+# A ustar header stores a path as at most 155 and 100 bytes, cut at a slash. A path of 192 bytes
+# whose parts have at most 64 bytes always has such a slash.
 _PATH_BYTES = 192
 _PART_BYTES = 64
 

@@ -108,8 +108,9 @@ def change_prices(
 ) -> tuple[PriceChange, str]:
     """Change the operator's prices: first in the ledger, then in the file.
 
-    The new file waits next to the old one until the entry is written. If the process is killed
-    between the two, :func:`finish_prices` finishes or undoes the change.
+    Holds the packages' lock meanwhile. The new file waits next to the old one until the entry is
+    written. If the process is killed between the two, :func:`finish_prices` finishes or undoes the
+    change.
 
     Args:
         root: the root's directory.

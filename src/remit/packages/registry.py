@@ -113,7 +113,7 @@ class Owner:
 
 @dataclass(frozen=True)
 class Registry:
-    """All installed packages, derived only from ``INSTALLED`` and ``REMOVED`` entries.
+    """The installed packages, derived only from ``INSTALLED`` and ``REMOVED`` entries.
 
     Attributes:
         packages: installed packages by id, sorted by id.

@@ -91,14 +91,16 @@ def found_packages(
 ) -> bool:
     """Create the root's own package key if necessary, and trust it for the shipped packages.
 
-    Records a waiver if the running code is an editable install.
+    Takes the packages' lock, writes ``trust.json``, and records a waiver if the running code is an
+    editable install.
 
     Args:
         root: the installation.
         ledger: the root's ledger.
         by: the acting person or program.
         wait_s: seconds to wait for another operation on packages.
-        new_ledger: the ledger was lost and begins again, so the existing key is trusted.
+        new_ledger: the ledger was lost and begins again, so the existing key is trusted, and a
+            ``trust.json`` that lists only this key is replaced.
 
     Returns:
         True if the running code is an editable install, which has no hashes to compare it with.

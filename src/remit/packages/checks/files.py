@@ -110,12 +110,13 @@ class RootDisk:
             os.close(folder)
 
     def walk(self) -> Iterator[tuple[str, str]]:
-        """Yield every file of the tier folders outside of reserved folders, sorted by name.
+        """Yield every file of the tier folders, sorted by name.
+
+        Reserved folders and the ledger are left out.
 
         Yields:
-            The path, and the fault if it is neither a regular file nor a folder or cannot be
-            listed;
-            otherwise an empty text.
+            The path and an empty text; or the path and a fault, if it is neither a regular file
+            nor a folder that can be listed.
         """
         for tier in sorted(TIERS):
             yield from self._walk(tier)

@@ -21,7 +21,7 @@ _REBUILD = "Run `remit package registry --rebuild`."
 def check_ownership(
     registry: Registry, disk: RootDisk, changing: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """Yield files without an owner, with two owners, missing, or with another hash.
+    """Yield faults of files: no owner, two owners, missing, another hash, or in a reserved folder.
 
     Args:
         registry: the installed packages.
@@ -78,7 +78,7 @@ def check_registries(registry: Registry, disk: RootDisk) -> Iterator[Finding]:
 
 
 def check_modules(registry: Registry, modules: Collection[str]) -> Iterator[Finding]:
-    """Yield modules of the runtime that no package governs, or two packages.
+    """Yield modules without a package or with two, and governed modules that do not exist.
 
     A module name in a manifest governs that module and all modules below it, except those below a
     longer name of another package.
@@ -112,10 +112,11 @@ def check_modules(registry: Registry, modules: Collection[str]) -> Iterator[Find
 def check_running_code(code: Distribution, waiver: str) -> Iterator[Finding]:
     """Yield differences between the running files and the distribution's RECORD.
 
+    An editable install has no hashes in RECORD, which is a finding unless a waiver is recorded.
+
     Args:
         code: the running distribution.
-        waiver: the id of the entry that waives missing hashes of an editable install; empty if
-            there is none.
+        waiver: the id of the entry that waives the missing hashes; empty if there is none.
     """
     if code.editable and not waiver:
         problem = "The running code is an editable install: there are no hashes to check it by."

@@ -2,5 +2,9 @@
 
 from remit.packages.distribution.record import Distribution
 from remit.packages.distribution.wheel import repack_wheel
+from remit.packages.errors import PackageError
 
-__all__ = ["Distribution", "repack_wheel"]
+DistributionError = PackageError
+"""The earlier name, which stays until 1.0."""
+
+__all__ = ["Distribution", "DistributionError", "repack_wheel"]

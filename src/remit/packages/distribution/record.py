@@ -37,7 +37,7 @@ def record_row(path: str, data: bytes) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """One installation of Remit on this machine.
+    """An installation of Remit on this machine.
 
     Attributes:
         version: the version in its metadata, or in its code if there is no metadata.

@@ -1,4 +1,4 @@
-"""Gate G3: ceilings of settings and permissions; only permitted tools and models are used."""
+"""Gate G3: ceilings of settings and permissions, and permitted uses of tools and models."""
 
 from __future__ import annotations
 
@@ -122,7 +122,11 @@ def _is_stated(stated: Stated, entry: LedgerEntry, use: Use) -> bool:
 
 
 def check_settings(context: GateContext, coming: Collection[str] = ()) -> Iterator[Finding]:
-    """Yield settings above their ceilings, and configured tools or models that no package permits.
+    """Yield faults of the settings (gate G3).
+
+    Faults are settings that cannot be loaded or exceed a ceiling, an unknown default model, rules
+    and prices that no package brings and no entry records, and configured tools or models that no
+    package permits.
 
     Args:
         context: the root with its settings.

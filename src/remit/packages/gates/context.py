@@ -25,7 +25,7 @@ recorded and stored if the gate passes.
 
 @dataclass(frozen=True)
 class GateContext:
-    """One open root with everything that the gates need.
+    """An open root with everything that the gates need.
 
     Parts that may fail are functions, so that only the gate that needs a part fails with it.
 

@@ -128,7 +128,10 @@ class GateResult:
 
     @classmethod
     def failed(cls, gate: str, findings: Sequence[Finding], most: int) -> Self:
-        """Return the result of a failed gate with at most ``most`` of its findings."""
+        """Return the result of a failed gate with at most ``most`` of its findings.
+
+        A finding without a next step gets one that repeats the gate.
+        """
         count = len(findings)
         problem = "1 thing is wrong" if count == 1 else f"{count} things are wrong"
         again = f"Fix it, then run `remit gate check --gate {gate}` again."
