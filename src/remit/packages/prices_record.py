@@ -116,8 +116,7 @@ def change_prices(
         root: the root's directory.
         ledger: the root's ledger.
         file: the price file, relative to the root.
-        change: returns the change for the file's present bytes, which are empty if there is no
-            file.
+        change: returns the change for the file's present bytes; empty bytes mean no file.
         wait_s: seconds to wait for another operation on packages.
         by: the acting person or program.
         reason: the reason to record.

@@ -57,7 +57,7 @@ def test_a_setting_keeps_its_ceiling(house: House) -> None:
     found = " | ".join(result.errors)
     for problem in (
         "The setting server.metrics_open exceeds the ceiling of FMWK-KERNEL-001",
-        "The setting budget.session_tokens is above",
+        "The setting budget.session_tokens exceeds the",
         "routing.models.gpt-4.1.provider is above", "providers.openai.api_key is above",
         "a ceiling for the setting server.nothing, which does not",
         "server.port.more, which does not exist",

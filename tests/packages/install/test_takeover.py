@@ -97,7 +97,7 @@ def test_nothing_of_other_packages_is_taken_over(stage: Stage, tmp_path: Path) -
     stage.bring(stage.pack(several))
     other = {"HO2/agents/sub/mine.json": files()[AGENT]}
     said = refused(stage, other, package_id="PKG-AAA-001")
-    assert "The agent mine is of PKG-MINE-001; PKG-AAA-001 brings it too." in said
+    assert "The agent mine belongs to PKG-MINE-001; PKG-AAA-001 brings it too." in said
 
 
 @pytest.mark.parametrize(

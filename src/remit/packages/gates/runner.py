@@ -198,16 +198,15 @@ def check_gates(
 ) -> GateReport:
     """Check gates, and write one ``GATE_PASSED`` or ``GATE_FAILED`` entry for each.
 
-    A gate that raises an error fails. Gates that read packages hold the packages' lock.
+    A gate that raises an error fails. Gates of packages hold the packages' lock.
 
     Args:
-        context: the root.
         gates: the names of the gates; ``None`` for all.
         full: read the whole ledger, and ignore earlier verifications.
         record: write the entries.
         by: the acting person or program.
         jobs: the number of processes that verify a large ledger.
-        progress: called with the name of a part, the number of checked items, and of all items.
+        progress: called with a part's name, its checked items and all its items.
 
     Returns:
         The results. If the entries cannot be written, ``unrecorded`` gives the reason.
