@@ -28,7 +28,7 @@ _BLOCK, _NAME, _PREFIX = 512, 100, 155
 _GZIP_MAGIC = b"\x1f\x8b"
 # A header without time and name, of an unknown system.
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
-_STORED = 65535
+_MAX_BLOCK_BYTES = 65535
 _MODE = 0o644  # Every file of a package has this mode.
 # A size is octal, or in GNU's base 256.
 _SIZE = re.compile(rb" *[0-7]*[ \0]*|\x80.{11}", re.DOTALL)
@@ -177,8 +177,8 @@ def canonical_targz(items: Iterable[tuple[str, bytes, int]]) -> bytes:
     tar += bytes(2 * _BLOCK)
     # Stored without compression, because compressors differ between versions.
     pieces = [_GZIP_HEAD]
-    for start in range(0, len(tar), _STORED):
-        block = tar[start : start + _STORED]
+    for start in range(0, len(tar), _MAX_BLOCK_BYTES):
+        block = tar[start : start + _MAX_BLOCK_BYTES]
         size = len(block)
         pieces.append(bytes([start + size == len(tar)]))
         pieces += [size.to_bytes(2, "little"), (size ^ 0xFFFF).to_bytes(2, "little"), block]

@@ -42,7 +42,7 @@ A file is read by its folder and checked by its classification, so the two must 
 Place = tuple[str | int, ...]
 
 _OTHER_CLASSIFICATIONS = ("document", "tool")  # Files outside of PLACES have one of these.
-_FOLDED = {folded(place): place for place in PLACES}
+_FOLDED_PLACES = {folded(place): place for place in PLACES}
 _MAX_DEPTH = 4  # No manifest needs lists and objects nested more deeply.
 _MAX_MESSAGE = 300  # A message may quote a long value, of which it shows these characters.
 _INTEGER = re.compile("-?[0-9]{1,16}")
@@ -308,7 +308,7 @@ def _check_collisions(paths: list[str]) -> None:
 
 def _check_classification(index: int, path: str, kind: str) -> None:
     key = folded(path)
-    place = next((place for start, place in _FOLDED.items() if key.startswith(start)), "")
+    place = next((place for start, place in _FOLDED_PLACES.items() if key.startswith(start)), "")
     if place and not path.startswith(place):
         _fail(
             "misplaced",

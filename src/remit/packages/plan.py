@@ -18,7 +18,7 @@ from remit.packages.permissions import compare_permissions
 from remit.packages.preconditions import check_placement
 from remit.packages.registry import InstalledPackage, Registry
 
-_MAX_NAMED = 10
+_MAX_PERMISSIONS = 10
 # A record of at most 65,535 bytes must have room for the manifest and the other keys.
 _MAX_MANIFEST = 50_000
 _REASONS = {
@@ -325,8 +325,8 @@ def _approved(
         "permissions_widened",
         f"{manifest.package_id} {manifest.version} asks for more than "
         + ("nothing" if before is None else "it had")
-        + f": {'; '.join(more[:_MAX_NAMED])}"
-        + (f"; and {len(more) - _MAX_NAMED} more." if len(more) > _MAX_NAMED else "."),
+        + f": {'; '.join(more[:_MAX_PERMISSIONS])}"
+        + (f"; and {len(more) - _MAX_PERMISSIONS} more." if len(more) > _MAX_PERMISSIONS else "."),
         next_step="Look at them with `remit package show`; `remit package install --approve` "
         "grants them.",
     )

@@ -20,7 +20,7 @@ PRICES_FILE = "prices.toml"
 
 _SUBJECT = "prices"
 # The staged content of a change that removes the file.
-_NONE = b"# No prices of this root's own.\n"
+_EMPTY_FILE = b"# No prices of this root's own.\n"
 
 
 class PriceFile(NamedTuple):
@@ -141,7 +141,7 @@ def change_prices(
         wanted = PriceFile(file, made.data)
         if made.data == now.data and now.matches(recorded):
             return made, ""
-        write_new(_staged(place), made.data or _NONE, 0o600)
+        write_new(_staged(place), made.data or _EMPTY_FILE, 0o600)
         fsync(place.parent)  # The staged file must survive a power loss once it is recorded.
         metadata = {
             "by": by,
@@ -197,7 +197,7 @@ def _finish(root: Path, file: str, recorded: RecordedPrices) -> bool:
     except FileNotFoundError:
         return False
     # A killed write leaves an empty file, whose hash is never recorded.
-    digest = "" if data == _NONE else hashlib.sha256(data).hexdigest()
+    digest = "" if data == _EMPTY_FILE else hashlib.sha256(data).hexdigest()
     wanted = (recorded.file, recorded.sha256)
     if not recorded.entry_id or wanted != (file if digest else "", digest):
         staged.unlink()

@@ -32,7 +32,7 @@ _SIGNATURE_BYTES = 64  # Ed25519 signatures have this length (RFC 8032).
 _TIME = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
 _MAX_NAMES = 5  # A message names no more keys.
 # By error code of an ignored signature, the reason in words and the next step.
-_IGNORED = {
+_IGNORE_REASONS = {
     "revoked_key": ("revoked", "Get a version that another key signed, and ask what happened."),
     "key_not_for_package": (
         "not trusted for this package",
@@ -325,7 +325,7 @@ def _too_few(
     counted: int, needed: int, ignored: Mapping[str, list[str]], package_id: str
 ) -> PackageError:
     reasons = []
-    for code, (reason, _) in _IGNORED.items():
+    for code, (reason, _) in _IGNORE_REASONS.items():
         names = list(dict.fromkeys(ignored.get(code, ())))
         more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
         if names:
@@ -339,11 +339,11 @@ def _too_few(
             next_step="Have another trusted key sign it: `remit package sign` adds a signature to "
             "the one that is there.",
         )
-    code = next(code for code in _IGNORED if code in ignored)
+    code = next(code for code in _IGNORE_REASONS if code in ignored)
     return PackageError(
         code,
         f"No key that is trusted for {package_id} signed it ({others}).",
-        next_step=_IGNORED[code][1],
+        next_step=_IGNORE_REASONS[code][1],
     )
 
 

@@ -25,7 +25,7 @@ from remit.packages.signatures import check_envelope
 from remit.packages.trust import TrustPolicy, read_trust, trust_problem
 
 _REBUILD = "Run `remit package registry --rebuild`; it writes receipts again from the ledger."
-_AGAIN = "Run `remit init` if it came with Remit; else install the same archive again."
+_REINSTALL = "Run `remit init` if it came with Remit; else install the same archive again."
 _RESTORE = "Keep a copy of it: `remit package trust restore` replaces it with the recorded one."
 
 
@@ -63,13 +63,13 @@ def check_attestation(
         what = f"the receipt of {package_id} {recorded}"
         yield from compare_file(disk, receipt_path(package_id), digest, what, _REBUILD)
         path, what = archive_path(package), f"the archive of {package_id} "
-        yield from compare_file(disk, path, package.archive_sha256, what + recorded, _AGAIN)
+        yield from compare_file(disk, path, package.archive_sha256, what + recorded, _REINSTALL)
         if package.signature.get("waived") is True:
             waived += 1
             continue
         path, what = envelope_path(package), f"the signature of {package_id} "
         digest = str(package.signature.get("envelope_sha256"))
-        wrong = list(compare_file(disk, path, digest, what + recorded, _AGAIN))
+        wrong = list(compare_file(disk, path, digest, what + recorded, _REINSTALL))
         yield from wrong
         if policy is not None and not wrong:
             yield from _signature(package, disk.read(path), policy, envelope_bytes)

@@ -23,7 +23,7 @@ _MARSHAL_VERSION = 2  # Equal code has equal bytes in this version, which has no
 
 # Digests of sources together with compiled forms that this process found equal, so that it does
 # not compile them again.
-_same: set[bytes] = set()
+_equal_code: set[bytes] = set()
 
 
 def compiled_problems(source: Path, content: bytes, shown: str) -> Iterator[str]:
@@ -76,9 +76,9 @@ def _expected(flags: int, source: Path, content: bytes) -> bytes:
 def _same_code(body: bytes, content: bytes, source: Path, level: int) -> bool:
     head = f"{level} {len(content)} {source}".encode(errors="surrogateescape")
     digest = hashlib.sha256(b"%d %b%b%b" % (len(head), head, content, body)).digest()
-    if digest not in _same and _compiles_to(body, content, source, level):
-        _same.add(digest)
-    return digest in _same
+    if digest not in _equal_code and _compiles_to(body, content, source, level):
+        _equal_code.add(digest)
+    return digest in _equal_code
 
 
 def _compiles_to(body: bytes, content: bytes, source: Path, level: int) -> bool:

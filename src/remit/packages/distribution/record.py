@@ -23,9 +23,9 @@ from urllib.parse import unquote, urlsplit
 from remit.packages.distribution.bytecode import compiled_problems
 
 PACKAGE = "remit"
-_NEEDED = ("METADATA", "WHEEL", "entry_points.txt")
+_REQUIRED_FILES = ("METADATA", "WHEEL", "entry_points.txt")
 _INFO = re.compile(rf"{PACKAGE}-([0-9][^-/]*)\.dist-info")
-_COMPILED = re.compile(r"(.*/)?__pycache__/[^/]*\.pyc")
+_BYTECODE_PATH = re.compile(r"(.*/)?__pycache__/[^/]*\.pyc")
 _VERSION = re.compile(rb'^__version__ = "([^"\\]+)"$', re.M)
 
 
@@ -144,7 +144,7 @@ class Distribution:
         for other in _infos(info.parent):
             if other != info:
                 yield f"{other.name} is there as well as {info.name}."
-        needed = [f"{info.name}/{name}" for name in _NEEDED]
+        needed = [f"{info.name}/{name}" for name in _REQUIRED_FILES]
         for path in [*needed, *([] if self.editable else [f"{PACKAGE}/__init__.py"])]:
             if path not in rows:
                 yield f"RECORD does not name {path}."
@@ -180,7 +180,7 @@ def _record(info: Path) -> tuple[dict[str, list[str]], list[str]]:
             problems += [f"RECORD, line {number}: it has {len(row)} columns, not 3."] if row else []
         elif row[0] in rows:
             problems.append(f"RECORD, line {number}: {row[0]!a} is there twice.")
-        elif row[0].startswith((f"{PACKAGE}/", f"{info.name}/")) and not _COMPILED.fullmatch(
+        elif row[0].startswith((f"{PACKAGE}/", f"{info.name}/")) and not _BYTECODE_PATH.fullmatch(
             row[0]
         ):
             rows[row[0]] = row
@@ -221,7 +221,7 @@ def _walk(top: Path, problems: list[str]) -> Iterator[str]:
                 problems.append(f"{folder}/{name} is a link to a directory.")
         for name in files:
             path = f"{folder}/{name}".removeprefix(f"{top}/")
-            if not _COMPILED.fullmatch(path):
+            if not _BYTECODE_PATH.fullmatch(path):
                 yield path
 
 

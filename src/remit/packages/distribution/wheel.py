@@ -22,7 +22,7 @@ from remit.packages.errors import PackageError
 _TIME = (1980, 1, 1, 0, 0, 0)  # ZIP can state no earlier time.
 _UNIX = 3
 _FILE = 0o100644 << 16
-_KEPT = ("METADATA", "WHEEL", "entry_points.txt")
+_METADATA_FILES = ("METADATA", "WHEEL", "entry_points.txt")
 _TAG = "py3-none-any"
 
 
@@ -62,7 +62,7 @@ def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
             f"The metadata of {PACKAGE} does not say that its wheel is for {_TAG}.",
             next_step=f"Use a {PACKAGE} that was built from its own source.",
         )
-    kept = (f"{PACKAGE}/", f"{info}/licenses/", *(f"{info}/{name}" for name in _KEPT))
+    kept = (f"{PACKAGE}/", f"{info}/licenses/", *(f"{info}/{name}" for name in _METADATA_FILES))
     names = sorted(path for path in files if path.startswith(kept))
     names.sort(key=lambda path: path.startswith(info))  # Installers expect metadata last.
     table = io.StringIO()

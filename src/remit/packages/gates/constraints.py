@@ -15,7 +15,7 @@ from remit.kernel.settings import Settings
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 from remit.packages.checks import Finding, check_ceilings, check_dependencies
 from remit.packages.gates.context import GateContext, GateRun, in_order, seq_of
-from remit.packages.gates.shapes import Stated, check_shapes
+from remit.packages.gates.shapes import SessionStatements, check_shapes
 from remit.packages.permissions import Permissions
 from remit.packages.prices_record import check_prices, recorded_prices
 from remit.packages.registry import InstalledPackage
@@ -78,7 +78,7 @@ def check_constraints(context: GateContext) -> GateRun:
     entries = context.entries
     verified_entries, _, verified = context.mark("G3")
     waived = yield from check_shapes(context, verified_entries)
-    stated = Stated(context.ledger)
+    stated = SessionStatements(context.ledger)
     contracts: dict[str, str] = {}
     # By use, the first entry that was not permitted, and the number of such entries.
     used: dict[Use, tuple[str, int]] = {}
@@ -115,7 +115,7 @@ def check_constraints(context: GateContext) -> GateRun:
     return message, {"verified_entries": entries}
 
 
-def _is_stated(stated: Stated, entry: LedgerEntry, use: Use) -> bool:
+def _is_stated(stated: SessionStatements, entry: LedgerEntry, use: Use) -> bool:
     if use.kind == "tool":
         return stated.tool(entry, use.name)
     return stated.provider(entry, use.provider_id)

@@ -19,7 +19,7 @@ from remit.packages.gates.context import GateContext, GateRun, in_order
 _STEPS = ("WO_DISPATCHED", "WO_EXECUTING", "WO_COMPLETED", "WO_FAILED")
 _EVENTS = ("WO_PLANNED", *_STEPS, "EXCHANGE", "LLM_CALL", "SESSION_START", "TOOL_INTENT")
 _MAX_LISTED = 5  # The message lists no more open orders.
-_REPEATED = (
+_REPEATED_EVENTS = (
     "SELECT submission_id, count(*) FROM entries WHERE {where} "
     "GROUP BY submission_id HAVING count(*) > 1 ORDER BY submission_id LIMIT ?"
 )
@@ -198,7 +198,7 @@ class _Orders:
             where, given = f"event_type IN ({marks})", [*events]
             if first:
                 where, given = _LATER_ORDERS.format(marks=marks), [*events, *events, first]
-            for wo_id, times in ledger.select(_REPEATED.format(where=where), (*given, most)):
+            for wo_id, times in ledger.select(_REPEATED_EVENTS.format(where=where), (*given, most)):
                 self.fail(wo_id, f"{wo_id} was {what} {times} times.")
 
     def _compare(self, found: _Open, entry: LedgerEntry) -> None:

@@ -14,11 +14,11 @@ from remit.packages.settings_record import recorded_settings
 
 # Earlier versions wrote this agent id, and their sessions did not state parts of the agent.
 _EARLIER_AGENT_ID = "ho1-worker"
-_LISTED = 6
+_MAX_NAMES = 6
 _MAX_SESSIONS = 4096  # More sessions are not cached.
 
 
-class Stated:
+class SessionStatements:
     """Tools, providers and contracts that sessions state as their agent's own.
 
     Attributes:
@@ -150,5 +150,5 @@ def _latest_sessions(context: GateContext, first: int) -> Iterator[LedgerEntry]:
 
 
 def _some(names: list[str]) -> str:
-    more = len(names) - _LISTED
-    return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
