@@ -98,7 +98,7 @@ def test_a_file_that_was_never_put_on_record_is_found(remit: Run, root: Path) ->
     text = 'version = 2026-12-01\n[models."gpt-4o"]\nprovider = "openai"\n'
     (root / "prices.toml").write_text(text + 'date = 2026-12-01\ninput = "0"\noutput = "0"\n')
     (error,) = _gates(remit)
-    assert "prices.toml are not on record" in error
+    assert "prices.toml are not recorded" in error
 
 
 def test_a_file_that_a_setting_names_is_kept_the_same_way(remit: Run, root: Path) -> None:

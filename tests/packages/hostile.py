@@ -262,7 +262,7 @@ ARCHIVES = [
          _archive(lambda: tiny_files(1_000_000))),
     Case("10,001 files, all declared", "too_many_files", "10000", _archive(_many_declared)),
     Case("a wrong hash", "wrong_hash", "sha256:", _archive(_raw(member(_PATH, b"other")))),
-    Case("a hash in bare hex", "bare_hex", "does not say which",
+    Case("a hash in bare hex", "bare_hex", "lacks its algorithm",
          _archive(_raw(manifest=_manifest(_MINE).replace(b'"sha256:', b'"')))),
     Case("a missing asset", "missing_asset", _PATH, _archive(_raw())),
     Case("an undeclared file", "undeclared_file", "other.md",
@@ -525,7 +525,7 @@ RIGHTS = [
          lambda _: ["rollback", "PKG-KERNEL-001"]),
     Case("rolling back to what is there", "no_older_version", "already",
          after(mine(), then=["rollback", MINE, "--to", "1.0.0"]), True),
-    Case("rolling back to an archive that is gone", "archive_lost", "not kept",
+    Case("rolling back to an archive that is gone", "archive_lost", "no longer stored",
          _rolled_back_without(lambda stage: _kept(stage).unlink()), True),
     Case("rolling back to an archive that was swapped", "archive_lost", "not the one",
          _rolled_back_without(

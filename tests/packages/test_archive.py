@@ -366,7 +366,6 @@ FORMAT = [
     "archive",
     "authoring",
     "manifest",
-    "manifest_file",
     "paths",
 ]
 

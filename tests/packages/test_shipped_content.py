@@ -29,9 +29,9 @@ from remit.packages.checks import (
     check_resolution,
 )
 from remit.packages.distribution import Distribution
-from remit.packages.documents import Acceptance, Specification, read_schema
+from remit.packages.documents import Specification, read_cases, read_schema
+from remit.packages.paths import PLANES, RESERVED
 from remit.packages.permissions import permits
-from remit.packages.placement import PLANES, RESERVED
 from remit.providers.prices import PriceTable
 from tests.packages.imports import Imports
 from tests.packages.making import LIMITS
@@ -246,9 +246,7 @@ def test_acceptance_cases_pass_and_can_fail(tmp_path: Path) -> None:
     table, path = files()["HOT/prices/prices.toml"], "prices.toml"
     assert list(check_acceptance(_view(), PriceTable.from_bytes(table, path))) == []
     kinds = {
-        case.kind
-        for _, path, data in of_kind("acceptance")
-        for case in Acceptance.parse(data, path).cases
+        case["kind"] for _, path, data in of_kind("acceptance") for case in read_cases(data, path)
     }
     assert kinds == {"contract", "schema", "price"}
     dearer = table.replace(b'input = "0.15"', b'input = "0.16"')

@@ -33,26 +33,26 @@ def build(root: Path | None, as_json: bool, out: Path) -> None:
     from remit.packages.distribution import repack_wheel
     from remit.packages.shipped import shipped_archives
 
-    made = build_bundle(repack_wheel(), shipped_archives(), settings_of(root).packages)
+    wheel = repack_wheel()
+    data, manifest = build_bundle(wheel, shipped_archives(), settings_of(root).packages)
     with write_file(out) as file:
-        file.write(made.data)
-    digest = f"sha256:{sha256_hex(made.data)}"
+        file.write(data)
+    digest = f"sha256:{sha256_hex(data)}"
+    version, packages = manifest["remit_version"], manifest["packages"]
     summary = {
         "out": str(out),
         "sha256": digest,
-        "bytes": len(made.data),
-        "remit_version": made.version,
-        "wheel": made.wheel,
+        "bytes": len(data),
+        "remit_version": version,
+        "wheel": wheel[0],
         "packages": [
-            {"package_id": package.package_id, "version": package.version}
-            for package in made.packages
+            {"package_id": package["package_id"], "version": package["version"]}
+            for package in packages
         ],
     }
     emit(as_json, summary, [digest])
     if not as_json:
-        note(
-            f"{out}: Remit {made.version}, {len(made.packages)} packages, {len(made.data):,} bytes."
-        )
+        note(f"{out}: Remit {version}, {len(packages)} packages, {len(data):,} bytes.")
 
 
 @bootstrap.command()

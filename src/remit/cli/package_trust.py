@@ -18,11 +18,11 @@ __all__ = ["key", "trust"]
 
 
 def _public(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    from remit.packages import PackageKeyError, public_key
+    from remit.packages import PackageError, public_key
 
     try:
         public_key(value)
-    except PackageKeyError as error:
+    except PackageError as error:
         raise click.BadParameter(f"{error.message} {error.next_step}") from error
     return value
 
@@ -151,13 +151,11 @@ def _change(
         open_ledger(root, signing=True) as ledger,
         package_lock(place.path, loaded.settings.packages.lock_timeout_s),
     ):
-        made = change_trust(
+        policy, entry_id, what = change_trust(
             place.path / TrustPolicy.FILE, ledger, change, by=whoami(), reason=reason
         )
-    line = (
-        f"{made.what} ({made.entry_id})" if made.entry_id else "nothing changed: it is so already"
-    )
-    emit(as_json, {"changed": made.what, "entry": made.entry_id, **_plain(made.policy)}, [line])
+    line = f"{what} ({entry_id})" if entry_id else "nothing changed: it is so already"
+    emit(as_json, {"changed": what, "entry": entry_id, **_plain(policy)}, [line])
 
 
 def _plain(policy: TrustPolicy) -> dict[str, Any]:

@@ -236,9 +236,9 @@ def _settled(root: Path | None) -> tuple[Root, Settings]:
         with open_ledger(root) as ledger:
             wait_s = settings.packages.lock_timeout_s
             if entry_id := finish_prices(place.path, ledger, file, wait_s):
-                note(f"The change that {entry_id} put on record was cut off; now it is done.")
+                note(f"The change that {entry_id} recorded was interrupted; it is finished now.")
             else:
-                note("A change was cut off before it was put on record; nothing of it is left.")
+                note("A change was interrupted before it was recorded; nothing of it is left.")
     return place, settings
 
 

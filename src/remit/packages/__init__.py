@@ -1,15 +1,15 @@
-"""Packages: data that shapes agents, declared, signed, and installed all or nothing.
+"""Packages: signed data that shapes agents, installed all or nothing.
 
 The room owns the format of archives and manifests, signatures and trust, installation and removal,
-the registry and the gates. The room owns no agent: the runtime reads what is installed.
+the registry and the gates. The room owns no agent: the runtime reads installed files.
 
-Invariants: an operation is recorded before its files move, and a crash leaves the state before it
-or after it; no file has two owners; nothing unsigned installs unless a person waives the rule, on
-the record.
+Invariants: the ledger records an operation before its files move, and a crash leaves the state
+before the operation or after it; every file has one owner; an unsigned package installs only with a
+recorded waiver.
 
-Start reading in :mod:`remit.packages.manager`. Doors: ``checks`` and ``gates`` judge an
+Start reading in :mod:`remit.packages.manager`. Doors: ``checks`` and ``gates`` check an
 installation, ``distribution`` compares running code with its RECORD, ``shipped`` finds Remit's own
-packages, ``trust`` holds the keys.
+packages, ``trust`` stores the trusted keys.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from remit.kernel import lazy_names
 from remit.packages.admission import Candidate, IncomingArchive, admit
 from remit.packages.archive import Archive, canonical_targz, pack, read_archive
+from remit.packages.dependencies import in_range, precedence
 from remit.packages.documents import AgentDocument, Framework
 from remit.packages.errors import (
     ArchiveError,
@@ -29,12 +30,16 @@ from remit.packages.errors import (
     SignatureError,
     TrustError,
 )
-from remit.packages.files import Operation, disk_errors, remove_file, replace_file
-from remit.packages.learned import LEARNED_PACKAGES, policy_epoch
-from remit.packages.lock import file_lock, package_lock
+from remit.packages.files import (
+    Operation,
+    disk_errors,
+    file_lock,
+    package_lock,
+    remove_file,
+    replace_file,
+)
 from remit.packages.manager import PackageManager
-from remit.packages.manifest import Asset, Dependency, Manifest
-from remit.packages.manifest_file import PLACES
+from remit.packages.manifest import PLACES, Asset, Dependency, Manifest
 from remit.packages.package_key import PackageKey, public_key
 from remit.packages.paths import path_problem
 from remit.packages.permissions import Permissions, compare_permissions
@@ -50,22 +55,28 @@ from remit.packages.prices_record import (
     recorded_prices,
 )
 from remit.packages.registry import (
+    LEARNED_PACKAGES,
     REGISTRY_FOLDER,
     InstalledPackage,
     Owner,
     Registry,
     archive_path,
     envelope_path,
+    policy_epoch,
     receipt_path,
     require_ownership,
 )
-from remit.packages.settings_record import fitting, record_settings, recorded_settings
+from remit.packages.settings_record import (
+    EDITABLE_INSTALL,
+    fitting,
+    record_settings,
+    record_waiver,
+    recorded_settings,
+    waived,
+)
 from remit.packages.shipped import found_packages, install_shipped, shipped_archives
-from remit.packages.signatures import read_envelope, sign
+from remit.packages.signatures import check_envelope, read_envelope, sign
 from remit.packages.trust import TrustPolicy, read_trust
-from remit.packages.verification import check_envelope
-from remit.packages.versions import in_range, precedence
-from remit.packages.waivers import EDITABLE_INSTALL, record_waiver, waived
 
 if TYPE_CHECKING:
     from remit.packages.authoring import new_package, update_hashes

@@ -1,4 +1,4 @@
-"""An archive that is to be installed, checked as far as it can be by itself."""
+"""Checks of a single archive before its installation: content, hashes and signatures."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remit.packages.archive import Archive, read_archive
-from remit.packages.errors import PackageError, SignatureError
+from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
 from remit.packages.registry import SHIPPED_SOURCE, InstalledPackage
+from remit.packages.signatures import check_envelope
 from remit.packages.trust import TrustPolicy
-from remit.packages.verification import check_envelope
 
 if TYPE_CHECKING:
     from remit.kernel.settings import PackageSettings
@@ -23,13 +23,13 @@ _SIGNATURE_SUFFIX = ".intoto.json"
 
 @dataclass(frozen=True, slots=True)
 class IncomingArchive:
-    """An archive as it came.
+    """An archive to install, as received; nothing in it is checked.
 
     Attributes:
-        data: its bytes.
-        envelope: its signatures, a DSSE envelope; empty when there are none.
-        source: where it came from, for the record.
-        expected_id: the package that was asked for; empty when any will do.
+        data: the archive's bytes.
+        envelope: its signatures, a DSSE envelope; empty if there are none.
+        source: the origin, for the ledger: ``archive``, ``proposal ID`` or ``index NAME``.
+        expected_id: the requested package id; empty to accept any.
     """
 
     data: bytes
@@ -39,21 +39,22 @@ class IncomingArchive:
 
     @classmethod
     def from_file(cls, path: Path, limit: int, *, expected_id: str = "") -> IncomingArchive:
-        """An archive in a file, with the signatures beside it (``.intoto.json``).
+        """Read an archive from a file, with its signatures (``.intoto.json``) if they exist.
 
         Args:
             path: the archive.
-            limit: most bytes of it; one more is read, so that the reader refuses it.
-            expected_id: see the attribute.
+            limit: most bytes of each file. One byte more is read, so that :func:`admit` refuses a
+                larger file.
+            expected_id: the requested package id; empty to accept any.
 
         Raises:
             PackageError: ``unreadable``.
         """
-        beside = cls.envelope_file(path)
+        envelope = cls.envelope_file(path)
         try:
             data = _read(path, limit)
             return cls(
-                data, _read(beside, limit) if beside.is_file() else b"", expected_id=expected_id
+                data, _read(envelope, limit) if envelope.is_file() else b"", expected_id=expected_id
             )
         except OSError as error:
             raise PackageError(
@@ -64,16 +65,19 @@ class IncomingArchive:
 
     @staticmethod
     def envelope_file(archive: Path) -> Path:
-        """Where the signatures of an archive are: beside it."""
+        """Return the path of an archive's signatures, which is next to the archive."""
         return archive.with_name(archive.name.removesuffix(".tar.gz") + _SIGNATURE_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A package whose archive is sound and whose signatures were checked.
+    """A package whose archive and signatures have been checked.
 
     Attributes:
-        package: as its ``INSTALLED`` entry would record it, without what only the entry says.
+        archive: the package's files and manifest.
+        envelope: its signatures; empty if they were waived.
+        package: the package as its ``INSTALLED`` entry would record it, without the fields that
+            only the entry gives.
     """
 
     archive: Archive
@@ -82,7 +86,7 @@ class Candidate:
 
     @property
     def manifest(self) -> Manifest:
-        """What it says it is."""
+        """The package's manifest."""
         return self.archive.manifest
 
 
@@ -96,21 +100,27 @@ def admit(
     installed: bool = False,
     threshold: int | None = None,
 ) -> Candidate:
-    """Check an archive (G0A: declared is actual, hashes) and its signatures.
+    """Check the files of an archive against its manifest (gate G0A), and its signatures.
 
     Args:
-        incoming: what came.
-        policy: whose signatures count.
-        limits: what the archive and its signatures may cost.
-        dev: let a package pass that is not signed; its record says so. One that is signed has to
-            be signed well all the same.
-        shipped: signs what comes with the running distribution by the root's own key.
-        installed: it was let in before; only revoked keys count against it now.
-        threshold: how many keys have to sign, where that is not what the policy says now.
+        incoming: the archive.
+        policy: the trusted keys.
+        limits: limits of the archive and of its signatures.
+        dev: accept a package without signatures, which is recorded as waived. Signatures that exist
+            must be valid all the same.
+        shipped: returns an archive signed with the root's own key if the running distribution ships
+            it, and any other archive unchanged.
+        installed: the package was installed before: only revoked keys count against it, and expiry
+            and the size of its signatures are not checked again.
+        threshold: the number of keys that must sign; ``None`` for the number in the policy. One
+            signature is enough for a package that came with the distribution.
+
+    Returns:
+        The checked package.
 
     Raises:
-        PackageError: the archive is not a package, or is not safe.
-        SignatureError: its signatures are not sufficient.
+        PackageError: the archive is not a package, is not safe, or its signatures are not
+            sufficient.
     """
     archive = read_archive(
         io.BytesIO(incoming.data), limits, expected_id=incoming.expected_id, recorded=installed
@@ -125,15 +135,15 @@ def admit(
             policy=policy,
             installed=installed,
             max_bytes=None if installed else limits.envelope_bytes,
-            # What came with the distribution is vouched for by the root alone.
+            # Only the root's own key signs packages of the distribution.
             threshold=1 if incoming.source.startswith(SHIPPED_SOURCE) else threshold,
         )
-    except SignatureError as error:
+    except PackageError as error:
         if error.code != "unsigned":
             raise
         if not dev:
             who = f"{archive.manifest.package_id} {archive.manifest.version}"
-            raise SignatureError(
+            raise PackageError(
                 "unsigned", f"{who} is not signed.", next_step=error.next_step
             ) from error
         signature = {"waived": True, "keyids": [], "threshold": 0, "envelope_sha256": ""}

@@ -1,4 +1,4 @@
-"""Packages as archives: one canonical ``.tar.gz`` to write, any safe archive to read."""
+"""Archives of packages: writes one canonical ``.tar.gz``, reads any safe one."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NoReturn, Self
 
-from remit.kernel.canonical import sha256_hex
 from remit.packages.errors import PackageError
+from remit.packages.files import digest_of
 from remit.packages.manifest import Manifest
 from remit.packages.paths import MANIFEST_NAME, TIERS, folded, path_problem, shown
 
 if TYPE_CHECKING:
     from remit.kernel.settings import PackageSettings
 
-__all__ = ["Archive", "canonical_targz", "pack", "paths_in", "plain_file", "read_archive"]
 
 # ustar (POSIX.1-1988), gzip (RFC 1952) and deflate (RFC 1951).
 _BLOCK, _NAME, _PREFIX = 512, 100, 155
 _GZIP_MAGIC = b"\x1f\x8b"
-_GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # no time, no name, unknown system
-_STORED = 65535
-_MODE = 0o644  # of every file, a constant of the format
-_SIZE = re.compile(rb" *[0-7]*[ \0]*|\x80.{11}", re.DOTALL)  # octal, or GNU's base 256
+# A header without time and name, of an unknown system.
+_GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
+_MAX_BLOCK_BYTES = 65535
+_MODE = 0o644  # Every file of a package has this mode.
+# A size is octal, or in GNU's base 256.
+_SIZE = re.compile(rb" *[0-7]*[ \0]*|\x80.{11}", re.DOTALL)
 
 _MANIFEST_BYTES = 4_194_304
 _GLOBAL_HEADERS = 16
@@ -50,13 +51,14 @@ _DOWNLOAD = "Download it again; if it stays so, do not trust its source."
 
 @dataclass(frozen=True)
 class Archive:
-    """A package whose every file is what its manifest says.
+    """A package whose files are exactly those in its manifest.
 
     Attributes:
-        manifest_json: the manifest's bytes as they came.
+        manifest: the parsed manifest.
+        manifest_json: the manifest's bytes as received.
         files: content by path, without the manifest.
-        recorded: the archive's bytes where these are on record in another than the canonical
-            form, as earlier versions kept them; empty otherwise.
+        recorded: the archive's bytes if the ledger records them in another than the canonical form,
+            as earlier versions stored them; empty otherwise.
     """
 
     manifest: Manifest
@@ -66,7 +68,7 @@ class Archive:
 
     @functools.cached_property
     def data(self) -> bytes:
-        """The archive in its canonical form, whatever form it came in."""
+        """The archive's bytes: canonical whatever form was read, or :attr:`recorded`."""
         if self.recorded:
             return self.recorded
         ordered = sorted(self.files.items(), key=lambda item: item[0].encode())
@@ -75,16 +77,17 @@ class Archive:
 
     @functools.cached_property
     def digest(self) -> str:
-        """``sha256:`` and 64 hex digits of :attr:`data`: what a signature is over."""
-        return f"sha256:{sha256_hex(self.data)}"
+        """``sha256:`` and 64 hex digits of :attr:`data`, which signatures sign."""
+        return digest_of(self.data)
 
     @classmethod
     def from_directory(cls, directory: Path) -> Self:
-        """The package in a directory.
+        """Return the package in a directory.
 
         Raises:
-            PackageError: ``manifest.json`` is not a manifest, or the directory holds anything but
-                what the manifest declares.
+            PackageError: ``manifest_missing``; ``unreadable``; the manifest is invalid; or the
+                directory contains other files than the manifest declares, or anything but plain
+                files.
         """
         manifest_json = b""
         try:
@@ -95,7 +98,7 @@ class Archive:
             for path in paths_in(directory):
                 _check_plain(directory / path, path)
                 if path != MANIFEST_NAME:
-                    # What is not declared is refused below, and need not be read for that.
+                    # Undeclared files are refused below without being read.
                     known = path in declared
                     files[path] = plain_file(directory / path, path) if known else b""
         except OSError as error:
@@ -109,7 +112,7 @@ class Archive:
 
 
 def pack(directory: Path) -> bytes:
-    """The package in ``directory`` as an archive: same content, same bytes, on any machine.
+    """Return the package in ``directory`` as an archive: same content, same bytes, on any machine.
 
     Raises:
         PackageError: as :meth:`Archive.from_directory`.
@@ -120,16 +123,19 @@ def pack(directory: Path) -> bytes:
 def read_archive(
     stream: BinaryIO, limits: PackageSettings, *, expected_id: str = "", recorded: bool = False
 ) -> Archive:
-    """The package in any safe ``.tar.gz``, verified before anything is written anywhere.
+    """Return the package in any safe ``.tar.gz``; writes nothing.
 
-    Memory: a few times the bytes of the archive, packed and unpacked, both within ``limits``.
+    Memory: a few times the archive's bytes, packed and unpacked; ``limits`` bounds both.
 
     Args:
-        expected_id: the ``package_id`` that was asked for; empty for any.
-        recorded: these bytes are on record as they are; see :class:`Archive`.
+        stream: the archive.
+        limits: limits of sizes, number of files and compression.
+        expected_id: the requested package id; empty to accept any.
+        recorded: the ledger records exactly these bytes; see :class:`Archive`.
 
     Raises:
-        PackageError: the archive is not a package, is not safe, or is beyond ``limits``.
+        PackageError: the archive is not a package, is not safe, exceeds ``limits``, or contains
+            another package than ``expected_id``.
     """
     data = b""
     while piece := stream.read(limits.compressed_bytes + 1 - len(data)):
@@ -142,7 +148,7 @@ def read_archive(
         )
     files = _unpack(_decompress(data, limits), limits)
     if MANIFEST_NAME not in files:
-        _refuse("manifest_missing", "There is no manifest.json at the top of the archive.")
+        _refuse("manifest_missing", "The archive has no manifest.json at its top.")
     manifest_json = files.pop(MANIFEST_NAME)
     manifest = Manifest.parse(manifest_json)
     if expected_id and manifest.package_id != expected_id:
@@ -156,23 +162,23 @@ def read_archive(
 
 
 def canonical_targz(items: Iterable[tuple[str, bytes, int]]) -> bytes:
-    """A ``.tar.gz`` of plain files: same items, same bytes, on any machine.
+    """Return a ``.tar.gz`` of plain files: same items, same bytes, on any machine.
 
     Args:
         items: path, content and mode (such as ``0o755``) of each file, in the order of the archive.
 
     Raises:
-        PackageError: ``path_too_long``: no ustar header can hold a path.
+        PackageError: ``path_too_long``: a path does not fit into a ustar header.
     """
     tar = b"".join(
         _header(name, len(data), mode) + data + bytes(-len(data) % _BLOCK)
         for name, data, mode in items
     )
     tar += bytes(2 * _BLOCK)
-    # gzip without compression: no two versions of a compressor promise the same bytes.
+    # Stored without compression, because compressors differ between versions.
     pieces = [_GZIP_HEAD]
-    for start in range(0, len(tar), _STORED):
-        block = tar[start : start + _STORED]
+    for start in range(0, len(tar), _MAX_BLOCK_BYTES):
+        block = tar[start : start + _MAX_BLOCK_BYTES]
         size = len(block)
         pieces.append(bytes([start + size == len(tar)]))
         pieces += [size.to_bytes(2, "little"), (size ^ 0xFFFF).to_bytes(2, "little"), block]
@@ -181,7 +187,10 @@ def canonical_targz(items: Iterable[tuple[str, bytes, int]]) -> bytes:
 
 
 def paths_in(directory: Path) -> Iterator[str]:
-    """Every path under ``directory`` but those of directories themselves; no link is followed."""
+    """Yield the paths of all entries below ``directory`` except directories, in no fixed order.
+
+    Links are yielded and not followed. Raises OSError if a directory cannot be read.
+    """
     waiting = [""]
     while waiting:
         below = waiting.pop()
@@ -195,14 +204,18 @@ def paths_in(directory: Path) -> Iterator[str]:
 
 
 def plain_file(path: Path, name: str) -> bytes:
-    """A plain file's bytes.
+    """Return the bytes of a plain file.
+
+    Args:
+        path: the file.
+        name: its name in errors.
 
     Raises:
         PackageError: ``link`` or ``not_a_file``.
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     _check_plain(path, name)
-    # Without following or waiting, should it have been replaced since.
+    # The file may have been replaced since the check: a link is refused, a pipe does not block.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as stream:
         return stream.read()
@@ -226,17 +239,24 @@ def _check_declared(
     where: str,
     next_step: str,
 ) -> None:
-    """Declared is actual, and every hash is right (gate G0A)."""
+    """Raise PackageError unless the files are those in the manifest, with their hashes (gate G0A).
+
+    Args:
+        manifest: the manifest.
+        files: content by path.
+        where: the place of the files, for the message.
+        next_step: the error's next step.
+    """
     declared = {asset.path: asset.sha256 for asset in manifest.assets}
     twins = {folded(path): path for path in declared}
     for path in sorted(files.keys() | declared.keys()):
-        digest = f"sha256:{sha256_hex(files[path])}" if path in files else ""
+        digest = digest_of(files[path]) if path in files else ""
         if path not in declared:
             twin = twins.get(folded(path))
             code = "twin_member" if twin else "undeclared_file"
             problem = f"differs from {twin!r} only in case" if twin else "is not in the manifest"
         elif path not in files:
-            code, problem = "missing_asset", "is in the manifest, but not there"
+            code, problem = "missing_asset", "is in the manifest, but missing"
         elif digest != declared[path]:
             code = "wrong_hash"
             problem = f"has the hash {digest}, the manifest says {declared[path]}"
@@ -246,10 +266,10 @@ def _check_declared(
 
 
 def _header(name: str, size: int, mode: int) -> bytes:
-    """A ustar header. ``tarfile`` writes device numbers differently from version to version."""
+    """Return a ustar header. ``tarfile`` writes device numbers differently between versions."""
     raw, prefix = name.encode(), b""
     if len(raw) > _NAME:
-        cut = raw.rfind(b"/", 0, _PREFIX + 1)  # the longest prefix, like GNU tar
+        cut = raw.rfind(b"/", 0, _PREFIX + 1)  # GNU tar also takes the longest prefix.
         if cut < 0 or len(raw) - cut - 1 > _NAME:
             raise PackageError(
                 "path_too_long",
@@ -291,13 +311,13 @@ def _decompress(data: bytes, limits: PackageSettings) -> bytes:
 
 
 def _unpack(tar: bytes, limits: PackageSettings) -> dict[str, bytes]:
-    """Content by path of the plain files in a tar archive; directories are passed over."""
+    """Return the content by path of the plain files in a tar archive, without directories."""
     files: dict[str, bytes] = {}
     top = ""
     try:
         with tarfile.open(fileobj=io.BytesIO(tar), mode="r:", encoding="utf-8") as archive:
             for seen, member in enumerate(archive):
-                # tarfile copies these into every member that follows; `git archive` makes one.
+                # tarfile copies global headers into every later member; `git archive` makes one.
                 if len(archive.pax_headers) > _GLOBAL_HEADERS:
                     _refuse("odd_header", "The archive has too many global pax headers.")
                 if not seen:
@@ -317,11 +337,11 @@ def _unpack(tar: bytes, limits: PackageSettings) -> dict[str, bytes]:
                         _RAISE,
                     )
             end = archive.offset
-    except RecursionError:  # one header that renames the next, hundreds of times
+    except RecursionError:  # Hundreds of headers each rename the next.
         _refuse("damaged", "The archive's headers are nested too deeply.")
     except (tarfile.TarError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         _refuse("damaged", f"The archive's tar data is damaged: {error}.")
-    if tar.count(0, end) != len(tar) - end:  # where tarfile stops without an error
+    if tar.count(0, end) != len(tar) - end:  # tarfile stops at a damaged header without an error.
         _refuse("damaged", "A header in the archive is damaged, or data follows its end.")
     if len(tar) - end < 2 * _BLOCK:
         _refuse("truncated", "The archive ends without two blocks of zeros.", _DOWNLOAD)
@@ -329,14 +349,17 @@ def _unpack(tar: bytes, limits: PackageSettings) -> dict[str, bytes]:
 
 
 def _top_folder(first: str) -> str:
-    """The folder that the first member says the package is in, with its slash; empty for none."""
+    """Return the folder of the first member if all others may be in it, with its slash; or ""."""
     top, slash, _ = first.removeprefix("./").partition("/")
     usable = slash and top not in TIERS and path_problem(f"{TIERS[0]}/{top}") == ("", "")
     return f"{top}/" if usable else ""
 
 
 def _safe_name(member: tarfile.TarInfo, top: str) -> str:
-    """The member's path without ``./`` and ``top``; of the package's own directory ``"."``."""
+    """Return a member's path without ``./`` and ``top``; ``"."`` for the package's own directory.
+
+    Raises PackageError if the path is not allowed in a package.
+    """
     name = member.name
     while name.startswith("./"):
         name = name[2:]
@@ -369,7 +392,7 @@ def _check_file(
     if name in files:
         code = "manifest_twice" if is_manifest else "duplicate_member"
         _refuse(code, f"The archive holds {name!r} twice.")
-    # tarfile takes whatever int() does: signs, underscores, digits of other scripts.
+    # tarfile parses sizes by int(), which accepts signs, underscores and other scripts.
     stated = member.pax_headers.get("size", "0")
     if not _SIZE.fullmatch(size) or not re.fullmatch("[0-9]+", stated):
         _refuse("damaged", f"The size of {name!r} in the archive is not a number as tar writes it.")

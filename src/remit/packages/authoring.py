@@ -1,4 +1,4 @@
-"""Making a package: a first one that works, and its hashes after every change."""
+"""Creation of packages: a first one that works, and its hashes after each change."""
 
 from __future__ import annotations
 
@@ -9,32 +9,28 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from remit.kernel.canonical import sha256_hex
 from remit.packages.archive import paths_in, plain_file
 from remit.packages.errors import PackageError
-from remit.packages.files import replace_file
-from remit.packages.manifest import MANIFEST_NAME, Manifest
-from remit.packages.manifest_file import PLACES, read_manifest
-from remit.packages.paths import path_problem
+from remit.packages.files import digest_of, replace_file
+from remit.packages.manifest import PLACES, Manifest, read_manifest
+from remit.packages.paths import MANIFEST_NAME, path_problem
 
-__all__ = ["new_package", "update_hashes"]
-
-_ELSEWHERE = "document"  # the classification of a new file in any other place
-_LEFT_BY_A_KILL = f".{MANIFEST_NAME}.new"
+_DEFAULT_CLASSIFICATION = "document"
+_INTERRUPTED_WRITE = f".{MANIFEST_NAME}.new"
 
 
 def update_hashes(directory: Path) -> Manifest:
-    """Make ``assets`` in a package's ``manifest.json`` list what is in the directory.
+    """Rewrite ``assets`` in a package's ``manifest.json`` to list the files in the directory.
 
-    Files keep the classification that they have there, new ones get one by their place; all else
-    in the manifest keeps its value. The file is replaced as a whole, and only when it changes.
+    Known files keep their classification; new files get one by their folder. Other keys keep their
+    value. The file is replaced as a whole, and only if it changes.
 
     Returns:
-        The manifest as it is now.
+        The new manifest.
 
     Raises:
-        PackageError: ``manifest.json`` is not JSON, or would not be a manifest; or a file cannot be
-            part of a package, or cannot be read or written.
+        PackageError: ``manifest.json`` is not JSON, or would not be a valid manifest; a file cannot
+            be part of a package; ``unreadable``: a file cannot be read or written.
     """
     file = directory / MANIFEST_NAME
     try:
@@ -58,22 +54,22 @@ def update_hashes(directory: Path) -> Manifest:
 
 
 def new_package(directory: Path, package_id: str, *, title: str = "") -> Manifest:
-    """Make a package with an agent that works: its document, contract and prompt pack.
+    """Write a package with a working agent: its document, contract, prompt pack and manifest.
 
-    ``PKG-TEA-GUIDE-001`` becomes the agent ``tea-guide`` under ``PRC-TEAGUIDE-001``. The
-    contract's examples are its acceptance cases.
+    ``PKG-TEA-GUIDE-001`` becomes the agent ``tea-guide`` under ``PRC-TEAGUIDE-001``. The contract's
+    examples are its acceptance cases.
 
     Args:
-        directory: where; it is made, or empty.
-        package_id: an id like ``PKG-NAME-001``.
-        title: one line for people; made of the id when empty.
+        directory: a new or empty directory.
+        package_id: an id such as ``PKG-NAME-001``.
+        title: one line for people; derived from the id if empty.
 
     Returns:
-        Its manifest.
+        The package's manifest.
 
     Raises:
-        PackageError: the id or the title is none; ``not_empty``; or the directory cannot be
-            written.
+        PackageError: the id or the title is invalid; ``not_empty``; ``unreadable``: the directory
+            cannot be written.
     """
     value = json.loads(_template("manifest.json"))
     words = package_id.split("-")[1:-1]
@@ -81,7 +77,7 @@ def new_package(directory: Path, package_id: str, *, title: str = "") -> Manifes
     value |= {"package_id": package_id, "title": title}
     Manifest.parse(_json(value), "the new manifest")
     number = package_id[-3:]
-    # Ids of contracts have letters alone.
+    # Ids of contracts may contain letters only.
     letters = re.sub("[^A-Z]", "", "".join(words)) or "AGENT"
     contract_id, pack_id = f"PRC-{letters}-{number}", f"PRM-{letters}-{number}"
     agent_id = "-".join([*words, *([number] if number != "001" else [])]).lower()
@@ -104,7 +100,7 @@ def new_package(directory: Path, package_id: str, *, title: str = "") -> Manifes
         if next(directory.iterdir(), None) is not None:
             raise PackageError(
                 "not_empty",
-                f"There is something in {directory} already.",
+                f"{directory} is not empty.",
                 next_step="Name a directory that is new or empty.",
             )
         for path, data in files.items():
@@ -118,20 +114,22 @@ def new_package(directory: Path, package_id: str, *, title: str = "") -> Manifes
 
 def _assets(directory: Path, known: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for path in sorted(paths_in(directory), key=lambda path: path.encode(errors="replace")):
-        if path in (MANIFEST_NAME, _LEFT_BY_A_KILL):
+        if path in (MANIFEST_NAME, _INTERRUPTED_WRITE):
             continue
         code, problem = path_problem(path)
         if code:
             raise PackageError(
                 code,
                 f"The path {path!a} in {directory} {problem}.",
-                next_step="A package holds only what goes into a root: give the file another "
+                next_step="A package contains only files of a root: give the file another "
                 "place or name, or take it out of the directory.",
             )
-        by_place = next((PLACES[place] for place in PLACES if path.startswith(place)), _ELSEWHERE)
+        by_place = next(
+            (PLACES[place] for place in PLACES if path.startswith(place)), _DEFAULT_CLASSIFICATION
+        )
         yield {
             "path": path,
-            "sha256": f"sha256:{sha256_hex(plain_file(directory / path, path))}",
+            "sha256": digest_of(plain_file(directory / path, path)),
             "classification": known.get(path) or by_place,
         }
 

@@ -1,4 +1,4 @@
-"""``CP_BOOTSTRAP.tar.gz``: everything that a new root needs, as one file."""
+"""``CP_BOOTSTRAP.tar.gz``: one file with everything that a new root needs."""
 
 from __future__ import annotations
 
@@ -7,59 +7,42 @@ import json
 import re
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from email.parser import BytesHeaderParser
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from remit.kernel.canonical import sha256_hex
-from remit.kernel.errors import RemitError
 from remit.kernel.settings import PackageSettings
 from remit.packages.admission import IncomingArchive
 from remit.packages.archive import canonical_targz, read_archive
 from remit.packages.dependencies import in_order
+from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
 
 _TEXTS = ("INSTALL.md", "README.md", "install.sh")
 _PROGRAM = "install.sh"
 _MODE, _PROGRAM_MODE = 0o644, 0o755
-_AT_LEAST = re.compile(r">=\s*(3\.[0-9]+)")
-
-
-class BootstrapError(RemitError):
-    """A bootstrap cannot be made, or not installed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bundle:
-    """A bootstrap.
-
-    Attributes:
-        data: ``CP_BOOTSTRAP.tar.gz``, byte by byte.
-        version: of Remit.
-        wheel: its file name.
-        packages: in the order in which they are installed.
-    """
-
-    data: bytes
-    version: str
-    wheel: str
-    packages: tuple[Manifest, ...]
+_OLDEST_PYTHON = re.compile(r">=\s*(3\.[0-9]+)")
 
 
 def build_bundle(
     wheel: tuple[str, bytes], archives: Mapping[str, bytes], limits: PackageSettings
-) -> Bundle:
-    """The bootstrap of one version of Remit: same input, same bytes, on any machine.
+) -> tuple[bytes, dict[str, Any]]:
+    """Return the bootstrap of one version of Remit: same input, same bytes, on any machine.
 
     Args:
-        wheel: file name and content, see :func:`remit.packages.distribution.repack_wheel`.
-        archives: the packages, by file name.
-        limits: what reading one of them may cost.
+        wheel: file name and content, from :func:`remit.packages.distribution.repack_wheel`.
+        archives: the packages' archives, by file name.
+        limits: limits for reading one archive.
+
+    Returns:
+        The bytes of ``CP_BOOTSTRAP.tar.gz``, and its ``BOOTSTRAP_MANIFEST.json`` as a value, with
+        the packages in the order of installation.
 
     Raises:
-        BootstrapError: the wheel has no metadata that can be used, or there are no packages.
-        PackageError: a package is not one, or does not have what it needs.
+        PackageError: ``bad_wheel``: the wheel does not state its version and the Python it needs;
+            or an error of :func:`in_install_order`.
     """
     name, data = wheel
     version, python = _metadata(name, data)
@@ -89,31 +72,33 @@ def build_bundle(
         (path, content, _PROGRAM_MODE if path == _PROGRAM else _MODE)
         for path, content in files.items()
     )
-    return Bundle(canonical_targz(items), version, name, tuple(packages.values()))
+    return canonical_targz(items), manifest
 
 
 def in_install_order(archives: Mapping[str, bytes], limits: PackageSettings) -> dict[str, Manifest]:
-    """The packages by file name, each after those that it needs; one order on any machine.
+    """Return manifests by file name, each package after its dependencies; the same everywhere.
 
     Args:
         archives: content by file name.
-        limits: what reading one may cost.
+        limits: limits for reading one archive.
 
     Raises:
-        BootstrapError: there is none, or a package is there twice.
-        PackageError: one is not a package, or they do not have what they need of each other.
+        PackageError: ``no_packages``; ``offered_twice``: two archives have the same package id; an
+            archive is not a package; or the packages lack a dependency.
     """
     found: dict[str, tuple[str, Manifest]] = {}
     for name, data in sorted(archives.items()):
         manifest = read_archive(io.BytesIO(data), limits).manifest
         other, _ = found.setdefault(manifest.package_id, (name, manifest))
         if other != name:
-            raise BootstrapError(
+            raise PackageError(
+                "offered_twice",
                 f"{other} and {name} are both of {manifest.package_id}.",
                 next_step="Keep one of them.",
             )
     if not found:
-        raise BootstrapError(
+        raise PackageError(
+            "no_packages",
             "There are no packages, so there is nothing to install.",
             next_step="Packages are files *.tar.gz; unpack CP_BOOTSTRAP.tar.gz again.",
         )
@@ -121,30 +106,32 @@ def in_install_order(archives: Mapping[str, bytes], limits: PackageSettings) -> 
 
 
 def read_bundle(directory: Path, limits: PackageSettings) -> list[IncomingArchive]:
-    """The archives in a bootstrap's ``packages/``, each after those that it needs.
+    """Return the archives in a bootstrap's ``packages/``, each after its dependencies.
 
     Args:
-        limits: what reading one archive may cost.
+        directory: the folder ``packages/`` of the unpacked bootstrap.
+        limits: limits for reading one archive.
 
     Raises:
-        BootstrapError: the directory cannot be read or holds no packages.
-        PackageError: one is not a package, or they do not have what they need of each other.
+        PackageError: ``unreadable``: the directory or an archive cannot be read; or an error of
+            :func:`in_install_order`.
     """
     try:
         names = sorted(path for path in directory.iterdir() if path.name.endswith(".tar.gz"))
     except OSError as error:
-        raise BootstrapError(
+        raise PackageError(
+            "unreadable",
             f"{directory} cannot be read: {error.strerror or error}.",
             next_step="Give the directory packages/ of the unpacked CP_BOOTSTRAP.tar.gz.",
         ) from error
-    most = limits.compressed_bytes
-    archives = {path.name: IncomingArchive.from_file(path, most) for path in names}
+    limit = limits.compressed_bytes
+    archives = {path.name: IncomingArchive.from_file(path, limit) for path in names}
     order = in_install_order({name: each.data for name, each in archives.items()}, limits)
     return [archives[name] for name in order]
 
 
 def _filled(name: str, **words: str) -> bytes:
-    """A text of the distribution with its ``@WORDS@`` in place."""
+    """Return a text of the distribution with its ``@WORDS@`` replaced."""
     text = resources.files("remit").joinpath("assets", "bootstrap", name).read_text("utf-8")
     for word, value in words.items():
         text = text.replace(f"@{word}@", value)
@@ -152,14 +139,15 @@ def _filled(name: str, **words: str) -> bytes:
 
 
 def _metadata(name: str, wheel: bytes) -> tuple[str, str]:
-    """Version of the wheel, and the oldest Python that it runs on."""
+    """Return the version of the wheel and the oldest Python that it runs on."""
     try:
         with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
             info = "-".join(name.split("-")[:2])
             headers = BytesHeaderParser().parsebytes(archive.read(f"{info}.dist-info/METADATA"))
-        return str(headers["Version"]), str(_AT_LEAST.findall(headers["Requires-Python"])[0])
+        return str(headers["Version"]), str(_OLDEST_PYTHON.findall(headers["Requires-Python"])[0])
     except (zipfile.BadZipFile, LookupError, TypeError) as error:
-        raise BootstrapError(
+        raise PackageError(
+            "bad_wheel",
             f"{name} does not state its version and the Python that it needs.",
             next_step="Use a wheel made by `remit bootstrap build`.",
         ) from error

@@ -1,84 +1,153 @@
-"""Which packages need which, and in what order they come."""
+"""Dependencies of packages: version ranges, unmet dependencies, and the order of installation."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import operator
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
-from remit.packages.versions import in_range
+
+Precedence = tuple[int, int, int, bool, tuple[tuple[int, int, str], ...]]
+
+_COMPARATOR = re.compile(r"(==|>=|<=|>|<)(.*)")
+_OPERATORS = {
+    "==": operator.eq, ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
+}  # fmt: skip
+
+
+def in_range(version: str, allowed: str) -> bool:
+    """Return True if a dependency's range allows ``version``.
+
+    Args:
+        version: a version of Semantic Versioning 2.0.0.
+        allowed: comparators separated by commas, all of which must hold, such as
+            ``>=1.0.0,<2.0.0``. Build metadata is ignored. A pre-release is allowed only if a
+            comparator names a pre-release of the same three numbers: ``<2.0.0`` excludes
+            ``2.0.0-rc.1``.
+    """
+    mine = precedence(version)
+    allows_prerelease = not _is_prerelease(version)
+    for comparator in allowed.split(","):
+        found = _COMPARATOR.fullmatch(comparator)
+        assert found is not None, "the manifest's schema accepts comparators only"
+        sign, bound = found.groups()
+        theirs = precedence(bound)
+        if not _OPERATORS[sign](mine, theirs):
+            return False
+        allows_prerelease |= _is_prerelease(bound) and mine[:3] == theirs[:3]
+    return allows_prerelease
+
+
+def precedence(version: str) -> Precedence:
+    """Return a sort key for a version, by section 11 of Semantic Versioning 2.0.0.
+
+    Versions that differ only in build metadata have equal keys.
+    """
+    core, _, pre = version.partition("+")[0].partition("-")
+    major, minor, patch = (int(part) for part in core.split("."))
+    identifiers = tuple(
+        (0, int(part), "") if re.fullmatch("[0-9]+", part) else (1, 0, part)
+        for part in pre.split(".")
+        if pre
+    )
+    return major, minor, patch, not pre, identifiers
 
 
 def in_order(
     incoming: Sequence[Manifest], installed: Mapping[str, Manifest], leaving: Collection[str] = ()
 ) -> list[str]:
-    """The ids of the packages that come, each after those that it needs.
+    """Return the ids of incoming packages, each after its dependencies.
 
     Args:
-        incoming: what is to be installed together.
-        installed: by id, what is installed now.
-        leaving: ids of what is removed in the same operation.
+        incoming: the packages to install together.
+        installed: by id, the installed packages.
+        leaving: ids of packages that the same operation removes.
 
     Raises:
-        PackageError: ``missing_dependency``, ``dependency_version``, ``dependency_cycle``,
-            ``needed`` (something that stays needs what goes, or another version of what comes),
-            ``superseded`` or ``supersedes_installed``.
+        PackageError: ``missing_dependency``, ``dependency_version``, ``dependency_cycle``;
+            ``needed``: a remaining package needs a leaving one, or another version of an incoming
+            one; ``superseded``: an incoming package is superseded by an incoming or installed one;
+            ``supersedes_installed``: an incoming package supersedes an installed one.
     """
     new = {manifest.package_id: manifest for manifest in incoming}
     after = {name: one for name, one in installed.items() if name not in leaving} | new
-    for manifest in incoming:
-        for other in after.values():
-            if manifest.package_id in other.supersedes:
-                raise PackageError(
-                    "superseded",
-                    f"{manifest.package_id} is superseded by {other.package_id}, which is "
-                    "installed or comes with it.",
-                    next_step=f"Use {other.package_id}.",
-                )
-        if taken := [name for name in manifest.supersedes if name in after]:
-            raise PackageError(
-                "supersedes_installed",
-                f"{manifest.package_id} supersedes {taken[0]}, which is installed.",
-                next_step=f"Run `remit package remove {taken[0]}` first.",
-            )
-    for manifest in after.values():
-        for code, problem in unmet(manifest, after):
-            if manifest.package_id in new:
-                next_step = "Install what it needs first, or both together."
-                raise PackageError(code, problem, next_step=next_step)
-            next_step = f"Upgrade or `remit package remove {manifest.package_id}` first."
-            raise PackageError("needed", problem, next_step=next_step)
+    for package_id, other_id, error in dependency_problems(after):
+        code = error.code
+        if code != "superseded":
+            next_step = "Install what it needs first, or both together."
+            if package_id not in new:
+                code, next_step = "needed", f"Upgrade or `remit package remove {package_id}` first."
+        elif other_id in new:
+            next_step = f"Use {package_id}."
+        elif package_id in new:
+            code = "supersedes_installed"
+            next_step = f"Run `remit package remove {other_id}` first."
+        else:
+            continue
+        raise PackageError(code, error.message, next_step=next_step)
+    return [name for name in dependency_order(after) if name in new]
+
+
+def dependency_problems(
+    manifests: Mapping[str, Manifest],
+) -> Iterator[tuple[str, str, PackageError]]:
+    """Yield superseded packages first, then every dependency that these packages do not meet.
+
+    ``manifests`` are all installed packages, by id.
+
+    Yields:
+        The id of the package that supersedes or needs the other, the other id, and the error:
+        ``superseded``, ``missing_dependency`` or ``dependency_version``, without a next step.
+    """
+    for package_id, manifest in manifests.items():
+        for other_id in manifest.supersedes:
+            if other_id in manifests:
+                message = f"{package_id} supersedes {other_id}; only one of them may be installed."
+                yield package_id, other_id, PackageError("superseded", message)
+    for package_id, manifest in manifests.items():
+        for need in manifest.dependencies:
+            message = f"{package_id} {manifest.version} needs {need.package_id} {need.version}"
+            other = manifests.get(need.package_id)
+            if other is None:
+                code, message = "missing_dependency", f"{message}, which is not installed."
+            elif not in_range(other.version, need.version):
+                code, message = "dependency_version", f"{message}, not {other.version}."
+            else:
+                continue
+            yield package_id, need.package_id, PackageError(code, message)
+
+
+def dependency_order(manifests: Mapping[str, Manifest]) -> list[str]:
+    """Return the ids of packages, each after its dependencies; the same order on any machine.
+
+    Raises:
+        PackageError: ``dependency_cycle``: packages need each other in a circle.
+    """
     sorter = TopologicalSorter(
         {
             name: {need.package_id for need in manifest.dependencies}
-            for name, manifest in after.items()
+            for name, manifest in manifests.items()
         }
     )
     try:
         sorter.prepare()
     except CycleError as error:
+        circle = " → ".join(reversed(error.args[1]))  # graphlib lists each before its dependents.
         raise PackageError(
             "dependency_cycle",
-            f"The packages need each other in a circle: {' needs '.join(error.args[1][::-1])}.",
+            f"Packages need one another in a circle: {circle}.",
             next_step="Take one of these dependencies out.",
         ) from error
     ordered: list[str] = []
     while sorter.is_active():
-        ready = sorted(sorter.get_ready())  # one order on any machine
+        ready = sorted(sorter.get_ready())
         ordered += ready
         sorter.done(*ready)
-    return [name for name in ordered if name in new]
+    return ordered
 
 
-def unmet(manifest: Manifest, installed: Mapping[str, Manifest]) -> list[tuple[str, str]]:
-    """Code and sentence for each dependency that what is installed does not meet."""
-    found = []
-    for need in manifest.dependencies:
-        problem = f"{manifest.package_id} {manifest.version} needs {need.package_id} {need.version}"
-        other = installed.get(need.package_id)
-        if other is None:
-            found.append(("missing_dependency", f"{problem}, which is not installed."))
-        elif not in_range(other.version, need.version):
-            found.append(("dependency_version", f"{problem}, not {other.version}."))
-    return found
+def _is_prerelease(version: str) -> bool:
+    return "-" in version.partition("+")[0]

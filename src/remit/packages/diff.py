@@ -1,4 +1,4 @@
-"""What another version of a package changes for its agents."""
+"""Comparison of two versions of a package."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _FIELDS = (
     "package_id", "title", "package_type", "spec_id", "framework_id", "plane_id", "layer",
     "modules", "supersedes",
 )  # fmt: skip
-_MAX_LINES = 1_000  # of one file's comparison
+_MAX_LINES = 1_000  # A longer comparison of one file is cut.
 _MAX_LINE_CHARS = 4_000
-_MAX_FILE_BYTES = 1_048_576  # a larger file is named with its hashes
-_CONTEXT = 3  # lines around a change, as diff -u has them
+_MAX_FILE_BYTES = 1_048_576  # Of a larger file only the hashes are shown.
+_CONTEXT_LINES = 3  # diff -u shows as many lines around a change.
 _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 
@@ -29,9 +29,9 @@ class Change:
     """A changed value.
 
     Attributes:
-        name: a manifest's key, a dependency's id, or an agent's field.
-        old: the JSON value; ``None`` when it was not there.
-        new: likewise.
+        name: a key of the manifest, the id of a dependency, or a field of an agent.
+        old: the old JSON value; ``None`` if there was none.
+        new: the new JSON value; ``None`` if there is none.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Change:
     new: Any
 
     def lines(self) -> list[str]:
-        """The same for people."""
+        """Return the change as lines for people, with ``+``, ``-`` or ``~`` in front."""
         if self.old is None:
             return [f"+ {self.name} {_text(self.new)}"]
         if self.new is None:
@@ -54,14 +54,15 @@ class AssetChange:
     """A file that was added, removed or changed.
 
     Attributes:
+        path: the file's path in the root.
         change: ``added``, ``removed`` or ``changed``.
-        old_sha256: ``sha256:`` and 64 hex digits; empty when it was not there.
-        new_sha256: likewise.
-        old_classification: empty when it was not there.
-        new_classification: likewise.
-        fields: of an agent, those that changed.
-        diff: lines of a unified diff; of a removed file none.
-        note: why there are none, or what is left out; empty otherwise.
+        old_sha256: ``sha256:`` and 64 hex digits; empty for an added file.
+        new_sha256: the same of the new version; empty for a removed file.
+        old_classification: empty for an added file.
+        new_classification: empty for a removed file.
+        fields: changed fields of an agent; empty for other files.
+        diff: lines of a unified diff; empty for a removed file.
+        note: the reason for missing lines of ``diff``; empty if it is complete.
     """
 
     path: str
@@ -75,7 +76,7 @@ class AssetChange:
     note: str
 
     def lines(self) -> Iterator[str]:
-        """The same for people."""
+        """Yield the change as lines for people."""
         kinds = filter(None, (self.old_classification, self.new_classification))
         yield f"{_SIGNS[self.change]} {self.path} ({' → '.join(dict.fromkeys(kinds))})"
         yield from (f"    {line}" for change in self.fields for line in change.lines())
@@ -88,12 +89,14 @@ class AssetChange:
 
 @dataclass(frozen=True, slots=True)
 class PackageDiff:
-    """What changes from one version of a package to another.
+    """The changes from one version of a package to another.
 
     Attributes:
-        widened: whether anything is permitted that was not before.
-        manifest: other keys of the manifest whose value changed.
-        dependencies: ranges by package id.
+        widened: True if the new version has any permission that the old one lacks.
+        permissions: changed permissions.
+        manifest: other changed keys of the manifest.
+        dependencies: changed version ranges, by package id.
+        assets: changed files, sorted by path.
     """
 
     package_id: str
@@ -106,7 +109,10 @@ class PackageDiff:
     assets: tuple[AssetChange, ...]
 
     def lines(self) -> list[str]:
-        """The same for people, without colour; texts of the files are as they are in them."""
+        """Return the changes as lines for people, without colour.
+
+        Texts of files are not escaped.
+        """
         versions = dict.fromkeys((self.old_version, self.new_version))
         found = [f"{self.package_id} {' → '.join(versions)}"]
         found += [f"  {line}" for change in self.manifest for line in change.lines()]
@@ -122,7 +128,7 @@ class PackageDiff:
 
 
 def compare_packages(old: Archive, new: Archive) -> PackageDiff:
-    """What changes from ``old`` to ``new``."""
+    """Return the changes from ``old`` to ``new``."""
     before, after = old.manifest, new.manifest
     permissions = compare_permissions(before.permissions, after.permissions)
     return PackageDiff(
@@ -192,17 +198,17 @@ def _text(value: Any) -> str:
 
 
 def text_diff(old: bytes | None, new: bytes) -> tuple[list[str], str]:
-    """The lines of a unified diff without its file names, and a note.
+    """Return the lines of a unified diff without file names.
 
-    Two JSON files are compared as values: pretty-printed, keys sorted.
+    Two JSON files are compared as values: indented, with sorted keys.
 
     Args:
-        old: the file's bytes; ``None`` when it was not there.
-        new: the file's bytes.
+        old: the file's old bytes; ``None`` for an added file.
+        new: the file's new bytes.
 
     Returns:
-        The lines, and a note on why there are none or what is left out; empty when the lines
-        are complete.
+        The lines, and a note with the reason for missing lines; the note is empty if the lines are
+        complete.
     """
     sides = [new] if old is None else [old, new]
     if any(len(side) > _MAX_FILE_BYTES for side in sides):
@@ -232,26 +238,26 @@ def text_diff(old: bytes | None, new: bytes) -> tuple[list[str], str]:
 
 
 def json_of(data: bytes) -> Any:
-    """The value of a JSON file that every reader understands alike; ``None`` for any other."""
+    """Return the value of a JSON file that every reader understands alike; ``None`` for others."""
     try:
         value = load_unique(data)
-        _pretty(value)  # may be nested too deeply for that
+        _pretty(value)  # A deeply nested value cannot be written.
     except (ValueError, RecursionError):
         return None
     return value
 
 
 def _unified(old: list[str], new: list[str]) -> tuple[list[str], int]:
-    """Hunks of a unified diff, and how many lines of them are left out; quick for any lines."""
+    """Return the hunks of a unified diff, and the number of their lines that are left out."""
     begin = _common(old, new)
     end = _common(old[begin:][::-1], new[begin:][::-1])
-    first, spare = max(0, begin - _CONTEXT), max(0, end - _CONTEXT)
+    first, spare = max(0, begin - _CONTEXT_LINES), max(0, end - _CONTEXT_LINES)
     was, now = old[first : len(old) - spare], new[first : len(new) - spare]
-    if max(len(was), len(now)) <= _MAX_LINES:  # else comparing all with all takes too long
+    if max(len(was), len(now)) <= _MAX_LINES:  # The comparison is quadratic.
         hunks = _hunks(was, now, first)
         if len(hunks) <= _MAX_LINES:
             return hunks, 0
-    # As if all of them had been replaced, so that something of both sides is seen.
+    # The middle is shown as replaced, half of the lines from each version.
     shown = [_header(first, len(was), first, len(now))]
     shown += [f"-{line}" for line in was[: (_MAX_LINES - 1) // 2]]
     shown += [f"+{line}" for line in now[: _MAX_LINES - len(shown)]]
@@ -259,15 +265,15 @@ def _unified(old: list[str], new: list[str]) -> tuple[list[str], int]:
 
 
 def _common(old: Sequence[str], new: Sequence[str]) -> int:
-    """How many lines both begin with."""
+    """Return the number of equal lines at the beginning of both lists."""
     pairs = enumerate(zip(old, new, strict=False))
     return next((n for n, (was, now) in pairs if was != now), min(len(old), len(new)))
 
 
 def _hunks(was: Sequence[str], now: Sequence[str], first: int) -> list[str]:
-    """``difflib.unified_diff`` of lines that begin at line ``first``, counted from 0."""
+    """Return ``difflib.unified_diff`` of lines that begin at line ``first``, counted from 0."""
     found = []
-    for group in SequenceMatcher(None, was, now).get_grouped_opcodes(_CONTEXT):
+    for group in SequenceMatcher(None, was, now).get_grouped_opcodes(_CONTEXT_LINES):
         (_, i1, _, j1, _), (_, _, i2, _, j2) = group[0], group[-1]
         found.append(_header(first + i1, i2 - i1, first + j1, j2 - j1))
         for tag, a1, a2, b1, b2 in group:

@@ -1,4 +1,4 @@
-"""The errors of packages."""
+"""The error of packages."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from remit.kernel.errors import RemitError
 
 
 class PackageError(RemitError):
-    """A package cannot be used; no part of the package was used.
+    """A package cannot be used, and no part of it was used.
 
     Attributes:
-        code: which of the ways it fails, one lower-case word for programs; the tables of
-            ``docs/package-format.md`` list all.
+        code: the kind of failure, one lower-case word for programs. The tables of
+            ``docs/package-format.md``, ``docs/package-install.md`` and ``docs/package-trust.md``
+            list all codes.
     """
 
     def __init__(self, code: str, message: str, *, next_step: str = "") -> None:
@@ -18,13 +19,10 @@ class PackageError(RemitError):
         self.code = code
 
 
-class PackageKeyError(PackageError):
-    """A key that signs packages cannot be made, read or understood."""
-
-
-class SignatureError(PackageError):
-    """No trusted key signed a package, or a signature is wrong."""
-
-
-# Earlier names, until 1.0: the code says what is wrong.
-ManifestError = PackError = ArchiveError = TrustError = PackageError
+# Earlier names, which stay until 1.0.
+ArchiveError = PackageError
+ManifestError = PackageError
+PackError = PackageError
+PackageKeyError = PackageError
+SignatureError = PackageError
+TrustError = PackageError

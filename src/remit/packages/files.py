@@ -1,48 +1,130 @@
-"""Files of a root, written durably: all of a file or none, however the process ends."""
+"""The files of a root: durable writes, the lock of the packages, and the journal of operations."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.files import fsync, replacing
+from remit.kernel.installation import LOCK_FILE
 from remit.packages.errors import PackageError
 from remit.packages.paths import TIERS
 
 INSTALLED_FOLDER = "HOT/installed"
 JOURNAL_FOLDER = f"{INSTALLED_FOLDER}/.journal"
-_SCRATCH = ".tmp"  # how the name of a folder in the journal ends that can always be deleted
+_SCRATCH = ".tmp"  # The end of names of journal folders that may always be deleted.
 
 _OPERATION = re.compile("OP-[0-9a-f]{16}")
-_EARLIER_PLAN = "plan.json"  # earlier versions wrote down what to do
+_EARLIER_PLAN = "plan.json"  # Earlier versions stored the steps of an operation in this file.
+_POLL_S = 0.05
 
 Step = Callable[[str], None]
-"""Called before each step of an operation with its name and the path that it changes."""
+"""Called before each step of an operation with the step's name and the path that it changes."""
 
 
-def holds(path: Path, digest: str) -> bool:
-    """Whether there is a file, no link, with that hash (``sha256:`` and 64 hex digits)."""
+@contextlib.contextmanager
+def file_lock(file: Path, wait_s: float) -> Iterator[int]:
+    """Hold a lock that the kernel releases when the process ends, even if the process is killed.
+
+    Args:
+        file: the lock's file, created if missing. If its holder wrote a process id into it, the
+            error names that process.
+        wait_s: seconds to wait for another process.
+
+    Returns:
+        The descriptor of the open file.
+
+    Raises:
+        PackageError: ``busy``: another process holds the lock.
+        OSError: the file cannot be opened.
+    """
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     try:
-        regular = stat.S_ISREG(os.lstat(path).st_mode)  # opening a pipe would wait for ever
-        return regular and f"sha256:{sha256_hex(path.read_bytes())}" == digest
+        until = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+                    raise PackageError(
+                        "busy",
+                        f"Another process{holder and f' ({holder})'} has held the lock {file} for "
+                        f"{wait_s:g} s.",
+                        next_step="Wait for it, or raise packages.lock_timeout_s.",
+                    ) from None
+                time.sleep(_POLL_S)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def package_lock(root: Path, wait_s: float) -> Iterator[None]:
+    """Hold the lock of a root's packages, so that one operation runs at a time.
+
+    Args:
+        root: the root's directory.
+        wait_s: seconds to wait for another process.
+
+    Raises:
+        PackageError: ``busy``: another process holds the lock; ``unwritable``: the lock's file
+            cannot be opened.
+    """
+    file = root / LOCK_FILE
+    with contextlib.ExitStack() as stack:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = stack.enter_context(file_lock(file, wait_s))
+        except OSError as error:
+            raise PackageError(
+                "unwritable",
+                f"The packages of {root} cannot be changed: {error.strerror or error}.",
+                next_step="Make the root writable for this user.",
+            ) from error
+        # The process id only serves the message of file_lock, and a full disk must not stop a
+        # removal.
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+
+
+def digest_of(data: bytes) -> str:
+    """Return the SHA-256 of ``data`` as ``sha256:`` and 64 hex digits."""
+    return f"sha256:{sha256_hex(data)}"
+
+
+def has_digest(path: Path, digest: str) -> bool:
+    """Return True if ``path`` is a readable regular file with the hash ``digest``, not a link.
+
+    ``digest`` is ``sha256:`` and 64 hex digits.
+    """
+    try:
+        regular = stat.S_ISREG(os.lstat(path).st_mode)  # Opening a pipe would block.
+        return regular and digest_of(path.read_bytes()) == digest
     except OSError:
         return False
 
 
 def check_folders(root: Path, path: str) -> None:
-    """Make sure that nothing above ``path``, where it exists, is a link or a file.
+    """Raise PackageError (``linked_folder``) if an existing part above ``path`` is not a folder.
 
-    Raises:
-        PackageError: ``linked_folder``.
+    Args:
+        root: the root's directory.
+        path: relative to the root.
     """
     for folder in reversed(Path(path).parents[:-1]):
         try:
@@ -59,7 +141,7 @@ def check_folders(root: Path, path: str) -> None:
 
 @contextlib.contextmanager
 def disk_errors() -> Iterator[None]:
-    """Raises :class:`PackageError` (``unwritable``) for an ``OSError``."""
+    """Raise :class:`PackageError` (``unwritable``) instead of any ``OSError`` of the body."""
     try:
         yield
     except OSError as error:
@@ -72,17 +154,28 @@ def disk_errors() -> Iterator[None]:
 
 
 def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Give a file this content; and that mode, whatever the umask, where one is given."""
+    """Write a file durably: after a crash it has the old content or the new.
+
+    Args:
+        path: the file.
+        data: the new content.
+        mode: the file's mode, whatever the umask; ``None`` to apply the umask.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     with replacing(path, mode) as file:
         file.write(data)
 
 
 def remove_file(root: Path, path: str) -> None:
-    """Delete a file of a root, durably, and the folders that are empty then.
+    """Delete a file of a root durably, with the folders that become empty.
+
+    The tier folders stay. A missing file is no error.
 
     Raises:
         PackageError: ``linked_folder``.
-        OSError: the disk does not accept it.
+        OSError: the file cannot be deleted.
     """
     check_folders(root, path)
     (root / path).unlink(missing_ok=True)
@@ -100,7 +193,7 @@ def remove_file(root: Path, path: str) -> None:
 
 
 def make_folder(folder: Path, root: Path) -> None:
-    """Make a folder of the root and those above it, durably."""
+    """Create a folder of the root, with the missing folders above it, durably."""
     missing = []
     while folder != root and not folder.is_dir():
         missing.append(folder)
@@ -111,7 +204,16 @@ def make_folder(folder: Path, root: Path) -> None:
 
 
 def write_new(path: Path, data: bytes, mode: int | None = None) -> None:
-    """Write a new file, durably but for its name."""
+    """Write a new file and flush its content to the disk; the caller flushes the folder.
+
+    Args:
+        path: the file, which must not exist.
+        data: the content.
+        mode: the file's mode, whatever the umask; ``None`` to apply the umask.
+
+    Raises:
+        OSError: the file exists, or cannot be written.
+    """
     with open(path, "xb", opener=lambda name, flags: os.open(name, flags, mode or 0o666)) as stream:
         if mode is not None:
             os.fchmod(stream.fileno(), mode)
@@ -121,12 +223,12 @@ def write_new(path: Path, data: bytes, mode: int | None = None) -> None:
 
 
 class Operation:
-    """The staged files of one operation, which go to their places once it is on record (ADR 32).
+    """The staged files of one operation, which move to their places once it is recorded (ADR 32).
 
-    They wait in ``HOT/installed/.journal/OPERATION_ID/``, each under the SHA-256 of its path in
-    the root. The folder does not say what to do: that follows from the ledger alone. An operation
-    that is not on record is undone by deleting its folder; what anyone else puts there is never
-    believed.
+    The files wait in ``HOT/installed/.journal/OPERATION_ID/``, each named by the SHA-256 of its
+    path in the root. The folder does not say what to do with them: that follows from the ledger
+    alone. An operation that is not recorded is undone by deletion of its folder, so files that
+    somebody else puts there have no effect.
 
     Args:
         root: the root's directory.
@@ -140,21 +242,26 @@ class Operation:
 
     @classmethod
     def scratch(cls, root: Path) -> Self:
-        """For files that are written singly: what a killed process leaves of it is deleted.
+        """Return a journal folder for files that no recorded operation needs.
 
-        In a tier folder every file has an owner, so that files begin in the journal.
+        The next command deletes it after a crash. Files begin in the journal because gate G0B
+        rejects temporary files in the tier folders.
         """
         return cls(root, f"{secrets.token_hex(8)}{_SCRATCH}")
 
     @staticmethod
     def is_pending(root: Path) -> bool:
-        """Whether a killed process left something."""
+        """Return True if a killed process left something in the journal."""
         journal = root / JOURNAL_FOLDER
         return journal.is_dir() and any(journal.iterdir())
 
     @classmethod
     def pending(cls, root: Path) -> list[Self]:
-        """The operations that a killed process left; scratch folders are deleted."""
+        """Return the operations that killed processes left, and delete scratch folders.
+
+        Raises:
+            PackageError: ``journal_damaged``: the journal contains anything else.
+        """
         journal = root / JOURNAL_FOLDER
         try:
             check_folders(root, f"{JOURNAL_FOLDER}/folder")
@@ -177,7 +284,15 @@ class Operation:
         return found
 
     def stage(self, files: Mapping[str, bytes], step: Step) -> None:
-        """Write files, by path, and read them again; nothing else of the root changes."""
+        """Write files into the journal and read them again; nothing else of the root changes.
+
+        Args:
+            files: content by path in the root.
+            step: called before each write and each check.
+
+        Raises:
+            OSError: a file cannot be written, or a folder of the root is not writable.
+        """
         make_folder(self._folder, self._root)
         for path, data in files.items():
             step(f"stage {path}")
@@ -193,12 +308,17 @@ class Operation:
         """Move staged files to their places; may be repeated.
 
         Args:
-            files: ``sha256:`` and 64 hex digits by path; what is not staged is passed over.
-            step: called before each.
+            files: ``sha256:`` and 64 hex digits by path in the root. A file that is not staged with
+                that hash is left out.
+            step: called before each move.
+
+        Raises:
+            PackageError: ``linked_folder``.
+            OSError: a file cannot be moved.
         """
         folders = set()
         for path, digest in files.items():
-            if holds(self._staged(path), digest):
+            if has_digest(self._staged(path), digest):
                 step(f"place {path}")
                 check_folders(self._root, path)
                 target = self._root / path
@@ -209,7 +329,11 @@ class Operation:
             fsync(folder)
 
     def close(self) -> None:
-        """Delete the folder: nothing is left to do."""
+        """Delete the journal folder of the operation.
+
+        Raises:
+            OSError: the folder cannot be deleted.
+        """
         shutil.rmtree(self._folder)
         fsync(self._folder.parent)
 

@@ -1,49 +1,84 @@
-"""Installs, removes and rolls back the packages of one root, all or nothing."""
+"""Installation, removal and rollback of the packages of one root, all or nothing.
+
+An operation takes these steps:
+
+1. take the lock, and finish or undo what a killed process left;
+2. make a :class:`Plan`: which packages and files come and go, and who approved their permissions;
+3. check the root as it is, and as the plan would make it, by the gates of :mod:`preconditions`;
+4. stage the new files in the journal;
+5. write all entries of the operation in one transaction;
+6. move the staged files to their places, delete the old ones, write registries and receipts.
+
+The operation is done at step 5: the journal is deleted if the transaction fails, and step 6 follows
+from the ledger alone and may be repeated (ADR 32).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Collection, Iterator, Sequence
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from remit.kernel.root import Root
 from remit.kernel.settings import PackageSettings
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, LedgerEntry, Transaction
 from remit.packages.admission import Candidate, IncomingArchive, admit
 from remit.packages.checks.files import RootDisk
 from remit.packages.errors import PackageError
-from remit.packages.files import Operation, Step, disk_errors
-from remit.packages.installation import Beside, Installation
-from remit.packages.lock import package_lock
+from remit.packages.files import (
+    INSTALLED_FOLDER,
+    Operation,
+    Step,
+    check_folders,
+    digest_of,
+    disk_errors,
+    has_digest,
+    package_lock,
+    remove_file,
+)
 from remit.packages.plan import (
     Change,
     Plan,
     earlier_version,
-    installing,
     make_plan,
+    planned_installation,
     require_not_learned,
 )
 from remit.packages.preconditions import check_after, check_before
-from remit.packages.registry import InstalledPackage, Registry
+from remit.packages.registry import (
+    REGISTRY_FOLDER,
+    InstalledPackage,
+    Registry,
+    archive_path,
+    envelope_path,
+    receipt_bytes,
+    receipt_path,
+)
 from remit.packages.shipped import sign_shipped
 from remit.packages.trust import TrustPolicy, sync_trust
+
+ExtraEntries = Callable[[Transaction], Iterable[LedgerEntry]]
+"""Returns entries to write in the transaction of an operation, after the operation's own."""
+
+_NEWEST = "SELECT max(seq) FROM entries WHERE event_type = ?"
 
 
 class PackageManager:
     """The packages of one root.
 
-    Every operation takes the lock, finishes or undoes what a killed process left, makes a plan,
-    checks everything as it would be, and has the :class:`Installation` apply the plan.
-
     Args:
         root: the installation.
-        ledger: its record.
+        ledger: the root's ledger.
         settings: ``[packages]``.
         ledger_path: the ledger's file, relative to the root or absolute, or its URL.
-        tool_ids: of all tools that there are: what agents of packages may be given.
-        routes: names that mean a choice of models.
-        by: who acts, for the record.
-        step: called before each step, to show progress.
+        tool_ids: ids of all existing tools; agents of packages may be given no others.
+        routes: names of routes, which agents may name instead of a model.
+        by: the acting person or program, for the ledger.
+        step: called with a text before each step on the disk, to show progress.
     """
 
     def __init__(
@@ -60,20 +95,21 @@ class PackageManager:
     ) -> None:
         self.settings = settings
         self._root = root
+        self._path = root.path
         self._ledger = ledger
         self._ledger_path = ledger_path
         self._tool_ids = tool_ids
         self._routes = routes
         self._by = by
-        self._installation = Installation(root.path, ledger, settings, step)
+        self._step = step
 
     def registry(self) -> Registry:
-        """What is installed, from the ledger.
+        """Return the installed packages, read from the ledger.
 
         Raises:
             PackageError: ``registry_damaged``.
         """
-        return self._installation.registry()
+        return Registry.from_ledger(self._ledger)
 
     def install(
         self,
@@ -82,72 +118,71 @@ class PackageManager:
         dev: bool = False,
         approve: bool = False,
         only_upgrade: bool = False,
-        beside: Beside | None = None,
+        extra_entries: ExtraEntries | None = None,
     ) -> list[InstalledPackage]:
         """Install packages together: all of them or none.
 
-        One that is installed already, in this version and with these bytes, is left as it is;
-        what is missing of it is put back, once all the others may be installed. Where its
-        signatures are lost, as after an import of the ledger, it is installed again with new ones.
+        A package that is installed with the same bytes stays; its missing files are written again
+        once all other packages have passed their checks. If the stored signatures of such a package
+        are lost, as after an import of the ledger, the package is installed again.
 
         Args:
-            archives: the archives.
-            dev: let unsigned ones pass; their record says so.
-            approve: what they may do beyond what they might before is approved.
-            only_upgrade: refuse those that are not installed in an older version.
-            beside: gives entries that are written in the same transaction; what is learned comes
-                and goes with one alone.
+            archives: the packages, in any order.
+            dev: accept unsigned packages, and record that their signature was waived.
+            approve: approve permissions that the installed version does not have.
+            only_upgrade: refuse packages that are not installed in an older version.
+            extra_entries: entries to write in the same transaction. Learned packages are refused
+                without them.
 
         Returns:
-            The packages as they are installed now, in the order in which they need each other.
+            The installed packages: first those that were installed already, then the others, each
+            after its dependencies.
 
         Raises:
-            PackageError: one cannot be installed; nothing was changed.
+            PackageError: a package cannot be installed; nothing was changed. ``unfinished``: the
+                operation is recorded, but its files could not be written; the next command on
+                packages writes them.
         """
         with self._locked() as registry:
-            policy = sync_trust(self._root.path / TrustPolicy.FILE, self._ledger)
+            policy = sync_trust(self._path / TrustPolicy.FILE, self._ledger)
             shipped = functools.partial(sign_shipped, self._root)
-            there: list[Candidate] = []
-            coming: list[Candidate] = []
+            present: list[Candidate] = []
+            new: list[Candidate] = []
             for incoming in archives:
                 candidate = admit(incoming, policy, self.settings, dev=dev, shipped=shipped)
-                known = self._installation.is_installed(candidate, registry)
-                (there if known else coming).append(candidate)
-            names = [candidate.package.package_id for candidate in [*there, *coming]]
+                (present if self._is_installed(candidate, registry) else new).append(candidate)
+            names = [candidate.package.package_id for candidate in [*present, *new]]
             if twice := [name for name in names if names.count(name) > 1]:
                 raise PackageError(
                     "offered_twice",
                     f"{twice[0]} is to be installed twice at once.",
                     next_step="Choose one of its versions.",
                 )
-            changes = installing(coming, registry, only_upgrade=only_upgrade)
-            plan = self._plan(changes, registry, approve=approve, dev=dev)
-            with disk_errors():
-                self._installation.complete(there, registry)
-            if changes:
-                registry = self._carry_out(plan, registry, beside)
-            names = [candidate.package.package_id for candidate in there]
-            names += [change.package_id for change in plan.changes if change.candidate]
-            return [registry.packages[name] for name in names]
+            changes = planned_installation(new, registry, only_upgrade=only_upgrade)
+            registry, installed = self._carry_out(
+                changes, registry, extra_entries, approve=approve, dev=dev, present=present
+            )
+            names = [candidate.package.package_id for candidate in present]
+            return [registry.packages[name] for name in [*names, *installed]]
 
-    def remove(self, package_id: str, *, beside: Beside | None = None) -> InstalledPackage:
-        """Remove a package and its files.
+    def remove(
+        self, package_id: str, *, extra_entries: ExtraEntries | None = None
+    ) -> InstalledPackage:
+        """Remove a package and its files, and return the removed package.
 
         Args:
-            package_id: which package.
-            beside: as for :meth:`install`.
-
-        Returns:
-            What was removed.
+            package_id: the package.
+            extra_entries: as for :meth:`install`.
 
         Raises:
-            PackageError: ``not_installed``; ``needed``: others need it; or what stays would not
-                be complete. Nothing was changed.
+            PackageError: ``not_installed``; ``needed``: another package depends on this one;
+                ``learned``; ``gate_failed``: the remaining packages would not be complete. Nothing
+                was changed.
         """
         with self._locked() as registry:
             package = registry.require(package_id)
             changes = [Change(package_id, "remove", None, package)]
-            self._carry_out(self._plan(changes, registry), registry, beside)
+            self._carry_out(changes, registry, extra_entries)
             return package
 
     def rollback(
@@ -156,52 +191,67 @@ class PackageManager:
         version: str = "",
         *,
         approve: bool = False,
-        beside: Beside | None = None,
+        extra_entries: ExtraEntries | None = None,
     ) -> InstalledPackage:
-        """Go back to an archive that was installed before and is kept.
+        """Install an earlier version of a package again, from its stored archive.
 
         Args:
-            package_id: which package.
-            version: to which version; the one before when empty.
+            package_id: the package.
+            version: the wanted version; if empty, the version installed before this one.
             approve: as for :meth:`install`.
-            beside: likewise.
+            extra_entries: as for :meth:`install`.
+
+        Returns:
+            The package as installed now.
 
         Raises:
-            PackageError: ``not_installed``, ``no_older_version``, ``archive_lost``, or what
-                :meth:`install` raises. Nothing was changed.
+            PackageError: ``not_installed``, ``no_older_version``, ``archive_lost``, or an error of
+                :meth:`install`. Nothing was changed.
         """
         with self._locked() as registry:
             now = registry.require(package_id)
-            candidate = self._installation.kept(earlier_version(registry, now, version))
+            candidate = self._stored_candidate(earlier_version(registry, now, version))
             changes = [Change(package_id, "rollback", candidate, now)]
-            plan = self._plan(changes, registry, approve=approve)
-            return self._carry_out(plan, registry, beside).packages[package_id]
+            registry, _ = self._carry_out(changes, registry, extra_entries, approve=approve)
+            return registry.packages[package_id]
 
     def restore(self, package_ids: Collection[str] = ()) -> dict[str, str]:
-        """Make installed files what they were installed as, from the archives that are kept.
+        """Write installed files again if they differ from the stored archives.
 
         Args:
-            package_ids: of which packages; when empty of all, and what another root removed or
-                upgraded on the same ledger is followed here.
+            package_ids: the packages to restore. If empty, all packages are restored, and files of
+                packages that another root removed or upgraded on the same ledger are deleted.
 
         Returns:
-            By path of each file that was written or deleted, what was there before; empty text
-            for a file that was deleted as it is not installed any longer.
+            By path of each written or deleted file, a few words on what was there before; empty
+            text for a deleted file.
 
         Raises:
-            PackageError: ``not_installed``, ``archive_lost``, ``unwritable``; ``linked_folder`` or
-                ``file_in_the_way``: some files could not be restored, all others were.
+            PackageError: ``not_installed``, ``unwritable``; ``linked_folder``, ``file_in_the_way``
+                or ``archive_lost``: some files were not restored, all others were.
         """
         with self._locked() as registry, disk_errors():
-            packages = [registry.require(name) for name in package_ids or registry.packages]
-            found = self._installation.restore(packages)
-            if not package_ids:
-                found |= dict.fromkeys(self._installation.follow(registry), "")
-            return found
+            restored = self._restore(
+                [registry.require(name) for name in package_ids or registry.packages]
+            )
+            if package_ids:
+                return restored
+            paths = self._obsolete(registry, registry.history)
+            obsolete = [path for path in paths if os.path.lexists(self._path / path)]
+            self._delete(obsolete)
+            folders = (self._path / INSTALLED_FOLDER).glob("PKG-*")
+            self._delete_folders(registry, [folder.name for folder in folders])
+            self._write_documents(registry, registry.packages)
+            return restored | dict.fromkeys(obsolete, "")
 
     def recover(self) -> None:
-        """Finish or undo what a killed process left; quick when there is nothing."""
-        if Operation.is_pending(self._root.path):
+        """Finish or undo the operations of killed processes; takes the lock only if there are any.
+
+        Raises:
+            PackageError: ``busy``, ``unwritable``, ``unfinished``; ``journal_damaged``: the journal
+                contains something that no operation left.
+        """
+        if Operation.is_pending(self._path):
             with self._locked():
                 pass
 
@@ -212,32 +262,330 @@ class PackageManager:
             PackageError: ``registry_damaged``, ``unwritable``.
         """
         with self._locked() as registry, disk_errors():
-            self._installation.write_documents(registry, registry.packages)
+            self._write_documents(registry, registry.packages)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[Registry]:
-        with package_lock(self._root.path, self.settings.lock_timeout_s):
-            yield self._installation.recover()
+        """Hold the packages' lock; yield the registry once interrupted operations are settled."""
+        with package_lock(self._path, self.settings.lock_timeout_s):
+            pending = Operation.pending(self._path)
+            registry = self.registry()
+            for operation in pending:
+                if operation.operation_id in registry.operations:
+                    self._finish(operation, registry)
+                else:
+                    with disk_errors():
+                        operation.close()
+            yield registry
 
-    def _plan(
+    def _carry_out(
         self,
         changes: Sequence[Change],
         registry: Registry,
+        extra_entries: ExtraEntries | None,
         *,
         approve: bool = False,
         dev: bool = False,
-    ) -> Plan:
-        return make_plan(
-            changes, registry, self._root.path, self._ledger_path,
-            by=self._by, approve=approve, dev=dev,
-        )  # fmt: skip
+        present: Sequence[Candidate] = (),
+    ) -> tuple[Registry, list[str]]:
+        """Plan, check, record and write an operation.
 
-    def _carry_out(self, plan: Plan, registry: Registry, beside: Beside | None = None) -> Registry:
-        if beside is None:
+        Any error except ``unfinished`` means that no package was changed.
+
+        Args:
+            changes: the packages to install and to remove.
+            registry: the installed packages.
+            extra_entries: as for :meth:`install`.
+            approve: as for :meth:`install`.
+            dev: as for :meth:`install`.
+            present: installed packages whose missing files to write once the plan is made.
+
+        Returns:
+            The new registry, and the ids of the installed packages, each after its dependencies.
+        """
+        path, ledger_path = self._path, self._ledger_path
+        plan = make_plan(
+            changes, registry, path, ledger_path, by=self._by, approve=approve, dev=dev
+        )
+        with disk_errors():
+            self._write_missing(present, registry)
+        if not changes:
+            return registry, []
+        if extra_entries is None:
             require_not_learned(plan.changes)
-        root, ledger_path = self._root.path, self._ledger_path
-        now = RootDisk(root, ledger_path=ledger_path)
-        check_before(registry, now, [*plan.files, *plan.gone])
-        then = RootDisk(root, ledger_path=ledger_path, coming=plan.files, going=plan.gone)
+        now = RootDisk(path, ledger_path=ledger_path)
+        check_before(registry, now, [*plan.files, *plan.removed])
+        then = RootDisk(path, ledger_path=ledger_path, added=plan.files, removed=plan.removed)
         check_after(plan.after, then, self._tool_ids, self._routes)
-        return self._installation.apply(plan, registry, self._by, beside)
+        operation = Operation(path, f"OP-{secrets.token_hex(8)}")
+        try:
+            with disk_errors():
+                operation.stage(self._files_to_stage(plan), self._step)
+            self._step("record")
+            self._record(plan, operation.operation_id, registry, extra_entries)
+        except BaseException as error:
+            # A lost connection leaves open whether the transaction was committed, so the ledger
+            # decides. If the ledger cannot answer either, the journal stays for the next command.
+            if operation.operation_id not in self.registry().operations:
+                with contextlib.suppress(OSError):  # The next command deletes the journal.
+                    operation.close()
+                raise
+            if not isinstance(error, Exception):
+                raise
+        after = self.registry()
+        self._finish(operation, after)
+        return after, [change.package_id for change in plan.changes if change.candidate]
+
+    def _files_to_stage(self, plan: Plan) -> dict[str, bytes]:
+        """Return the files that must be on the disk before the entries are written, by path."""
+        owners = plan.after.owners
+        files = {
+            path: data
+            for path, data in plan.files.items()
+            if not has_digest(self._path / path, owners[path].sha256)
+        }
+        for candidate in (change.candidate for change in plan.changes):
+            if candidate is not None:
+                files[archive_path(candidate.package)] = candidate.archive.data
+                if candidate.envelope:
+                    files[envelope_path(candidate.package)] = candidate.envelope
+        return files
+
+    def _record(
+        self,
+        plan: Plan,
+        operation_id: str,
+        registry: Registry,
+        extra_entries: ExtraEntries | None,
+    ) -> None:
+        """Write the entries of one operation in one transaction.
+
+        Raises:
+            PackageError: ``registry_moved``: another machine changed packages of this ledger.
+        """
+        entries = [
+            self._ledger.prepare(change.entry(operation_id, self._by)) for change in plan.changes
+        ]
+
+        def write(tx: Transaction) -> None:
+            newest = [tx.execute(_NEWEST, (event,))[0][0] for event in ("INSTALLED", "REMOVED")]
+            if max((seq for seq in newest if seq is not None), default=-1) != registry.last_seq:
+                raise PackageError(
+                    "registry_moved",
+                    "Another machine changed the packages of this ledger at the same time.",
+                    next_step="Run the command again.",
+                )
+            for entry in entries:
+                tx.append(entry)
+            for other in extra_entries(tx) if extra_entries is not None else ():
+                tx.append(other)
+
+        self._ledger.transact(write)
+
+    def _finish(self, operation: Operation, registry: Registry) -> None:
+        """Make the root agree with a recorded operation; may be repeated."""
+        packages = registry.operations[operation.operation_id]
+        files: dict[str, str] = {}
+        for package in (registry.packages[name] for name in packages if name in registry.packages):
+            files |= {asset.path: asset.sha256 for asset in package.manifest.assets}
+            files[archive_path(package)] = package.archive_sha256
+            files[envelope_path(package)] = str(package.signature["envelope_sha256"])
+        try:
+            operation.place(files, self._step)
+            self._delete(self._obsolete(registry, packages))
+            self._write_documents(registry, packages)
+            self._delete_folders(registry, packages)
+            self._step("close")
+            operation.close()
+        except OSError as error:
+            raise PackageError(
+                "unfinished",
+                f"The change of {', '.join(packages)} is recorded, but its files could not be "
+                f"written: {error.strerror or error}.",
+                next_step="Repair the disk; the next command on packages finishes it.",
+            ) from error
+
+    def _obsolete(self, registry: Registry, packages: Iterable[str]) -> Iterator[str]:
+        """Yield paths of files that these packages once installed and that no package owns now.
+
+        A changed file is not obsolete. A file that is gone already is, because a killed deletion
+        may leave empty folders. Archives beyond ``keep_versions`` are obsolete too.
+        """
+        for name in packages:
+            history = registry.history.get(name, [])
+            digests: dict[str, set[str]] = {}
+            for asset in (asset for known in history for asset in known.manifest.assets):
+                digests.setdefault(asset.path, set()).add(asset.sha256)
+            for path, known_digests in digests.items():
+                file = self._path / path
+                if path not in registry.owners and (
+                    not os.path.lexists(file)
+                    or any(has_digest(file, digest) for digest in known_digests)
+                ):
+                    yield path
+            versions = list({known.version: known for known in reversed(history)}.values())
+            for known in versions[self.settings.keep_versions :]:
+                stored = archive_path(known), envelope_path(known)
+                yield from (path for path in stored if os.path.lexists(self._path / path))
+
+    def _delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self._step(f"drop {path}")
+            remove_file(self._path, path)
+
+    def _delete_folders(self, registry: Registry, packages: Iterable[str]) -> None:
+        """Delete receipts and archives of those of the packages that are not installed."""
+        for name in packages:
+            folder = self._path / INSTALLED_FOLDER / name
+            if name not in registry.packages and folder.is_dir():
+                self._step(f"drop {name}")
+                shutil.rmtree(folder)
+
+    def _stored_candidate(self, package: InstalledPackage) -> Candidate:
+        """Return the stored archive of a package, admitted on the terms of its installation.
+
+        Raises:
+            PackageError: ``archive_lost``: the archive is missing or has other bytes; or its
+                signatures do not verify.
+        """
+        archive, envelope = (self._path / of(package) for of in (archive_path, envelope_path))
+        name, version = package.package_id, package.version
+        if not has_digest(archive, package.archive_sha256):
+            raise PackageError(
+                "archive_lost",
+                f"The stored archive of {name} {version} is not the one in {package.entry_id}."
+                if os.path.lexists(archive)
+                else f"The archive of {name} {version} is no longer stored here.",
+                next_step="This version cannot be installed again; release its content in a newer "
+                "one.",
+            )
+        return admit(
+            IncomingArchive(
+                archive.read_bytes(),
+                envelope.read_bytes() if envelope.is_file() else b"",
+                package.source,
+            ),
+            sync_trust(self._path / TrustPolicy.FILE, self._ledger),
+            self.settings,
+            dev=bool(package.signature["waived"]),
+            installed=True,
+            threshold=int(package.signature["threshold"]) or None,
+        )
+
+    def _is_installed(self, candidate: Candidate, registry: Registry) -> bool:
+        """Return True if these bytes are installed and their recorded signatures are available."""
+        now = registry.packages.get(candidate.package.package_id)
+        if now is None or now.archive_sha256 != candidate.package.archive_sha256:
+            return False
+        recorded, stored = now.signature["envelope_sha256"], self._path / envelope_path(now)
+        return recorded in ("", digest_of(candidate.envelope)) or has_digest(stored, recorded)
+
+    def _write_missing(self, candidates: Sequence[Candidate], registry: Registry) -> None:
+        """Write the missing files of installed packages; existing files are not changed."""
+        files: dict[str, bytes] = {}
+        archives: dict[str, bytes] = {}
+        for candidate in candidates:
+            package = registry.packages[candidate.package.package_id]
+            files |= candidate.archive.files
+            if digest_of(candidate.envelope) == package.signature["envelope_sha256"]:
+                files[envelope_path(package)] = candidate.envelope
+            if not has_digest(self._path / archive_path(package), package.archive_sha256):
+                archives[archive_path(package)] = candidate.archive.data
+        if candidates:
+            names = [candidate.package.package_id for candidate in candidates]
+            files |= _documents(registry, names)
+        missing = {path: data for path, data in files.items() if not (self._path / path).exists()}
+        self._write(missing | archives)
+
+    def _restore(self, packages: Iterable[InstalledPackage]) -> dict[str, str]:
+        """Write the files of packages that differ from their archives.
+
+        Returns:
+            By path of each written file, a few words on what was there.
+
+        Raises:
+            PackageError: with the code of the first failure, once all other files are restored.
+        """
+        restored: dict[str, str] = {}
+        refused: list[PackageError] = []
+        for package in packages:
+            differing: dict[str, str] = {}
+            for asset in package.manifest.assets:
+                path = self._path / asset.path
+                try:
+                    check_folders(self._path, asset.path)
+                    if not has_digest(path, asset.sha256):
+                        differing[asset.path] = _description(path)
+                except PackageError as error:
+                    refused.append(error)
+            if differing:
+                try:
+                    files = self._stored_candidate(package).archive.files
+                except PackageError as error:
+                    refused += [error] * len(differing)
+                    continue
+                self._write({path: files[path] for path in differing})
+                restored |= differing
+        if refused:
+            first = refused[0]
+            raise PackageError(
+                first.code,
+                f"{len(refused)} files were not restored, {len(restored)} were"
+                + (f" ({', '.join(restored)})" if restored else "")
+                + f". {first.message}",
+                next_step=first.next_step,
+            )
+        return restored
+
+    def _write_documents(self, registry: Registry, packages: Iterable[str]) -> None:
+        """Write the registries, and receipts of packages, that differ from the ledger."""
+        documents = _documents(registry, packages).items()
+        self._write(
+            {
+                path: data
+                for path, data in documents
+                if not has_digest(self._path / path, digest_of(data))
+            }
+        )
+
+    def _write(self, files: Mapping[str, bytes]) -> None:
+        """Stage all of these files of the root, then move each to its place."""
+        if files:
+            operation = Operation.scratch(self._path)
+            try:
+                operation.stage(files, self._step)
+                digests = {path: digest_of(data) for path, data in files.items()}
+                operation.place(digests, self._step)
+            finally:
+                with contextlib.suppress(OSError):  # The next command deletes the folder.
+                    operation.close()
+
+
+def _documents(registry: Registry, packages: Iterable[str]) -> dict[str, bytes]:
+    """Return all registries and the packages' receipts, by path, in the order of writing."""
+    found = {f"{REGISTRY_FOLDER}/{name}": data for name, data in registry.documents().items()}
+    for name in packages:
+        if name in registry.packages:
+            found[receipt_path(name)] = receipt_bytes(registry.packages[name])
+    return found
+
+
+def _description(path: os.PathLike[str]) -> str:
+    """Return a few words about the content at the path of an installed file.
+
+    Raises:
+        PackageError: ``file_in_the_way``: a folder, which is not replaced.
+    """
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return "nothing"
+    if stat.S_ISDIR(mode):
+        raise PackageError(
+            "file_in_the_way",
+            f"{path} is a folder, where a file was installed.",
+            next_step="Move it elsewhere, and run the command again.",
+        )
+    if stat.S_ISREG(mode):
+        return "other content"
+    return "a link" if stat.S_ISLNK(mode) else "a device, pipe or socket"

@@ -1,4 +1,4 @@
-"""Keys that sign packages: Ed25519, the private half in a file, the public half in one word."""
+"""Keys that sign packages: Ed25519, the private half in a file, the public half as one word."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from remit.kernel.canonical import canonical_json, sha256_hex
 from remit.kernel.files import fsync
-from remit.packages.errors import PackageKeyError
+from remit.packages.errors import PackageError
 from remit.packages.files import write_new
 
-__all__ = ["PackageKey", "key_name_problem", "public_key"]
-
 _PUBLIC = re.compile(r"ed25519:([0-9a-f]{64})")
-_LABEL = "Remit package key: "  # RFC 7468 lets text stand before a key
+_LABEL = "Remit package key: "  # RFC 7468 permits text before a key.
 _NAME_CHARS = 100
 _TYPE = "ed25519"
 
@@ -32,8 +30,8 @@ class PackageKey:
     """A key pair.
 
     Attributes:
-        name: what people call it; the file has it above the key.
-        signer: holds the private key.
+        name: a name for people, stored in the file above the key; empty if the file has none.
+        signer: signs with the private key.
     """
 
     name: str
@@ -41,36 +39,40 @@ class PackageKey:
 
     @classmethod
     def create(cls, path: Path, name: str) -> Self:
-        """A new key pair, the private key in a new file.
+        """Create a key pair, and write the private key to a new file.
 
-        The file is PKCS#8 in PEM, not encrypted, mode 0600. It appears complete or not at all.
+        The file is PKCS#8 in PEM, not encrypted, mode 0600. The file appears complete or not at
+        all.
+
+        Args:
+            path: the file, which must not exist.
+            name: one line of at most 100 characters.
 
         Raises:
-            PackageKeyError: ``bad_key_name``; ``key_exists``: nothing is overwritten;
-                ``key_unwritable``.
+            PackageError: ``bad_key_name``; ``key_exists``; ``key_unwritable``.
         """
         if problem := key_name_problem(name):
-            raise PackageKeyError(
+            raise PackageError(
                 "bad_key_name", f"The key's name {problem}.", next_step="Give it another name."
             )
         made = cls(name, CryptoSigner.generate_ed25519())
-        beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+        new_file = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
-                write_new(beside, f"{_LABEL}{name}\n".encode() + made.signer.private_bytes, 0o600)
-                os.link(beside, path)  # unlike a rename, it replaces nothing
+                write_new(new_file, f"{_LABEL}{name}\n".encode() + made.signer.private_bytes, 0o600)
+                os.link(new_file, path)  # Unlike a rename, a link replaces nothing.
             finally:
-                beside.unlink(missing_ok=True)
+                new_file.unlink(missing_ok=True)
             fsync(path.parent)
         except OSError as error:
             if os.path.lexists(path):
-                raise PackageKeyError(
+                raise PackageError(
                     "key_exists",
-                    f"There is a file {path} already.",
+                    f"The file {path} exists already.",
                     next_step="Name another file. A key that is replaced is lost.",
                 ) from error
-            raise PackageKeyError(
+            raise PackageError(
                 "key_unwritable",
                 f"The key cannot be written to {path}: {error.strerror or error}.",
                 next_step="Check that its folder can be written.",
@@ -79,24 +81,24 @@ class PackageKey:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """The key pair whose private key is in that file.
+        """Return the key pair of the private key in a file.
 
         Raises:
-            PackageKeyError: ``key_missing``; ``key_open``: others can read it; ``bad_key``: it is
-                not an unencrypted Ed25519 key in PEM.
+            PackageError: ``key_missing``; ``key_open``: other users can read the file; ``bad_key``:
+                the file is not an unencrypted Ed25519 key in PEM.
         """
         try:
             with path.open("rb") as file:
                 mode, data = os.fstat(file.fileno()).st_mode, file.read()
         except OSError as error:
-            raise PackageKeyError(
+            raise PackageError(
                 "key_missing" if isinstance(error, FileNotFoundError) else "bad_key",
                 f"The key {path} cannot be read: {error.strerror or error}.",
                 next_step="Check the path and its permissions. `remit package key new --out FILE "
                 "--name NAME` makes a key.",
             ) from error
         if mode & 0o077:
-            raise PackageKeyError(
+            raise PackageError(
                 "key_open",
                 f"The private key {path} can be read by others.",
                 next_step=f"chmod 600 {path}",
@@ -106,7 +108,7 @@ class PackageKey:
         except (ValueError, TypeError, UnsupportedAlgorithm):
             private = None
         if not isinstance(private, Ed25519PrivateKey):
-            raise PackageKeyError(
+            raise PackageError(
                 "bad_key",
                 f"{path} is not an unencrypted Ed25519 private key in PEM.",
                 next_step="Name the file that `remit package key new` made, or a copy of it.",
@@ -122,21 +124,22 @@ class PackageKey:
 
     @property
     def public(self) -> str:
-        """The public key as others are given it: ``ed25519:`` and 64 hex digits."""
+        """The public key to give to others: ``ed25519:`` and 64 hex digits."""
         return f"{_TYPE}:{self.signer.public_key.keyval['public']}"
 
 
 def public_key(text: str) -> SSlibKey:
-    """The public key written as ``ed25519:`` and 64 lower-case hex digits, with its id.
+    """Return the public key, with its id, that is written as ``ed25519:`` and 64 lower-case hex
+    digits.
 
     Raises:
-        PackageKeyError: ``bad_key``: it is not that.
+        PackageError: ``bad_key``: the text has another form.
     """
     found = _PUBLIC.fullmatch(text)
     if found is None:
-        raise PackageKeyError(
+        raise PackageError(
             "bad_key",
-            "A public key is written as ed25519: and 64 hex digits; what was given is not.",
+            "A public key is written as ed25519: and 64 hex digits; the given text is not.",
             next_step="`remit package key show FILE` prints it, where its private key is.",
         )
     keyval = {"public": found[1]}
@@ -145,7 +148,10 @@ def public_key(text: str) -> SSlibKey:
 
 
 def key_name_problem(name: str) -> str:
-    """Why ``name`` cannot be a key's, as the end of a sentence; empty when it can."""
+    """Return the reason why ``name`` cannot be a key's name; empty if it can.
+
+    The reason continues a sentence that begins with the key's name.
+    """
     if not name.strip():
         return "is empty"
     if len(name) > _NAME_CHARS:

@@ -1,19 +1,27 @@
-"""Paths of a package: each names one file, the same on every file system."""
+"""Paths of package files: which are valid, and which a package may own."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from typing import TYPE_CHECKING
 
 from remit.kernel.errors import excerpt
 
-__all__ = ["MANIFEST_NAME", "TIERS", "folded", "path_problem", "shown", "unseen"]
+if TYPE_CHECKING:
+    from remit.packages.manifest import Manifest
 
 MANIFEST_NAME = "manifest.json"
 TIERS = ("HOT", "HO2", "HO1")
 
-# Constants of the format. A path of 192 bytes whose parts have at most 64 always has a slash
-# where a ustar header can cut it into 155 and 100.
+PLANES = {"hot": ("HOT/", "HO2/", "HO1/"), "ho2": ("HO2/", "HO1/"), "ho1": ("HO1/",)}
+"""By plane, the folders in which its packages may own files."""
+
+RESERVED = ("HOT/installed/", "HOT/registries/", "HOT/keys/")
+"""Folders in which no package may own files."""
+
+# A ustar header stores a path as at most 155 and 100 bytes, cut at a slash. A path of 192 bytes
+# whose parts have at most 64 bytes always has such a slash.
 _PATH_BYTES = 192
 _PART_BYTES = 64
 
@@ -25,14 +33,15 @@ _RESERVED = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³])
 
 
 def path_problem(path: str) -> tuple[str, str]:
-    """Why ``path`` cannot be an asset's, as ``(code, sentence)``; two empty texts when it can.
+    """Return ``(code, reason)`` if ``path`` cannot be an asset's path; two empty texts otherwise.
 
     A path is relative, inside ``HOT/``, ``HO2/`` or ``HO1/``, in Unicode's form NFC, its parts
-    separated by single slashes, at most 192 bytes of UTF-8, a part at most 64, and names the same
-    file on every file system: no part is ``.`` or ``..``, is one of Windows' reserved names, ends
-    with a dot or a space, or holds a control character or one of ``\\ < > : " | ? *``.
+    separated by single slashes, at most 192 bytes of UTF-8, a part at most 64. Every file system
+    stores the path unchanged: no part is ``.`` or ``..`` or a reserved name of Windows, ends with a
+    dot or a space, or contains a control character or one of ``\\ < > : " | ? *``.
 
-    The code is ``absolute_path``, ``parent_path``, ``path_too_long`` or ``bad_path``.
+    The code is ``absolute_path``, ``parent_path``, ``path_too_long`` or ``bad_path``. The reason
+    continues a sentence that begins with the path.
     """
     parts = path.split("/")
     if path.startswith(("/", "\\")) or re.match("[A-Za-z]:", path):
@@ -61,22 +70,40 @@ def path_problem(path: str) -> tuple[str, str]:
     return "", ""
 
 
+def is_in_plane(manifest: Manifest, path: str) -> bool:
+    """Return True if a package's plane lets the package own a file.
+
+    Every package may own its specification and its acceptance cases, which are in ``HOT/``.
+    """
+    own = (f"HOT/specs/{manifest.spec_id}.json", f"HOT/acceptance/{manifest.package_id}.json")
+    return path in own or path.startswith(PLANES[manifest.plane_id])
+
+
+def is_reserved(path: str) -> bool:
+    """Return True if ``path`` is in a folder in which no package may own files."""
+    return f"{path}/".startswith(RESERVED)
+
+
 def folded(path: str) -> str:
-    """What two paths share that a file system may take for one: upper and lower case, forms."""
+    """Return a key that is equal for paths that a file system may take for one.
+
+    Such paths differ only in upper and lower case or in Unicode's form.
+    """
     decomposed = unicodedata.normalize("NFD", path)
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", decomposed.casefold()))
 
 
 def unseen(text: str) -> str:
-    """The first character of ``text`` that is invisible; empty when there is none.
+    """Return the first invisible character of ``text``; empty if all are visible.
 
-    Control characters, lone surrogates, separators of lines, and what turns the direction.
+    Invisible are control characters, lone surrogates, line separators, and characters that change
+    the direction of writing.
     """
     found = _CONTROL.search(text)
     return found[0] if found else ""
 
 
 def shown(text: str) -> str:
-    """Quoted, with invisible characters escaped, and at most 100 characters of it."""
+    """Return at most 100 characters of ``text`` in quotes, invisible ones escaped."""
     text = excerpt(text, _MAX_QUOTED)
     return repr(text) if text.isprintable() else ascii(text)

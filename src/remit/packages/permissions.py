@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fnmatch import fnmatchcase
-from typing import Self
+from typing import Any, Self
 
 BUDGETS = ("token_budget", "usd_budget")
 KINDS = {"tools": "tool", "models": "model", "paths": "path"}
@@ -20,14 +20,14 @@ class Permissions:
     """The tools, models, budgets and paths that a package's agents may use.
 
     A tool written ``server__tool@sha256:…`` is an MCP server's tool with the hash of its
-    definition, which is compared when the tool is used.
+    definition, which is compared at every use of the tool.
 
     Attributes:
         tools: names, or patterns in which ``*`` stands for any text.
-        models: ``provider/model``, or patterns likewise: ``openai/*``.
-        budgets: ``token_budget`` (tokens) and ``usd_budget`` (decimal text, US dollars), each
-            the most of one work order; either may be absent.
-        paths: as an asset's; one that ends with ``/`` is a folder and all below it.
+        models: ``provider/model``, or patterns such as ``openai/*``.
+        budgets: the ceilings of one work order, ``token_budget`` (tokens) and ``usd_budget`` (US
+            dollars as decimal text); either may be absent.
+        paths: paths of assets; a path that ends with ``/`` is a folder with everything below it.
     """
 
     tools: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class Permissions:
 
     @classmethod
     def joined(cls, several: Iterable[Permissions]) -> Self:
-        """Return the tools and models of several packages together."""
+        """Return permissions with the tools and models of several; budgets and paths are empty."""
         known = list(several)
         return cls(
             tuple({tool for one in known for tool in one.tools}),
@@ -45,10 +45,12 @@ class Permissions:
         )
 
     def covers(self, kind: str, name: str) -> bool:
-        """Return whether one of the ``tools``, ``models`` or ``paths`` includes ``name``.
+        """Return True if the ``tools``, ``models`` or ``paths`` include ``name``.
 
-        ``name`` may be a pattern, included if everything that it matches is. A tool is included
-        with any definition, or with the one that it names.
+        Args:
+            kind: the name of the list.
+            name: an item or a pattern; a pattern is included if everything that it matches is. A
+                tool is included with any definition, or with the definition that it names.
         """
         if kind == "paths":
             return allows_path(self.paths, name)
@@ -58,13 +60,14 @@ class Permissions:
         )
 
     def allows_tool(self, tool_id: str) -> bool:
-        """Return whether a tool may be used, whatever its definition."""
+        """Return True if a tool may be used, whatever its definition."""
         return permits((name.partition(_DEFINITION)[0] for name in self.tools), tool_id)
 
     def allows_model(self, provider_id: str, model_id: str) -> bool:
-        """Return whether a model may be used.
+        """Return True if a model may be used.
 
-        An empty ``provider_id`` is an unknown provider: any provider that is named will do.
+        An empty ``provider_id`` is an unknown provider, for which a permission at any provider is
+        enough.
         """
         if provider_id:
             return permits(self.models, f"{provider_id}/{model_id}")
@@ -72,10 +75,14 @@ class Permissions:
         return permits(models, model_id)
 
     def budget_problem(self, name: str, value: int | str | None) -> str:
-        """Return why a budget exceeds the one here, ending a sentence; empty if it does not.
+        """Return the reason why a budget exceeds the ceiling here; empty if it does not.
 
-        ``token_budget`` is in tokens, ``usd_budget`` in US dollars as decimal text. A budget that
-        is absent here is no ceiling; a ``value`` of ``None`` states no budget, which is no limit.
+        The reason continues a sentence that begins with the budget's owner.
+
+        Args:
+            name: ``token_budget`` or ``usd_budget``.
+            value: tokens, or US dollars as decimal text; ``None`` for no budget, which exceeds any
+                ceiling. An absent ceiling permits every value.
         """
         ceiling = self.budgets.get(name)
         if ceiling is None:
@@ -88,23 +95,6 @@ class Permissions:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetChange:
-    """A changed ceiling.
-
-    Attributes:
-        name: ``token_budget`` (tokens) or ``usd_budget`` (US dollars).
-        old: as the manifest writes it; ``None`` for no ceiling.
-        new: likewise.
-        wider: whether more may be spent now.
-    """
-
-    name: str
-    old: int | str | None
-    new: int | str | None
-    wider: bool
-
-
-@dataclass(frozen=True, slots=True)
 class PermissionsDiff:
     """The differences between the permissions of two versions.
 
@@ -112,13 +102,14 @@ class PermissionsDiff:
         widened: what is permitted now and was not, a line each; ``read_*`` after ``*`` is not.
         added: by kind (``tools``, ``models``, ``paths``) what is named now and was not.
         removed: by kind what was named and is not now.
-        budgets: ceilings that changed.
+        budgets: changed ceilings: ``name``, ``old`` and ``new`` (``None`` for no ceiling), and
+            ``wider``, true if more may be spent now.
     """
 
     widened: tuple[str, ...]
     added: dict[str, tuple[str, ...]]
     removed: dict[str, tuple[str, ...]]
-    budgets: tuple[BudgetChange, ...]
+    budgets: tuple[dict[str, Any], ...]
 
     def lines(self) -> list[str]:
         """Return the differences as lines for people; none if there are no differences."""
@@ -127,17 +118,17 @@ class PermissionsDiff:
             found += [f"- {word} {name}" for name in self.removed[kind]]
             found += [f"+ {word} {name}" for name in self.added[kind]]
         for budget in self.budgets:
-            old, new = (
-                "no ceiling" if value is None else value for value in (budget.old, budget.new)
-            )
-            found.append(f"~ {budget.name} {old} → {new}")
+            ceilings = budget["old"], budget["new"]
+            old, new = ("no ceiling" if value is None else value for value in ceilings)
+            found.append(f"~ {budget['name']} {old} → {new}")
         return found
 
 
 def compare_permissions(old: Permissions | None, new: Permissions) -> PermissionsDiff:
     """Return the changes from ``old`` to ``new``.
 
-    A budget that rises or goes away is wider. Without an ``old``, everything named is wider.
+    A budget that rises or is removed widens the permissions. If ``old`` is ``None``, everything in
+    ``new`` does.
     """
     before = old or Permissions()
     added, removed, widened = {}, {}, []
@@ -152,7 +143,7 @@ def compare_permissions(old: Permissions | None, new: Permissions) -> Permission
         if had == has:
             continue
         wider = old is None or (had is not None and (has is None or Decimal(has) > Decimal(had)))
-        budgets.append(BudgetChange(name, had, has, wider))
+        budgets.append({"name": name, "old": had, "new": has, "wider": wider})
         if wider:
             ceiling = f"no {name}" if has is None else f"a {name} of {has}"
             widened.append(ceiling if old is None else f"{ceiling} instead of {had}")
@@ -160,14 +151,14 @@ def compare_permissions(old: Permissions | None, new: Permissions) -> Permission
 
 
 def permits(patterns: Iterable[str], name: str) -> bool:
-    """Return whether one of the patterns names ``name``; ``*`` matches any text.
+    """Return True if a pattern matches ``name``; ``*`` in a pattern stands for any text.
 
-    ``name`` may be a pattern itself, permitted if everything that it matches is. (That follows
-    from matching its text, as ``*`` is the only character in them with a meaning.)
+    ``name`` may be a pattern itself, which is permitted if everything that it matches is. (That
+    follows from matching its text, as ``*`` is the only character in them with a meaning.)
     """
     return any(pattern == name or fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def allows_path(places: Iterable[str], path: str) -> bool:
-    """Return whether ``path`` is one of ``places``, or below one of them that ends with ``/``."""
+    """Return True if ``path`` is one of ``places``, or below one of them that ends with ``/``."""
     return any(path == one or (one.endswith("/") and path.startswith(one)) for one in places)

@@ -1,4 +1,4 @@
-"""What an operation on packages changes, and what may not be."""
+"""The plan of an operation: its changes, the files they add and remove, and their approval."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 from remit.kernel.canonical import canonical_json
 from remit.ledger import Content, LedgerEntry
 from remit.packages.admission import Candidate
-from remit.packages.dependencies import in_order
+from remit.packages.dependencies import in_order, precedence
 from remit.packages.errors import PackageError
 from remit.packages.manifest import Manifest
 from remit.packages.paths import folded
 from remit.packages.permissions import compare_permissions
-from remit.packages.placement import check_placement
+from remit.packages.preconditions import check_placement
 from remit.packages.registry import InstalledPackage, Registry
-from remit.packages.versions import precedence
 
-_MAX_NAMED = 10
-_PLAIN_MANIFEST = 50_000  # bytes as JSON writes it; a record of 65,535 must hold it and the rest
+_MAX_PERMISSIONS = 10
+# A record of at most 65,535 bytes must have room for the manifest and the other keys.
+_MAX_MANIFEST = 50_000
 _REASONS = {
     "install": "{} installed {}",
     "upgrade": "{} upgraded to {}",
@@ -31,14 +31,14 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One package of an operation.
+    """The change of one package in an operation.
 
     Attributes:
         operation: ``install``, ``upgrade``, ``rollback`` or ``remove``.
-        candidate: what comes; ``None`` where a package goes.
-        previous: what is installed under that id, if anything is.
-        widened: what it may do that it might not before, a line each.
-        approved_by: who approved that.
+        candidate: the package to install; ``None`` for a removal.
+        previous: the package installed under this id; ``None`` if there is none.
+        widened: permissions that the package gains, a line each.
+        approved_by: the person or program that approved these; empty if there are none.
     """
 
     package_id: str
@@ -49,7 +49,12 @@ class Change:
     approved_by: str = ""
 
     def entry(self, operation_id: str, by: str) -> LedgerEntry:
-        """The entry that makes it so."""
+        """Return the ``INSTALLED`` or ``REMOVED`` entry of the change.
+
+        Args:
+            operation_id: the id that all changes of the operation share.
+            by: the acting person or program.
+        """
         before = self.previous.version if self.previous is not None else ""
         event, metadata = "REMOVED", {"package_id": self.package_id, "version": before}
         if self.candidate is not None:
@@ -72,8 +77,8 @@ class Change:
             "previous_version": before,
             "archive_sha256": package.archive_sha256,
             "manifest_sha256": package.manifest.digest,
-            # What does not fit into a record is kept beside it.
-            "manifest": Content(text) if len(canonical_json(text)) > _PLAIN_MANIFEST else text,
+            # Content is stored outside of the record, so that a large manifest fits.
+            "manifest": Content(text) if len(canonical_json(text)) > _MAX_MANIFEST else text,
             "source": package.source,
             "signature": dict(package.signature),
             "permissions_widened": list(self.widened),
@@ -83,19 +88,19 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an operation does to a root.
+    """The effects of an operation on a root.
 
     Attributes:
-        changes: each package after those that it needs; those that go last.
-        after: the registry as it would be.
-        files: bytes by path of the files that come.
-        gone: paths of the files that go.
+        changes: each package after its dependencies, removals last.
+        after: the registry as the operation would leave it.
+        files: content by path of the files to write.
+        removed: paths of the files to delete.
     """
 
     changes: Sequence[Change]
     after: Registry
     files: Mapping[str, bytes]
-    gone: Collection[str]
+    removed: Collection[str]
 
 
 def make_plan(
@@ -108,16 +113,22 @@ def make_plan(
     approve: bool = False,
     dev: bool = False,
 ) -> Plan:
-    """What comes of these changes, in any order, where they may be made.
+    """Return the plan of an operation.
 
     Args:
-        changes: what packages come and go.
-        registry: what is installed.
+        changes: the packages to install and to remove, in any order.
+        registry: the installed packages.
         root: the root's directory.
         ledger_path: the ledger's file, relative to the root or absolute, or its URL.
-        by: who acts.
-        approve: who acts approves what packages may do beyond what they might before.
-        dev: approve what a package asks for the first time that it comes.
+        by: the acting person or program.
+        approve: approve permissions that the installed versions do not have.
+        dev: approve the permissions of packages that were never installed here.
+
+    Raises:
+        PackageError: an error of :func:`~remit.packages.dependencies.in_order` or
+            :func:`~remit.packages.preconditions.check_placement`; ``case_only``: a new path
+            differs from a removed one only in case; ``permissions_widened``: permissions are not
+            approved.
     """
     by_id = {change.package_id: change for change in changes}
     coming = {name: change.candidate for name, change in by_id.items() if change.candidate}
@@ -131,28 +142,40 @@ def make_plan(
         check_placement(coming[name].archive, root, after, own, ledger_path)
         after = after.after([coming[name].package])
         files.update(coming[name].archive.files)
-    gone = sorted(own - after.owners.keys())
-    twins = {folded(path): path for path in gone}
+    removed = sorted(own - after.owners.keys())
+    twins = {folded(path): path for path in removed}
     for path in files:
         if twin := twins.get(folded(path)):
             raise PackageError(
                 "case_only",
-                f"{path} would come as {twin} goes, and the two differ only in case or in "
-                "Unicode's form: not every file system can tell them apart.",
+                f"{path} would replace {twin}, and the two differ only in case or in Unicode's "
+                "form: not every file system can tell them apart.",
                 next_step="Give the file another name.",
             )
     approved = [
         _approved(by_id[name], coming[name], registry, by, approve=approve, dev=dev)
         for name in ordered
     ]
-    return Plan([*approved, *(by_id[name] for name in sorted(leaving))], after, files, gone)
+    return Plan([*approved, *(by_id[name] for name in sorted(leaving))], after, files, removed)
 
 
-def installing(
+def planned_installation(
     candidates: Sequence[Candidate], registry: Registry, *, only_upgrade: bool
 ) -> list[Change]:
-    """Install or upgrade packages, none of which is installed as it is; what a shipped one
-    supersedes goes."""
+    """Return the changes that install or upgrade packages.
+
+    Installed packages that a shipped one supersedes are removed.
+
+    Args:
+        candidates: the packages, none of which is installed with the same bytes.
+        registry: the installed packages.
+        only_upgrade: refuse packages that are not installed.
+
+    Raises:
+        PackageError: ``not_installed``; ``version_reused``: the version was installed with other
+            content; ``older_version``; ``own_framework``: a package that did not come with Remit
+            brings its own framework; ``modules_reserved``: such a package governs modules.
+    """
     changes = []
     for candidate in candidates:
         manifest, name = candidate.manifest, candidate.manifest.package_id
@@ -170,7 +193,7 @@ def installing(
                 for old in manifest.supersedes
                 if old in registry.packages
             ]
-        elif registry.packages:  # else it is what a root begins with
+        elif registry.packages:  # The first packages of a root bring its first framework.
             _check_authority(manifest, now)
         newer = now is not None and now.version != manifest.version
         changes.append(Change(name, "upgrade" if newer else "install", candidate, now))
@@ -178,20 +201,32 @@ def installing(
 
 
 def require_not_learned(changes: Collection[Change]) -> None:
-    """What is learned is adopted and rolled back by name and reason, not merely installed."""
+    """Raise PackageError (``learned``) if a change installs or removes a learned package.
+
+    Learned packages change only together with the entry of a person's decision.
+    """
     for change in changes:
         coming = change.candidate.manifest if change.candidate else None
         manifests = coming, change.previous.manifest if change.previous else None
         if any(one is not None and one.learned for one in manifests):
             raise PackageError(
                 "learned",
-                f"{change.package_id} is learned: it comes and goes with a decision on record.",
+                f"{change.package_id} is learned: it changes only with a recorded decision.",
                 next_step="Use `remit learn adopt` or `remit learn rollback`.",
             )
 
 
 def earlier_version(registry: Registry, now: InstalledPackage, version: str) -> InstalledPackage:
-    """What was installed last before ``now``, in another version, or in exactly that one."""
+    """Return the latest package of the history that has another version than ``now``.
+
+    Args:
+        registry: the installed packages with their history.
+        now: the installed package.
+        version: the wanted version; any other than the present one if empty.
+
+    Raises:
+        PackageError: ``no_older_version``: there is no such package in the history.
+    """
     history = registry.history[now.package_id]
     for known in reversed(history):
         if known.version != now.version and version in ("", known.version):
@@ -206,23 +241,24 @@ def earlier_version(registry: Registry, now: InstalledPackage, version: str) -> 
     raise PackageError(
         "no_older_version",
         problem,
-        next_step=f"There was {', '.join(others)}."
+        next_step=f"Installed before: {', '.join(others)}."
         if others
-        else "There is nothing to go back to; `remit package remove` takes it away.",
+        else "There is no earlier version; `remit package remove` removes the package.",
     )
 
 
 def _check_version(package: InstalledPackage, registry: Registry) -> None:
+    """Raise PackageError if a version is older than an installed one, or has other content."""
     name, version = package.package_id, package.version
     for known in registry.history.get(name, ()):
-        # Build metadata, behind a +, has no rank: it makes no version of its own.
+        # Versions that differ only in build metadata (after a +) are the same version.
         same = precedence(known.version) == precedence(version)
         if same and known.archive_sha256 != package.archive_sha256:
             raise PackageError(
                 "version_reused",
                 f"{name} {known.version} was installed before with other content "
                 f"({known.archive_sha256}, not {package.archive_sha256}).",
-                next_step="Give what was changed a version of its own.",
+                next_step="Give the changed content a new version.",
             )
         if precedence(known.version) > precedence(version):
             raise PackageError(
@@ -236,7 +272,7 @@ def _check_version(package: InstalledPackage, registry: Registry) -> None:
 
 
 def _check_authority(manifest: Manifest, now: InstalledPackage | None) -> None:
-    """A package makes no rules for itself, and governs no module of Remit."""
+    """Raise PackageError if a package brings its own framework or governs modules of Remit."""
     if any(
         asset.classification == "framework"
         and PurePosixPath(asset.path).stem == manifest.framework_id
@@ -245,7 +281,7 @@ def _check_authority(manifest: Manifest, now: InstalledPackage | None) -> None:
         raise PackageError(
             "own_framework",
             f"{manifest.package_id} belongs to {manifest.framework_id}, which it brings itself: it "
-            "would make the rules that hold for it.",
+            "would set its own rules.",
             next_step="Let it belong to a framework that is installed; for agents FMWK-AGENT-001.",
         )
     if new := set(manifest.modules) - set(now.manifest.modules if now else ()):
@@ -266,7 +302,11 @@ def _approved(
     approve: bool,
     dev: bool,
 ) -> Change:
-    """The change with what it permits beyond the version before, and who approved that."""
+    """Return the change with the permissions that it widens and their approval.
+
+    Raises:
+        PackageError: ``permissions_widened``: they are not approved.
+    """
     manifest, package = candidate.manifest, candidate.package
     known = registry.history.get(manifest.package_id)
     before = known[-1] if known else None
@@ -285,15 +325,15 @@ def _approved(
         "permissions_widened",
         f"{manifest.package_id} {manifest.version} asks for more than "
         + ("nothing" if before is None else "it had")
-        + f": {'; '.join(more[:_MAX_NAMED])}"
-        + (f"; and {len(more) - _MAX_NAMED} more." if len(more) > _MAX_NAMED else "."),
+        + f": {'; '.join(more[:_MAX_PERMISSIONS])}"
+        + (f"; and {len(more) - _MAX_PERMISSIONS} more." if len(more) > _MAX_PERMISSIONS else "."),
         next_step="Look at them with `remit package show`; `remit package install --approve` "
         "grants them.",
     )
 
 
 def _kernel_places(manifest: Manifest, before: InstalledPackage | None) -> list[str]:
-    """What of the kernel's plane a package comes to hold, a line each."""
+    """Return a line for each file or place of the kernel's plane that a package gains."""
     had = {asset.path for asset in before.manifest.assets} if before is not None else set()
     found = [
         f"the file {asset.path}, of the kernel's plane"

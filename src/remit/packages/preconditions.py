@@ -1,9 +1,12 @@
-"""The gates that an operation has to pass before it changes anything."""
+"""The checks that an operation must pass before it changes anything."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable
+from pathlib import Path, PurePosixPath
 
+from remit.packages.archive import Archive
 from remit.packages.checks import (
     Finding,
     PackageView,
@@ -18,20 +21,88 @@ from remit.packages.checks import (
     check_resolution,
 )
 from remit.packages.errors import PackageError
+from remit.packages.files import check_folders, digest_of, has_digest
+from remit.packages.paths import PLANES, RESERVED, folded, is_in_plane
 from remit.packages.registry import REGISTRY_FOLDER, Registry
 from remit.providers.prices import PriceTable
 
 _PRICES = "HOT/prices/prices.toml"
 
 
-def check_before(registry: Registry, disk: RootDisk, changing: Collection[str] = ()) -> None:
-    """G0B of what is installed: nothing is built on a root whose files were changed.
+def check_placement(
+    archive: Archive, root: Path, others: Registry, own: Collection[str], ledger_path: str
+) -> None:
+    """Raise PackageError unless every file of a package may be written at its path.
 
-    ``changing`` are paths of the files that come or go now, which were checked already.
+    Args:
+        archive: the package.
+        root: the root's directory.
+        others: the installed packages without the versions that the operation replaces.
+        own: paths that the replaced versions own.
+        ledger_path: the ledger's file, relative to the root or absolute, or its URL.
+
+    Raises:
+        PackageError: ``reserved_path``: a folder of Remit itself; ``plane_path``: outside of the
+            package's plane; ``owned_by_other``; ``linked_folder``; ``file_in_the_way``: the root
+            contains another file there that no package owns.
+    """
+    manifest = archive.manifest
+    files = {folded(path): path for path in others.owners}
+    folders = {
+        folded(str(folder)): path
+        for path in others.owners
+        for folder in PurePosixPath(path).parents
+    }
+    reserved = tuple(map(folded, (*RESERVED, os.path.relpath(root / ledger_path, root))))
+    for path, data in archive.files.items():
+        who = f"{manifest.package_id} may not own {path}"
+        key = folded(path)
+        if f"{key}/".startswith(reserved):
+            raise PackageError(
+                "reserved_path",
+                f"{who}: that is a place of Remit itself.",
+                next_step="Give the file another path.",
+            )
+        if not is_in_plane(manifest, path):
+            raise PackageError(
+                "plane_path",
+                f"{who}: a package of plane {manifest.plane_id} owns files in "
+                f"{', '.join(PLANES[manifest.plane_id])}, its specification and its acceptance "
+                "cases only.",
+                next_step="Give the package another plane_id, or the file another path.",
+            )
+        above = (files.get(str(folder)) for folder in PurePosixPath(key).parents)
+        clash = files.get(key) or folders.get(key) or next(filter(None, above), None)
+        if clash is not None:
+            raise PackageError(
+                "owned_by_other",
+                f"{who}: {others.owners[clash].package_id} owns {clash}.",
+                next_step="Depending on a package does not give its files away: use another path, "
+                "or bring the change in a new version of that package.",
+            )
+        check_folders(root, path)
+        exists = os.path.lexists(root / path) and path not in own
+        if exists and not has_digest(root / path, digest_of(data)):
+            raise PackageError(
+                "file_in_the_way",
+                f"{root / path} exists, belongs to no package, and differs from the file to be "
+                "installed.",
+                next_step="Move it away, or bring it in a package of its own.",
+            )
+
+
+def check_before(registry: Registry, disk: RootDisk, changing: Collection[str] = ()) -> None:
+    """Raise PackageError (``gate_failed``) if installed files were changed (gate G0B).
+
+    Args:
+        registry: the installed packages.
+        disk: the root's files.
+        changing: paths of files that the operation adds or removes; :func:`check_placement` has
+            checked them.
     """
     if registry.packages:
         _require("G0B", check_ownership(registry, disk, changing))
-        # A ledger that was imported into a bare root has neither registries nor files.
+        # A root whose ledger was imported has neither registries nor files yet.
         if disk.names(REGISTRY_FOLDER) or any(disk.walk()):
             _require("G0B", check_registries(registry, disk))
 
@@ -39,21 +110,28 @@ def check_before(registry: Registry, disk: RootDisk, changing: Collection[str] =
 def check_after(
     after: Registry, files: RootDisk, tool_ids: Collection[str], routes: Collection[str]
 ) -> None:
-    """G1, G1-COMPLETE, the ceilings of G3, and G4, of everything as it would be."""
+    """Raise PackageError (``gate_failed``) if the planned state does not pass the gates.
+
+    The gates are G1, G1-COMPLETE, the ceilings of G3, and G4 if packages bring contracts or
+    acceptance cases.
+
+    Args:
+        after: the packages as the operation would leave them.
+        files: the root's files as the operation would leave them.
+        tool_ids: ids of all existing tools.
+        routes: names of routes, which agents may name instead of a model.
+    """
+    _require("G1", check_installed(after))
     view = PackageView(after, files, tool_ids, routes)
-    _require("G1", [*check_installed(after), *check_resolution(view)])
+    _require("G1", check_resolution(view))
     _require("G1-COMPLETE", check_places(view))
     _require("G3", check_ceilings(view))
-    # What goes or comes may be what another package relies on.
     _require("G1-COMPLETE", check_completeness(view))
     if any(after.by_classification(kind) for kind in ("contract", "acceptance")):
-        _require("G4", check_acceptance(view, _prices(view)))
-
-
-def _prices(view: PackageView) -> PriceTable:
-    if _PRICES in view.registry.owners:
-        return PriceTable.from_bytes(view.files.read(_PRICES), _PRICES)
-    return PriceTable.shipped()
+        prices = PriceTable.shipped()
+        if _PRICES in after.owners:
+            prices = PriceTable.from_bytes(files.read(_PRICES), _PRICES)
+        _require("G4", check_acceptance(view, prices))
 
 
 def _require(gate: str, findings: Iterable[Finding]) -> None:

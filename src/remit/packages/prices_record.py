@@ -1,4 +1,4 @@
-"""The operator's own prices: which file holds them, and that it is as it was put on record."""
+"""The operator's own prices: changes of the file, and its comparison with the ledger."""
 
 from __future__ import annotations
 
@@ -12,36 +12,24 @@ from remit.kernel.files import fsync
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 from remit.packages.checks import Finding
 from remit.packages.errors import PackageError
-from remit.packages.files import disk_errors, write_new
-from remit.packages.lock import package_lock
+from remit.packages.files import disk_errors, package_lock, write_new
 from remit.packages.settings_record import fitting
 
-__all__ = [
-    "PRICES_FILE",
-    "PriceChange",
-    "PriceFile",
-    "RecordedPrices",
-    "change_prices",
-    "check_prices",
-    "finish_prices",
-    "is_staged",
-    "recorded_prices",
-]
-
 PRICES_FILE = "prices.toml"
-"""Where the operator's prices are, in the root, unless ``budget.prices`` names another file."""
+"""The operator's price file in the root, unless ``budget.prices`` names another."""
 
 _SUBJECT = "prices"
-_NONE = b"# No prices of this root's own.\n"  # staged where the file is to be taken away
+# The staged content of a change that removes the file.
+_EMPTY_FILE = b"# No prices of this root's own.\n"
 
 
 class PriceFile(NamedTuple):
-    """The file of the operator's prices, as it was read.
+    """The file of the operator's prices, as read.
 
     Attributes:
         name: relative to the root.
-        data: its bytes; empty where there is none, or it cannot be read.
-        error: why it could not be read.
+        data: the file's bytes; empty if the file does not exist or cannot be read.
+        error: the reason why the file could not be read; ``None`` if it was read.
     """
 
     name: str
@@ -50,7 +38,7 @@ class PriceFile(NamedTuple):
 
     @classmethod
     def read(cls, root: Path, named: str = "") -> Self:
-        """The file of a root; ``named`` is the setting ``budget.prices``."""
+        """Read the price file of a root; ``named`` is the setting ``budget.prices``."""
         name = named or PRICES_FILE
         try:
             return cls(name, (root / name).read_bytes())
@@ -59,22 +47,22 @@ class PriceFile(NamedTuple):
 
     @property
     def sha256(self) -> str:
-        """Of its bytes, 64 hex digits; empty where there are none."""
+        """The SHA-256 of the bytes as 64 hex digits; empty if there are no bytes."""
         return _digest(self.data)
 
-    def is_as(self, recorded: RecordedPrices) -> bool:
-        """Whether it is the one that is on record."""
-        there = (self.name if self.data else "", self.sha256)
-        return there == (recorded.file, recorded.sha256)
+    def matches(self, recorded: RecordedPrices) -> bool:
+        """Return True if name and content are those that the ledger records."""
+        present = (self.name if self.data else "", self.sha256)
+        return present == (recorded.file, recorded.sha256)
 
 
 class RecordedPrices(NamedTuple):
-    """The operator's prices as they are on record.
+    """The operator's prices as recorded in the ledger.
 
     Attributes:
-        entry_id: of the ``CONFIG_CHANGED``; empty where there never were any.
-        file: relative to the root.
-        sha256: of the file's bytes, 64 hex digits; empty where it was taken away.
+        entry_id: the latest ``CONFIG_CHANGED`` entry of prices; empty if there never was one.
+        file: the price file, relative to the root; empty if it was removed.
+        sha256: the SHA-256 of the file's bytes as 64 hex digits; empty if the file was removed.
     """
 
     entry_id: str = ""
@@ -83,13 +71,13 @@ class RecordedPrices(NamedTuple):
 
 
 class PriceChange(NamedTuple):
-    """What a change of the operator's prices comes to.
+    """The effect of a change of the operator's prices.
 
     Attributes:
-        data: the file's new bytes; empty takes it away.
-        changes: of each model that is charged otherwise: ``provider``, ``model``, ``before`` and
+        data: the file's new bytes; empty to remove the file.
+        changes: for each model with another price, ``provider``, ``model``, ``before`` and
             ``after``.
-        versions: of the prices in force, before and after.
+        versions: the versions of the price table before and after.
     """
 
     data: bytes
@@ -98,13 +86,13 @@ class PriceChange(NamedTuple):
 
 
 def recorded_prices(ledger: LedgerClient) -> RecordedPrices:
-    """What is on record of the operator's prices."""
+    """Return the operator's prices as last recorded; all fields are empty if they never were."""
     found = ledger.query(
         event_type="CONFIG_CHANGED", submission_id=_SUBJECT, order="desc", with_content=False
     )
     for entry in filter(is_authentic, found):
-        said = entry.metadata
-        return RecordedPrices(entry.id, str(said.get("file", "")), str(said.get("sha256", "")))
+        data = entry.metadata
+        return RecordedPrices(entry.id, str(data.get("file", "")), str(data.get("sha256", "")))
     return RecordedPrices()
 
 
@@ -118,28 +106,29 @@ def change_prices(
     by: str,
     reason: str = "",
 ) -> tuple[PriceChange, str]:
-    """Change the operator's prices: on record first, then in the file, one process at a time.
+    """Change the operator's prices: first in the ledger, then in the file.
 
-    Killed in between, :func:`finish_prices` does the rest: the record says what the file is to be,
-    and its bytes are staged beside it.
+    Holds the packages' lock meanwhile. The new file waits next to the old one until the entry is
+    written. If the process is killed between the two, :func:`finish_prices` finishes or undoes the
+    change.
 
     Args:
-        root: its directory.
-        ledger: the record.
-        file: where they are, relative to the root.
-        change: makes of the file's bytes, empty where there is none, those that it is to have.
-        wait_s: how long to wait for another operation.
-        by: who changes them.
-        reason: why.
+        root: the root's directory.
+        ledger: the root's ledger.
+        file: the price file, relative to the root.
+        change: returns the change for the file's present bytes; empty bytes mean no file.
+        wait_s: seconds to wait for another operation on packages.
+        by: the acting person or program.
+        reason: the reason to record.
 
     Returns:
-        The change, and the id of its ``CONFIG_CHANGED``; empty where all is so already.
+        The change, and the id of its ``CONFIG_CHANGED`` entry; empty if nothing changed.
 
     Raises:
-        PackageError: ``busy``: another operation went on for too long; ``unwritable``: the disk
-            does not accept it, and nothing was changed; ``unfinished``: it is on record, and the
-            file could not be replaced.
-        LedgerError: it could not be recorded; nothing was changed.
+        PackageError: ``busy``: another operation did not end in time; ``unwritable``: the disk does
+            not accept the change, and nothing was changed; ``unfinished``: the change is recorded,
+            but the file could not be replaced.
+        LedgerError: the change could not be recorded; nothing was changed.
     """
     place = root / file
     with package_lock(root, wait_s), disk_errors():
@@ -150,10 +139,10 @@ def change_prices(
             raise now.error
         made = change(now.data)
         wanted = PriceFile(file, made.data)
-        if made.data == now.data and now.is_as(recorded):
+        if made.data == now.data and now.matches(recorded):
             return made, ""
-        write_new(_staged(place), made.data or _NONE, 0o600)
-        fsync(place.parent)  # what is recorded must be there after a loss of power
+        write_new(_staged(place), made.data or _EMPTY_FILE, 0o600)
+        fsync(place.parent)  # The staged file must survive a power loss once it is recorded.
         metadata = {
             "by": by,
             "file": file if made.data else "",
@@ -161,24 +150,25 @@ def change_prices(
             "prices": list(made.versions),
             "price_changes": fitting(list(made.changes)),
         }
-        said = reason or "The operator's prices were changed"
-        entry = LedgerEntry("CONFIG_CHANGED", _SUBJECT, "CHANGED", said, metadata=metadata)
-        entry_id = ledger.write(entry)  # of one that failed the next command asks the record
+        reason = reason or "The operator's prices were changed"
+        entry = LedgerEntry("CONFIG_CHANGED", _SUBJECT, "CHANGED", reason, metadata=metadata)
+        # If the write fails, the next command reads from the ledger whether it was committed.
+        entry_id = ledger.write(entry)
         _finish(root, file, RecordedPrices(entry_id, metadata["file"], wanted.sha256))
     return made, entry_id
 
 
 def finish_prices(root: Path, ledger: LedgerClient, file: str, wait_s: float) -> str:
-    """Finish a change whose process was killed once it was on record, or undo one that was not.
+    """Finish a recorded change of prices whose process was killed; undo an unrecorded one.
 
     Args:
-        root: its directory.
-        ledger: the record.
-        file: where the prices are, relative to the root.
-        wait_s: how long to wait for another operation.
+        root: the root's directory.
+        ledger: the root's ledger.
+        file: the price file, relative to the root.
+        wait_s: seconds to wait for another operation on packages.
 
     Returns:
-        The id of the ``CONFIG_CHANGED`` whose change was finished; empty where none was.
+        The id of the ``CONFIG_CHANGED`` entry whose change was finished; empty if there was none.
 
     Raises:
         PackageError: as :func:`change_prices`.
@@ -191,20 +181,23 @@ def finish_prices(root: Path, ledger: LedgerClient, file: str, wait_s: float) ->
 
 
 def is_staged(root: Path, file: str) -> bool:
-    """Whether a change of the operator's prices goes on, or its process was killed."""
+    """Return True if a change of the operator's prices is running, or its process was killed."""
     return _staged(root / file).exists()
 
 
 def _finish(root: Path, file: str, recorded: RecordedPrices) -> bool:
-    """Have the file be what is staged beside it, if that is on record; nothing stays staged."""
+    """Replace the price file by the staged one if that is recorded; else delete the staged one.
+
+    Returns True if the file was replaced or removed. Raises PackageError (``unfinished``).
+    """
     place = root / file
     staged = _staged(place)
     try:
         data = staged.read_bytes()
     except FileNotFoundError:
         return False
-    # A file that was only begun is empty, and equals nothing.
-    digest = "" if data == _NONE else hashlib.sha256(data).hexdigest()
+    # A killed write leaves an empty file, whose hash is never recorded.
+    digest = "" if data == _EMPTY_FILE else hashlib.sha256(data).hexdigest()
     wanted = (recorded.file, recorded.sha256)
     if not recorded.entry_id or wanted != (file if digest else "", digest):
         staged.unlink()
@@ -219,7 +212,7 @@ def _finish(root: Path, file: str, recorded: RecordedPrices) -> bool:
     except OSError as error:
         raise PackageError(
             "unfinished",
-            f"The change of prices is on record as {recorded.entry_id}, and {place} could not be "
+            f"The change of prices is recorded as {recorded.entry_id}, but {place} could not be "
             f"replaced: {error.strerror or error}.",
             next_step="Make its folder writable; `remit price list` then finishes the change.",
         ) from error
@@ -231,33 +224,33 @@ def _staged(place: Path) -> Path:
 
 
 def check_prices(root: Path, ledger: LedgerClient, named: str) -> Iterator[Finding]:
-    """What G3 says of the operator's prices: they are there, and as they are on record.
+    """Yield a finding if the operator's prices are missing or not the recorded ones (gate G3).
 
     Args:
-        root: its directory.
-        ledger: the record.
-        named: the setting ``budget.prices``, where it names no file of a package.
+        root: the root's directory.
+        ledger: the root's ledger.
+        named: the setting ``budget.prices``; empty if it names a file of a package.
     """
-    there, found = recorded_prices(ledger), PriceFile.read(root, named)
+    recorded, found = recorded_prices(ledger), PriceFile.read(root, named)
     file = found.name
-    if found.is_as(there) and (found.data or not named):
+    if found.matches(recorded) and (found.data or not named):
         return
-    keep = f"Look at it with `remit price diff`; `remit price import {file}` puts it on record."
+    keep = f"Look at it with `remit price diff`; `remit price import {file}` records it."
     if is_staged(root, file):
-        problem = f"A change of the prices in {file} was cut off; last on record is "
-        yield Finding(f"{problem}{there.entry_id or 'none'}.",
+        problem = f"A change of the prices in {file} was interrupted; last recorded is "
+        yield Finding(f"{problem}{recorded.entry_id or 'none'}.",
                       "`remit price list` finishes or undoes it.")  # fmt: skip
-    elif not found.data and there.sha256:
-        problem = f"The prices in {there.file}, which {there.entry_id} put on record, are missing."
+    elif not found.data and recorded.sha256:
+        problem = f"The prices in {recorded.file}, which {recorded.entry_id} recorded, are missing."
         yield Finding(problem, "Put a copy of the file back, or `remit price unset --all`.")
-    elif there.sha256:
-        problem = f"The prices in {file} are not those that {there.entry_id} put on record."
+    elif recorded.sha256:
+        problem = f"The prices in {file} are not those that {recorded.entry_id} recorded."
         yield Finding(problem, keep)
     elif named:
         problem = f"The setting budget.prices names {named}, which no package brought, and "
-        yield Finding(f"{problem}its prices are not on record.", keep)
+        yield Finding(f"{problem}its prices are not recorded.", keep)
     else:
-        yield Finding(f"The prices in {file} are not on record.", keep)
+        yield Finding(f"The prices in {file} are not recorded.", keep)
 
 
 def _digest(data: bytes) -> str:

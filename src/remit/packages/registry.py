@@ -1,4 +1,4 @@
-"""What is installed, derived from the ledger."""
+"""The registry: installed packages, derived from the ledger."""
 
 from __future__ import annotations
 
@@ -10,32 +10,48 @@ from heapq import merge
 from pathlib import Path
 from typing import Any, Self
 
-from remit.kernel.canonical import canonical_json, sha256_hex
+from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import RemitError
 from remit.kernel.installation import OWNERSHIP_FILE
-from remit.ledger import AFTER_DAMAGE, LedgerClient, LedgerEntry, is_authentic
+from remit.ledger import (
+    AFTER_DAMAGE,
+    KERNEL_ROWS,
+    LedgerClient,
+    LedgerEntry,
+    Transaction,
+    is_authentic,
+    parse_entry_id,
+)
 from remit.packages.errors import PackageError
-from remit.packages.files import INSTALLED_FOLDER
-from remit.packages.lock import package_lock
+from remit.packages.files import INSTALLED_FOLDER, digest_of, package_lock
 from remit.packages.manifest import Manifest
 
 REGISTRY_FOLDER = "HOT/registries"
 SHIPPED_SOURCE = "distribution "
-"""How the source of a package begins that came with the distribution."""
+"""The beginning of the source of packages that came with the distribution."""
+
+LEARNED_PACKAGES = "PKG-LEARNED-*"
+"""The pattern of learned packages' ids in the trust of a key."""
+
+_EPOCH = (
+    "SELECT count(*) FROM entries WHERE event_type IN ('SIGNAL_ADOPTED', 'SIGNAL_ROLLED_BACK') "
+    f"AND {KERNEL_ROWS}"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class InstalledPackage:
-    """A package as its ``INSTALLED`` entry records it, or would.
+    """A package as its ``INSTALLED`` entry records it, or would record it.
 
     Attributes:
+        manifest: the package's manifest.
         archive_sha256: ``sha256:`` and 64 hex digits of the archive.
         source: ``archive``, ``distribution remit X.Y.Z`` or ``index NAME``.
         signature: ``{"waived", "keyids", "threshold", "envelope_sha256"}``.
-        entry_id: of its ``INSTALLED`` entry.
+        entry_id: the ``INSTALLED`` entry; empty if there is none yet.
         operation: ``install``, ``upgrade`` or ``rollback``.
-        operation_id: shared by all packages that one operation changed.
-        approved_by: who approved its permissions; empty when it widened none.
+        operation_id: the id that all changes of one operation share.
+        approved_by: the person or program that approved its permissions; empty if it widened none.
         installed_at: the entry's timestamp.
     """
 
@@ -51,22 +67,22 @@ class InstalledPackage:
 
     @property
     def package_id(self) -> str:
-        """Its id."""
+        """The package's id."""
         return self.manifest.package_id
 
     @property
     def version(self) -> str:
-        """Its version."""
+        """The package's version."""
         return self.manifest.version
 
     @property
     def ships(self) -> bool:
-        """Whether it came with the distribution."""
+        """True if the package came with the distribution."""
         return self.source.startswith(SHIPPED_SOURCE)
 
     @classmethod
     def of(cls, entry: LedgerEntry) -> Self:
-        """The package of an ``INSTALLED`` entry.
+        """Return the package of an ``INSTALLED`` entry.
 
         Raises:
             PackageError: ``registry_damaged``: the entry does not describe a package.
@@ -80,7 +96,7 @@ class InstalledPackage:
             )  # fmt: skip
             expected = entry.submission_id, data["manifest_sha256"]
         except (ValueError, KeyError, AttributeError, TypeError, RemitError) as error:
-            raise _damaged(entry, "it holds no manifest that can be read") from error
+            raise _damaged(entry, "it contains no readable manifest") from error
         if (found.package_id, found.manifest.digest) != expected:
             raise _damaged(entry, "its manifest is another package's")
         return found
@@ -88,7 +104,7 @@ class InstalledPackage:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose a file is, and what it has to hold."""
+    """The owner of a file, with the file's expected hash and its classification."""
 
     package_id: str
     sha256: str
@@ -97,14 +113,14 @@ class Owner:
 
 @dataclass(frozen=True)
 class Registry:
-    """All that is installed. Derived from ``INSTALLED`` and ``REMOVED`` entries and nothing else.
+    """The installed packages, derived only from ``INSTALLED`` and ``REMOVED`` entries.
 
     Attributes:
-        packages: by id, in the order of their ids.
-        history: by id, every package as it ever was installed, removed ones included, oldest
-            first: what an older version or a wider permission is compared with.
-        operations: by operation id, the ids of the packages that it changed.
-        last_seq: sequence number of the newest entry that counted; -1 when there is none.
+        packages: installed packages by id, sorted by id.
+        history: by id, every package as ever installed, removed ones included, oldest first.
+        operations: by operation id, the ids of the packages that the operation changed.
+        last_seq: the sequence number of the newest ``INSTALLED`` or ``REMOVED`` entry; -1 if there
+            is none.
     """
 
     packages: Mapping[str, InstalledPackage] = field(default_factory=dict)
@@ -114,10 +130,10 @@ class Registry:
 
     @classmethod
     def from_ledger(cls, ledger: LedgerClient) -> Self:
-        """The registry as of now.
+        """Return the present registry. Entries of writers without permission have no effect.
 
         Raises:
-            PackageError: ``registry_damaged``: an entry cannot be understood.
+            PackageError: ``registry_damaged``: an entry does not describe a package.
         """
         packages: dict[str, InstalledPackage] = {}
         history: dict[str, list[InstalledPackage]] = {}
@@ -137,11 +153,11 @@ class Registry:
         return cls(dict(sorted(packages.items())), history, operations, last)
 
     def permitted_tools(self) -> list[str]:
-        """The tools that packages are permitted, as their manifests write them."""
+        """Return the tools and patterns that installed packages are permitted."""
         return [name for one in self.packages.values() for name in one.manifest.permissions.tools]
 
     def require(self, package_id: str) -> InstalledPackage:
-        """The installed package with that id.
+        """Return the installed package with an id.
 
         Raises:
             PackageError: ``not_installed``.
@@ -157,7 +173,7 @@ class Registry:
     def after(
         self, added: Iterable[InstalledPackage] = (), removed: Iterable[str] = ()
     ) -> Registry:
-        """What it would be with these packages in and those out."""
+        """Return a registry with packages added and removed; this one stays unchanged."""
         packages = {**self.packages, **{package.package_id: package for package in added}}
         for package_id in removed:
             packages.pop(package_id, None)
@@ -167,7 +183,7 @@ class Registry:
 
     @cached_property
     def owners(self) -> Mapping[str, Owner]:
-        """By path, whose each installed file is."""
+        """The owner of each installed file, by path."""
         return {
             asset.path: Owner(package_id, asset.sha256, asset.classification)
             for package_id, package in self.packages.items()
@@ -175,12 +191,12 @@ class Registry:
         }
 
     def by_classification(self, classification: str) -> list[tuple[str, Owner]]:
-        """Paths and owners of the files of one kind, by path."""
+        """Return paths and owners of the files of one classification, sorted by path."""
         owners = sorted(self.owners.items(), key=lambda item: item[0])
         return [(path, owner) for path, owner in owners if owner.classification == classification]
 
     def documents(self) -> dict[str, bytes]:
-        """The registries as files of :data:`REGISTRY_FOLDER`, in canonical JSON, by name."""
+        """Return the files of :data:`REGISTRY_FOLDER`, canonical JSON by file name."""
         tables = {
             "packages": {
                 package_id: {
@@ -202,7 +218,10 @@ class Registry:
         return {f"{name}.json": canonical_json(table) + b"\n" for name, table in tables.items()}
 
     def _referenced(self, kind: str) -> dict[str, dict[str, Any]]:
-        """By id of a specification or framework, who names it, and its document's path."""
+        """Return, by id of a specification or framework, its packages and its document's path.
+
+        ``kind`` is ``spec`` or ``framework``.
+        """
         found: dict[str, dict[str, Any]] = {}
         for package_id, package in self.packages.items():
             document_id = getattr(package.manifest, f"{kind}_id")
@@ -214,7 +233,7 @@ class Registry:
         return found
 
     def differing(self, root: Path) -> list[str]:
-        """Names of the registries whose files in a root are not what the ledger says."""
+        """Return the names of registry files in a root that differ from the ledger."""
         found = []
         for name, data in self.documents().items():
             file = root / REGISTRY_FOLDER / name
@@ -224,27 +243,30 @@ class Registry:
 
     @property
     def digest(self) -> str:
-        """``sha256:`` and the SHA-256 over all the registries, in hex."""
-        return f"sha256:{sha256_hex(b''.join(self.documents().values()))}"
+        """``sha256:`` and the SHA-256 over all registry files, in hex."""
+        return digest_of(b"".join(self.documents().values()))
 
 
 def receipt_path(package_id: str) -> str:
-    """Where a package's receipt is, relative to the root."""
+    """Return the path of a package's receipt, relative to the root."""
     return f"{INSTALLED_FOLDER}/{package_id}/receipt.json"
 
 
 def archive_path(package: InstalledPackage) -> str:
-    """Where the archive of an installed version is kept, relative to the root."""
+    """Return the path of an installed version's stored archive, relative to the root."""
     return f"{INSTALLED_FOLDER}/{package.package_id}/archives/{package.version}.tar.gz"
 
 
 def envelope_path(package: InstalledPackage) -> str:
-    """Where its signatures are kept; there is no such file where they were waived."""
+    """Return the path of an installed version's stored signatures, relative to the root.
+
+    The file does not exist if the signatures were waived.
+    """
     return f"{INSTALLED_FOLDER}/{package.package_id}/archives/{package.version}.intoto.json"
 
 
 def receipt_bytes(package: InstalledPackage) -> bytes:
-    """The receipt, which follows from the entry alone: JSON, two spaces deep, keys in order."""
+    """Return a package's receipt, derived from its entry: indented JSON with sorted keys."""
     manifest = package.manifest
     of_manifest = (
         "package_id", "version", "title", "plane_id", "layer", "spec_id", "framework_id",
@@ -264,34 +286,44 @@ def receipt_bytes(package: InstalledPackage) -> bytes:
     return json.dumps(receipt, indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n"
 
 
+def policy_epoch(record: LedgerClient | Transaction) -> int:
+    """Return the number of adoptions and rollbacks of learned packages; 0 before the first."""
+    read = record.select if isinstance(record, LedgerClient) else record.execute
+    return int(read(_EPOCH)[0][0])
+
+
 def require_ownership(root: Path, ledger: LedgerClient, wait_s: float) -> None:
-    """Make sure that ``ownership.json``, by which files are read, is what the ledger says.
+    """Raise PackageError if ``ownership.json`` differs from the ledger.
+
+    Readers of packaged files trust that file. Does nothing if no package is installed.
 
     Args:
         root: the root's directory.
-        ledger: its record.
-        wait_s: how long to wait for an operation that is about to write the registry, in seconds.
+        ledger: the root's ledger.
+        wait_s: seconds to wait for an operation that is about to write the file.
 
     Raises:
-        PackageError: ``registry_differs``, or ``registry_damaged``.
+        PackageError: ``registry_differs``, ``registry_damaged`` or ``busy``.
     """
     name = Path(OWNERSHIP_FILE).name
     registry = Registry.from_ledger(ledger)
     if not registry.packages or name not in registry.differing(root):
-        return  # where nothing is installed, nothing will be read
+        return  # Without packages, no file is read by its owner.
     with package_lock(root, wait_s):
         if name not in Registry.from_ledger(ledger).differing(root):
             return
     raise PackageError(
         "registry_differs",
-        f"{root / OWNERSHIP_FILE}, which says whose each file is, is not what the ledger says.",
+        f"{root / OWNERSHIP_FILE}, which names the owner of each file, differs from the ledger.",
         next_step="Run `remit gate check --all`; `remit package registry --rebuild` writes it "
         "again.",
     )
 
 
 def _seq(entry: LedgerEntry) -> int:
-    return int(entry.id.removeprefix("LED-"), 16)
+    seq = parse_entry_id(entry.id)
+    assert seq is not None, "entries of the ledger have ids of the ledger"
+    return seq
 
 
 def _damaged(entry: LedgerEntry, problem: str) -> PackageError:

@@ -1,4 +1,4 @@
-"""The settings in force, on record: a ``CONFIG_CHANGED`` entry when they differ."""
+"""``CONFIG_CHANGED`` entries: the settings in force, and waivers of single checks."""
 
 from __future__ import annotations
 
@@ -9,31 +9,33 @@ from remit.kernel.canonical import canonical_json
 from remit.kernel.settings import EffectiveSettings
 from remit.ledger import LedgerClient, LedgerEntry, Transaction, content, is_authentic
 
-__all__ = ["fitting", "record_settings", "recorded_settings"]
+EDITABLE_INSTALL = "editable_install"
+"""The waiver for running code that has no hashes to compare it with."""
 
 _SUBJECT = "settings"
 _LATEST = "SELECT max(seq) FROM entries WHERE submission_id = ? AND event_type = 'CONFIG_CHANGED'"
-_LONGEST = 8192  # bytes of JSON that stand in a record itself
+_MAX_JSON = 8192  # A longer value is stored as content, outside of the record.
 
 
 def record_settings(
     ledger: LedgerClient, settings: EffectiveSettings, *, by: str, prices: str = ""
 ) -> str:
-    """Put the settings in force on record, unless the last on record are the same.
+    """Record the settings in force, unless the last recorded ones are equal.
 
-    Where none are on record, those that packages brought count: their packages are on record.
+    Nothing is recorded at first if all settings are defaults of packages, which are recorded with
+    their package. If another process records settings at the same time, the comparison is repeated.
 
     Args:
-        ledger: the record.
-        settings: in force in this process from now on.
-        by: who started it, or had it read them again.
-        prices: version of the prices in force; empty where they are not known.
+        ledger: the root's ledger.
+        settings: the settings of this process.
+        by: the person or program that started the process or reloaded the settings.
+        prices: the version of the price table in force; empty if unknown.
 
     Returns:
-        the id of the ``CONFIG_CHANGED``; empty where nothing differs.
+        The id of the ``CONFIG_CHANGED`` entry; empty if none was written.
 
     Raises:
-        LedgerError: it could not be written.
+        LedgerError: the entry could not be written.
     """
     while True:
         ((seen,),) = ledger.select(_LATEST, (_SUBJECT,))
@@ -50,7 +52,7 @@ def record_settings(
 
 
 def recorded_settings(ledger: LedgerClient) -> Iterator[LedgerEntry]:
-    """The entries that say which settings came into force, the latest first."""
+    """Yield the ``CONFIG_CHANGED`` entries of settings, latest first."""
     found = ledger.query(event_type="CONFIG_CHANGED", submission_id=_SUBJECT, order="desc")
     for entry in filter(is_authentic, found):
         if "settings_sha256" in entry.metadata:
@@ -58,14 +60,47 @@ def recorded_settings(ledger: LedgerClient) -> Iterator[LedgerEntry]:
 
 
 def fitting(value: Any) -> Any:
-    """A value as it stands in a record; as content where it is too long for that."""
-    return content(value) if len(canonical_json(value)) > _LONGEST else value
+    """Return a value for a record: as it is, or as content if its JSON exceeds 8 KiB."""
+    return content(value) if len(canonical_json(value)) > _MAX_JSON else value
+
+
+def record_waiver(
+    ledger: LedgerClient, kind: str, reason: str, *, by: str, **more: Any
+) -> LedgerEntry:
+    """Write and return the entry that waives a check.
+
+    Args:
+        ledger: the root's ledger.
+        kind: the waived check, such as :data:`EDITABLE_INSTALL`.
+        reason: one sentence.
+        by: the acting person or program.
+        more: further keys of the entry.
+
+    Raises:
+        LedgerError: the entry cannot be written.
+    """
+    entry = LedgerEntry(
+        event_type="CONFIG_CHANGED",
+        submission_id=f"waiver:{kind}",
+        decision="WAIVED",
+        reason=reason,
+        metadata={"waiver": kind, "by": by, **more},
+    )
+    ledger.write(entry)
+    return entry
+
+
+def waived(ledger: LedgerClient, kind: str) -> str:
+    """Return the id of the entry that waives a check; empty if the check is not waived now."""
+    found = ledger.query(event_type="CONFIG_CHANGED", submission_id=f"waiver:{kind}", order="desc")
+    newest = next(filter(is_authentic, found), None)
+    return newest.id if newest is not None and newest.decision == "WAIVED" else ""
 
 
 def _entry(
     last: LedgerEntry | None, settings: EffectiveSettings, by: str, prices: str
 ) -> LedgerEntry | None:
-    """What goes on record after ``last``; ``None`` where nothing differs."""
+    """Return the entry to write after ``last``; ``None`` if settings and prices are equal."""
     stated = last.metadata if last is not None else {}
     then = stated.get("prices", [None, None])[1]
     if last is None and not settings.changed:
@@ -73,7 +108,7 @@ def _entry(
     if stated.get("settings_sha256") == settings.sha256 and then == (prices or then):
         return None
     was, now = stated.get("overrides"), settings.changed
-    was = was if isinstance(was, Mapping) else {}  # of which content was erased
+    was = was if isinstance(was, Mapping) else {}  # Content may have been erased.
     defaults = settings.defaults
     changed = {
         key: [was.get(key, defaults.get(key)), settings.values.get(key)]
@@ -88,5 +123,5 @@ def _entry(
     }
     if prices:
         metadata["prices"] = [then, prices]
-    said = "The settings in force differ from the last on record"
-    return LedgerEntry("CONFIG_CHANGED", _SUBJECT, "CHANGED", said, metadata=metadata)
+    reason = "The settings in force differ from the last on record"
+    return LedgerEntry("CONFIG_CHANGED", _SUBJECT, "CHANGED", reason, metadata=metadata)

@@ -1,4 +1,4 @@
-"""The packages that come with the running distribution, and the key of a root that signs them."""
+"""Packages that the running distribution ships, and the root's own key that signs them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from remit.packages.admission import IncomingArchive
 from remit.packages.archive import Archive
 from remit.packages.distribution import Distribution
 from remit.packages.errors import PackageError
-from remit.packages.files import check_folders, disk_errors
-from remit.packages.lock import package_lock
+from remit.packages.files import check_folders, disk_errors, package_lock
 from remit.packages.package_key import PackageKey
 from remit.packages.registry import InstalledPackage
+from remit.packages.settings_record import EDITABLE_INSTALL, record_waiver, waived
 from remit.packages.signatures import sign
 from remit.packages.trust import TrustPolicy, change_trust, read_trust, recorded_trust
-from remit.packages.waivers import EDITABLE_INSTALL, record_waiver, waived
 
 if TYPE_CHECKING:
     from remit.packages.manager import PackageManager
@@ -31,35 +30,44 @@ _KEY_NAME = "root"
 
 
 def shipped_archives() -> dict[str, bytes]:
-    """Each shipped package's archive, by its file name: ``PKG-KERNEL-001-1.0.0.tar.gz``."""
+    """Return the archive of each shipped package by file name: ``PKG-KERNEL-001-1.0.0.tar.gz``."""
     return {f"{name}.tar.gz": archive.data for name, archive in sorted(_shipped().items())}
 
 
 def shipped_ids() -> list[str]:
-    """The ids of the packages that come with the distribution, sorted."""
+    """Return the ids of the shipped packages, sorted."""
     return sorted(archive.manifest.package_id for archive in _shipped().values())
 
 
 def is_root_key(policy: TrustPolicy, key: PackageKey) -> bool:
-    """Whether a key in the place of the root's own may sign, by the record."""
+    """Return True if ``policy`` trusts ``key`` as an active key."""
     known = policy.get(key.key_id)
     return known is not None and known.status == "active"
 
 
 def root_key_path(root: Root) -> Path:
-    """Where the root's own package key is."""
+    """Return the path of the root's own package key."""
     return root.keys / "packages.pem"
 
 
 def sign_shipped(root: Root, incoming: IncomingArchive, archive: Archive) -> IncomingArchive:
-    """The archive with the signature of the root's own key, when it is what the distribution ships.
+    """Sign an archive with the root's own key if the distribution ships it.
 
-    The distribution's files are compared with its RECORD first; an editable install has no
-    hashes, which is waived in the ledger.
+    The distribution's files are first compared with its RECORD. An editable install has no hashes,
+    for which a waiver is recorded elsewhere.
+
+    Args:
+        root: the installation, with or without a key of its own.
+        incoming: the archive as received.
+        archive: the same archive, parsed.
+
+    Returns:
+        The archive with its signature; ``incoming`` unchanged if the distribution does not ship it
+        or the root has no key.
 
     Raises:
-        PackageError: ``distribution_changed``: it is, but the distribution's files are not
-            what was installed.
+        PackageError: ``distribution_changed``: files of the distribution differ from its RECORD; or
+            the key cannot be read.
     """
     manifest = archive.manifest
     shipped = _shipped().get(f"{manifest.package_id}-{manifest.version}")
@@ -70,7 +78,7 @@ def sign_shipped(root: Root, incoming: IncomingArchive, archive: Archive) -> Inc
     if problems:
         raise PackageError(
             "distribution_changed",
-            f"The installed files of Remit are not what was installed: {problems[0]}",
+            f"The installed files of Remit were changed: {problems[0]}",
             next_step="Install Remit again; `remit gate check --gate G0B` lists all changes.",
         )
     source = {"distribution": "remit", "version": version}
@@ -81,21 +89,25 @@ def sign_shipped(root: Root, incoming: IncomingArchive, archive: Archive) -> Inc
 def found_packages(
     root: Root, ledger: LedgerClient, *, by: str, wait_s: float, new_ledger: bool = False
 ) -> bool:
-    """Make the root's own package key, and trust it for what ships; note what cannot be checked.
+    """Create the root's own package key if necessary, and trust it for the shipped packages.
+
+    Takes the packages' lock, writes ``trust.json``, and records a waiver if the running code is an
+    editable install.
 
     Args:
         root: the installation.
-        ledger: its record.
-        by: who acts.
-        wait_s: how long to wait for another operation, in seconds.
-        new_ledger: the ledger was lost and begins again: trust the key that is there.
+        ledger: the root's ledger.
+        by: the acting person or program.
+        wait_s: seconds to wait for another operation on packages.
+        new_ledger: the ledger was lost and begins again, so the existing key is trusted, and a
+            ``trust.json`` that lists only this key is replaced.
 
     Returns:
-        Whether the running code is an editable install, which has no hashes to compare it with.
+        True if the running code is an editable install, which has no hashes to compare it with.
 
     Raises:
-        PackageError: ``foreign_key``: there is a key that the ledger does not know as trusted;
-            or the key or ``trust.json`` cannot be written or read.
+        PackageError: ``foreign_key``: the existing key is not a trusted one; ``busy``; or the key
+            or ``trust.json`` cannot be read or written.
     """
     place, file = root_key_path(root), root.path / TrustPolicy.FILE
     place.parent.mkdir(mode=0o700, exist_ok=True)
@@ -103,12 +115,12 @@ def found_packages(
         first = new_ledger and not recorded_trust(ledger)
         key, made = _root_key(place, None if first else read_trust(file, ledger))
         if first and file.exists():
-            # A list that says no more than is recorded now is no other's.
+            # A list with only this key says nothing beyond the entry that follows.
             policy = TrustPolicy.load(file)
             if policy.threshold == 1 and [one.key_id for one in policy.keys] == [key.key_id]:
                 file.unlink()
         change_trust(file, ledger, lambda policy: _with(policy, key), by)
-        # Only a key on record gets the name: killed before, the next time makes another.
+        # The key gets its name once it is recorded; after an earlier kill, a new key is made.
         made.replace(place)
     distribution = Distribution.current()
     if distribution.editable and not waived(ledger, EDITABLE_INSTALL):
@@ -123,34 +135,38 @@ def found_packages(
 
 
 def _root_key(place: Path, policy: TrustPolicy | None) -> tuple[PackageKey, Path]:
-    """The root's own key and its file; without a policy, any key that is there is taken."""
+    """Return the root's own key and its present file, and create the key if there is none.
+
+    An existing key must be active in ``policy``, unless that is ``None``. Raises PackageError
+    (``foreign_key``).
+    """
     if os.path.lexists(place):
         key = PackageKey.load(place)
         if policy is not None and not is_root_key(policy, key):
             known = policy.get(key.key_id)
             raise PackageError(
                 "foreign_key",
-                f"{place} is not a key that the ledger knows: {key.key_id[:16]}… is "
-                f"{known.status if known else 'not on record'}.",
+                f"{place} is not a trusted key: {key.key_id[:16]}… is "
+                f"{known.status if known else 'not recorded'}.",
                 next_step="Move it out of the root, and `remit init` makes a new one. If no copy "
                 "of the ledger exists any more: `remit init --new-ledger`.",
             )
         return key, place
-    beside = place.with_name(f"{place.name}.new")
-    if os.path.lexists(beside):
-        key = PackageKey.load(beside)
+    new_file = place.with_name(f"{place.name}.new")
+    if os.path.lexists(new_file):
+        key = PackageKey.load(new_file)
         if policy is not None and is_root_key(policy, key):
-            return key, beside  # killed between the record and the name
-        beside.unlink()
-    return PackageKey.create(beside, _KEY_NAME), beside
+            return key, new_file  # The process was killed before it renamed the key.
+        new_file.unlink()
+    return PackageKey.create(new_file, _KEY_NAME), new_file
 
 
 def _with(policy: TrustPolicy, key: PackageKey) -> TrustPolicy:
-    """The key trusted for what ships, and for what it was trusted for before."""
+    """Return a policy that trusts the key for the shipped packages, and for its earlier ones."""
     known = policy.get(key.key_id)
     ships = [name for name in shipped_ids() if known is None or not known.may_sign(name)]
     if known is None:
-        # Another root's own key may be trusted here too: of a ledger that was imported.
+        # An imported ledger also trusts the own key of another root, so the name needs the id.
         return policy.with_key(key.public, f"{_KEY_NAME} {key.key_id[:8]}", packages=ships)
     if not ships:
         return policy
@@ -158,14 +174,19 @@ def _with(policy: TrustPolicy, key: PackageKey) -> TrustPolicy:
 
 
 def install_shipped(manager: PackageManager) -> list[InstalledPackage]:
-    """Install all packages that come with the distribution, or put back what is missing."""
+    """Install all shipped packages, and write their missing files; return them as installed.
+
+    Raises:
+        PackageError: as :meth:`~remit.packages.PackageManager.install`.
+    """
     return manager.install([IncomingArchive(data) for data in shipped_archives().values()])
 
 
 def move_aside(root: Path) -> None:
-    """Move files in the way of shipped ones below ``before-packages/``; none is lost.
+    """Move files that differ from shipped ones into ``before-packages/``.
 
-    Only for a root in which nothing was ever installed: one of a version before packages.
+    For roots of versions before packages, in which nothing was ever installed. A file that exists
+    in ``before-packages/`` already is not moved.
 
     Args:
         root: the root's directory.
@@ -181,13 +202,13 @@ def move_aside(root: Path) -> None:
             if not os.path.lexists(file) or (not file.is_symlink() and file.read_bytes() == data):
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
-            if not target.exists():  # else of an earlier try; installing says what is in the way
+            if not target.exists():  # Otherwise the installation reports the file.
                 file.replace(target)
 
 
 @functools.cache
 def _shipped() -> dict[str, Archive]:
-    """The packages by ``ID-VERSION``: read once in a process, as the files do not change."""
+    """Return the shipped packages by ``ID-VERSION``; a process reads them once."""
     with resources.as_file(resources.files("remit").joinpath("assets/packages")) as folder:
         archives = [Archive.from_directory(file.parent) for file in folder.glob("*/manifest.json")]
     return {f"{one.manifest.package_id}-{one.manifest.version}": one for one in archives}
@@ -195,6 +216,6 @@ def _shipped() -> dict[str, Archive]:
 
 @functools.cache
 def _distribution() -> tuple[str, list[str]]:
-    """The version that runs, and what is wrong with its files where they have hashes."""
+    """Return the running version, and the faults of its files if they have hashes."""
     distribution = Distribution.current()
     return distribution.version, [] if distribution.editable else distribution.problems()

@@ -1,8 +1,8 @@
-"""Signatures of packages: DSSE envelopes around in-toto statements.
+"""Signatures of packages: DSSE envelopes around in-toto statements, and their verification.
 
 Sources: DSSE v1.0 (secure-systems-lab/dsse, ``envelope.md`` and ``protocol.md``) and in-toto
-Attestation Framework v1.0 (``spec/v1/statement.md``). ``securesystemslib`` signs;
-what comes from others is read strictly before it is verified.
+Attestation Framework v1.0 (``spec/v1/statement.md``). ``securesystemslib`` signs; an envelope is
+parsed strictly before it is verified.
 """
 
 from __future__ import annotations
@@ -15,25 +15,40 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from securesystemslib.dsse import Envelope as DsseEnvelope
+from securesystemslib.exceptions import UnverifiedSignatureError
+from securesystemslib.signer import Signature
 
 from remit.kernel.canonical import canonical_json
 from remit.kernel.json_text import JsonTextError, load_unique
-from remit.packages.errors import SignatureError
+from remit.packages.errors import PackageError
+from remit.packages.files import digest_of
 from remit.packages.manifest import Manifest
-from remit.packages.package_key import PackageKey
+from remit.packages.package_key import PackageKey, public_key
 from remit.packages.paths import shown, unseen
-from remit.packages.trust_policy import format_time
-
-__all__ = ["Envelope", "Statement", "check_subject", "read_envelope", "sign"]
+from remit.packages.trust_policy import TrustPolicy, format_time
 
 _PAYLOAD_TYPE = "application/vnd.in-toto+json"
-_SIGNATURE_BYTES = 64  # of Ed25519 (RFC 8032)
+_SIGNATURE_BYTES = 64  # Ed25519 signatures have this length (RFC 8032).
 _TIME = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+_MAX_NAMES = 5  # A message names no more keys.
+# By error code of an ignored signature, the reason in words and the next step.
+_IGNORE_REASONS = {
+    "revoked_key": ("revoked", "Get a version that another key signed, and ask what happened."),
+    "key_not_for_package": (
+        "not trusted for this package",
+        "If the key's owner may sign it: `remit package trust add … --packages`.",
+    ),
+    "wrong_key": (
+        "not trusted",
+        "If you know the key's owner, compare the complete key with the owner by another way, "
+        "then `remit package trust add` it.",
+    ),
+}
 
 
 def _visible(text: str) -> str:
     if unseen(text):
-        raise ValueError("it holds an invisible character")
+        raise ValueError("it contains an invisible character")
     return text
 
 
@@ -44,29 +59,26 @@ def _time(value: object) -> datetime:
 
 
 def _base64(value: object) -> bytes:
-    """DSSE lets a signer use either alphabet of RFC 4648."""
+    """Decode base64 in either alphabet of RFC 4648, both of which DSSE allows."""
     if not isinstance(value, str):
         raise ValueError("it is not base64")
     return base64.b64decode(value.translate({45: "+", 95: "/"}), validate=True)
 
 
 _Text = Annotated[str, AfterValidator(_visible)]
+_Hex = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 _Base64 = Annotated[bytes, BeforeValidator(_base64)]
 
 
 class _Strict(BaseModel):
-    """Exactly these keys and types: what one reader skips, another may believe."""
+    """A model with exactly these keys and types, so that all readers understand it alike."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
-class _Digest(_Strict):
-    sha256: str = Field(pattern="^[0-9a-f]{64}$")
-
-
 class _Subject(_Strict):
     name: _Text
-    digest: _Digest
+    digest: dict[Literal["sha256"], _Hex] = Field(min_length=1)
 
 
 class _Predicate(_Strict):
@@ -78,12 +90,12 @@ class _Predicate(_Strict):
 
 
 class Statement(_Strict):
-    """What a signature says of a package, as in-toto words it.
+    """The signed statement about a package, in the form of in-toto.
 
     Attributes:
         subject: the archive, by the name ``PKG-NAME-001-1.0.0.tar.gz`` and its SHA-256.
-        predicate: package id, version, the manifest's digest; from when on nothing may be
-            installed on its strength; where the archive came from.
+        predicate: package id, version and manifest digest; the time after which the signature no
+            longer permits an installation; the archive's origin.
     """
 
     type: Literal["https://in-toto.io/Statement/v1"] = Field(alias="_type")
@@ -93,8 +105,8 @@ class Statement(_Strict):
 
     @property
     def archive_digest(self) -> str:
-        """``sha256:`` and 64 hex digits."""
-        return f"sha256:{self.subject[0].digest.sha256}"
+        """``sha256:`` and 64 hex digits of the archive."""
+        return f"sha256:{self.subject[0].digest['sha256']}"
 
 
 class _Signature(_Strict):
@@ -103,11 +115,11 @@ class _Signature(_Strict):
 
 
 class Envelope(_Strict):
-    """An envelope that is well formed; nothing in it is verified.
+    """A well-formed envelope; nothing in it is verified.
 
     Attributes:
-        payload: the bytes that were signed, together with their type.
-        signatures: ``keyid`` and ``sig`` (64 bytes) of each, one key's perhaps several times.
+        payload: the signed bytes, without their type.
+        signatures: ``keyid`` and ``sig`` (64 bytes) of each; a key may occur several times.
     """
 
     payload: _Base64
@@ -116,14 +128,14 @@ class Envelope(_Strict):
 
     @property
     def signed_bytes(self) -> bytes:
-        """What the signatures are over: type and payload in DSSE's pre-authentication encoding."""
+        """The bytes that the signatures sign: DSSE's pre-authentication encoding."""
         return _pae(self.payload)
 
     def statement(self) -> Statement:
-        """What the payload says. Verify the signatures first.
+        """Return the statement in the payload. Verify the signatures first.
 
         Raises:
-            SignatureError: ``bad_envelope``: it is not a statement about one package.
+            PackageError: ``bad_envelope``: the payload is not a statement about one package.
         """
         return _parse(Statement, self.payload, "signed statement")
 
@@ -140,23 +152,24 @@ def sign(
     source: Mapping[str, str] | None = None,
     envelope: bytes = b"",
 ) -> bytes:
-    """An envelope in which ``key`` vouches for one archive: the same input, the same bytes.
+    """Return an envelope in which ``key`` signs one archive: same input, same bytes.
 
     Args:
-        archive_digest: ``sha256:`` and 64 hex digits, of the archive's canonical form.
-        manifest: the archive's.
-        expires: from when on nothing may be installed on its strength, with its zone; fractions
-            of a second are dropped.
-        source: where the archive came from, such as ``{"distribution": "remit"}``.
-        envelope: others' signatures of the same archive, to which this is added, in place of an
-            older one of the same key; ``expires`` and ``source`` stay as they are there.
+        archive_digest: ``sha256:`` and 64 hex digits of the archive's canonical form.
+        manifest: the archive's manifest.
+        key: the signing key.
+        expires: the time, with its zone, after which the signature permits no installation;
+            fractions of a second are dropped. ``None`` for never.
+        source: the archive's origin, such as ``{"distribution": "remit"}``.
+        envelope: an envelope of the same archive, to which the signature is added; it replaces an
+            earlier one of the same key. ``expires`` and ``source`` of the envelope stay.
 
     Returns:
-        JSON in UTF-8: what belongs into ``PKG-NAME-001-1.0.0.intoto.json``.
+        JSON in UTF-8, the content of ``PKG-NAME-001-1.0.0.intoto.json``.
 
     Raises:
-        SignatureError: ``bad_envelope``: what was given cannot be signed, or is no envelope;
-            ``wrong_subject``: the envelope is about another archive.
+        PackageError: ``bad_envelope``: the values cannot be signed, or ``envelope`` is not an
+            envelope; ``wrong_subject``: the envelope is about another archive.
         InvalidInputError: ``expires`` has no zone.
     """
     if envelope:
@@ -165,14 +178,14 @@ def sign(
         others = [(item.keyid, item.sig) for item in found.signatures if item.keyid != key.key_id]
     else:
         payload, others = _payload(archive_digest, manifest, expires, source), []
-    # What would be refused is not signed.
-    check_subject(_parse(Statement, payload, "statement"), archive_digest, manifest)
+    # A statement that would be refused later must not be signed.
+    _check_subject(_parse(Statement, payload, "statement"), archive_digest, manifest)
     own = bytes.fromhex(key.signer.sign(_pae(payload)).signature)
     return canonical_json(
         {
             "payload": base64.b64encode(payload).decode(),
             "payloadType": _PAYLOAD_TYPE,
-            # In the order of the keys: who signed first does not matter.
+            # Sorted by key, so that the order of signing does not change the bytes.
             "signatures": [
                 {"keyid": key_id, "sig": base64.b64encode(signature).decode()}
                 for key_id, signature in sorted([*others, (key.key_id, own)])
@@ -182,31 +195,183 @@ def sign(
 
 
 def read_envelope(data: bytes, max_bytes: int | None = None) -> Envelope:
-    """The envelope in a signature file.
+    """Return the envelope in a signature file; nothing is verified.
 
     Args:
-        data: JSON with ``payload``, ``payloadType`` and ``signatures``, nothing else.
-        max_bytes: largest envelope; ``None`` when the reader of ``data`` has bounded it.
+        data: JSON with ``payload``, ``payloadType`` and ``signatures``, and no other key.
+        max_bytes: most bytes of ``data``; ``None`` for no limit.
 
     Raises:
-        SignatureError: ``unsigned``: there is no envelope, or no signature in it;
-            ``bad_envelope``: it is not an envelope of a package.
+        PackageError: ``unsigned``: there is no envelope, or no signature in it; ``bad_envelope``:
+            the bytes are not an envelope of a package, or exceed ``max_bytes``.
     """
     if max_bytes is not None and len(data) > max_bytes:
-        raise SignatureError(
+        raise PackageError(
             "bad_envelope",
             f"The signature has {len(data)} bytes, more than the {max_bytes} allowed.",
             next_step="Ask where it came from; a signature is a few hundred bytes.",
         )
     found = _parse(Envelope, data, "signature") if data.strip() else None
     if found is None or not found.signatures:
-        raise SignatureError(
+        raise PackageError(
             "unsigned",
             "There is no signature.",
             next_step="Get the package's .intoto.json file from where the package came, or sign "
             "the package with `remit package sign` if it is yours.",
         )
     return found
+
+
+def check_envelope(
+    envelope: bytes,
+    *,
+    archive_digest: str,
+    manifest: Manifest,
+    policy: TrustPolicy,
+    installed: bool = False,
+    threshold: int | None = None,
+    max_bytes: int | None = None,
+) -> dict[str, Any]:
+    """Verify the signatures of one archive.
+
+    A key counts once, however often it signed. A signature by an unknown key is ignored. A
+    signature that names a trusted key and does not verify makes the envelope invalid.
+
+    Args:
+        envelope: JSON as :func:`remit.packages.sign` returns it; empty if there is none.
+        archive_digest: ``sha256:`` and 64 hex digits of the present archive.
+        manifest: the manifest in that archive.
+        policy: the trusted keys.
+        installed: the package was installed with this envelope before: signatures of keys that were
+            retired since are valid, and expiry is not checked again. Revoked keys are never valid.
+        threshold: the number of keys that must sign; ``None`` for the number in the policy. For an
+            installed package, the number at its installation.
+        max_bytes: most bytes of the envelope; ``None`` for no limit.
+
+    Returns:
+        The record for the ``INSTALLED`` entry: ``keyids`` of the trusted keys that signed, sorted;
+        ``threshold``, the required number; ``envelope_sha256`` (``sha256:`` and 64 hex digits); and
+        ``waived``, which is false.
+
+    Raises:
+        PackageError: by ``code``: ``unsigned``, ``bad_envelope``, ``wrong_key``, ``revoked_key``,
+            ``key_not_for_package``, ``bad_signature``, ``below_threshold``, ``wrong_subject``,
+            ``expired``. ``docs/package-trust.md`` explains each.
+    """
+    parsed = read_envelope(envelope, max_bytes)
+    needed = policy.threshold if threshold is None else threshold
+    counted, ignored = _count(parsed, policy, manifest.package_id, installed)
+    if len(counted) < max(needed, 1):
+        raise _too_few(len(counted), needed, ignored, manifest.package_id)
+    # An unsigned statement is not parsed, so that it cannot do harm.
+    statement = parsed.statement()
+    _check_subject(statement, archive_digest, manifest)
+    expires = statement.predicate.expires
+    if expires is not None and not installed and expires <= datetime.now(UTC):
+        raise PackageError(
+            "expired",
+            f"The signature of {manifest.package_id} {manifest.version} expired at "
+            f"{format_time(expires)}.",
+            next_step="Get a newer version, or have this one signed again. If the clock of this "
+            "computer is wrong, set it.",
+        )
+    return {
+        "waived": False,
+        "keyids": sorted(counted),
+        "threshold": needed,
+        "envelope_sha256": digest_of(envelope),
+    }
+
+
+def _count(
+    envelope: Envelope, policy: TrustPolicy, package_id: str, installed: bool
+) -> tuple[set[str], dict[str, list[str]]]:
+    """Return the ids of the keys whose signatures are valid, and the names of the others by error
+    code.
+
+    Raises PackageError (``bad_signature``).
+    """
+    signed_bytes = envelope.signed_bytes
+    keys = {key.key_id: key for key in policy.keys}
+    counted: set[str] = set()
+    ignored: dict[str, list[str]] = {}
+    for key_id, signature in dict.fromkeys((item.keyid, item.sig) for item in envelope.signatures):
+        key = keys.get(key_id)
+        if key is None:
+            ignored.setdefault("wrong_key", []).append(shown(key_id))
+        elif key.status == "revoked":
+            ignored.setdefault("revoked_key", []).append(key.label)
+        elif key.status == "retired" and not installed:
+            ignored.setdefault("wrong_key", []).append(f"{key.label}, which is retired")
+        elif not key.may_sign(package_id):
+            ignored.setdefault("key_not_for_package", []).append(key.label)
+        else:
+            try:
+                verifier = public_key(key.public)
+                verifier.verify_signature(Signature(key_id, signature.hex()), signed_bytes)
+            except UnverifiedSignatureError as error:
+                raise PackageError(
+                    "bad_signature",
+                    f"The signature of the key {key.label} does not verify: the signed "
+                    "bytes or the signature were altered.",
+                    next_step="Get package and signature again; if it stays so, do not trust where "
+                    "they came from.",
+                ) from error
+            counted.add(key_id)
+    return counted, ignored
+
+
+def _too_few(
+    counted: int, needed: int, ignored: Mapping[str, list[str]], package_id: str
+) -> PackageError:
+    reasons = []
+    for code, (reason, _) in _IGNORE_REASONS.items():
+        names = list(dict.fromkeys(ignored.get(code, ())))
+        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+        if names:
+            reasons.append(f"{reason}: {', '.join(names[:_MAX_NAMES])}{more}")
+    others = "; ".join(reasons)
+    if counted:
+        return PackageError(
+            "below_threshold",
+            f"{counted} of the {needed} trusted keys that have to sign {package_id} did"
+            f"{f' (others signed: {others})' if others else ''}.",
+            next_step="Have another trusted key sign it: `remit package sign` adds a signature to "
+            "the one that is there.",
+        )
+    code = next(code for code in _IGNORE_REASONS if code in ignored)
+    return PackageError(
+        code,
+        f"No key that is trusted for {package_id} signed it ({others}).",
+        next_step=_IGNORE_REASONS[code][1],
+    )
+
+
+def _check_subject(statement: Statement, archive_digest: str, manifest: Manifest) -> None:
+    """Raise PackageError (``wrong_subject``) if a statement is about another archive.
+
+    Args:
+        statement: the signed statement.
+        archive_digest: ``sha256:`` and 64 hex digits of the present archive.
+        manifest: the manifest in that archive.
+    """
+    predicate = statement.predicate
+    expected = {
+        "package": (predicate.package_id, manifest.package_id),
+        "version": (predicate.version, manifest.version),
+        "name": (statement.subject[0].name, _archive_name(manifest)),
+        "manifest": (predicate.manifest_sha256, manifest.digest),
+        "archive": (statement.archive_digest, archive_digest),
+    }
+    for what, (signed, found) in expected.items():
+        if signed != found:
+            raise PackageError(
+                "wrong_subject",
+                f"The signature is not for this archive: its {what} is {shown(signed)}, the "
+                f"archive's is {shown(found)}.",
+                next_step="Get package and signature together from where they came; if they still "
+                "differ, do not trust that place.",
+            )
 
 
 def _payload(
@@ -243,31 +408,6 @@ def _archive_name(manifest: Manifest) -> str:
     return f"{manifest.package_id}-{manifest.version}.tar.gz"
 
 
-def check_subject(statement: Statement, archive_digest: str, manifest: Manifest) -> None:
-    """Compare what was signed with the archive in hand.
-
-    Raises:
-        SignatureError: ``wrong_subject``: it is about another archive.
-    """
-    predicate = statement.predicate
-    expected = {
-        "package": (predicate.package_id, manifest.package_id),
-        "version": (predicate.version, manifest.version),
-        "name": (statement.subject[0].name, _archive_name(manifest)),
-        "manifest": (predicate.manifest_sha256, manifest.digest),
-        "archive": (statement.archive_digest, archive_digest),
-    }
-    for what, (signed, found) in expected.items():
-        if signed != found:
-            raise SignatureError(
-                "wrong_subject",
-                f"The signature is not for this archive: its {what} is {shown(signed)}, the "
-                f"archive's is {shown(found)}.",
-                next_step="Get package and signature together from where they came; if they still "
-                "differ, do not trust that place.",
-            )
-
-
 def _parse(model: type[_M], data: bytes, what: str) -> _M:
     try:
         return model.model_validate(load_unique(data))
@@ -277,7 +417,7 @@ def _parse(model: type[_M], data: bytes, what: str) -> _M:
         problem = f"does not fit at {shown(place)}: {first['msg']}"
     except JsonTextError as error:
         problem = f"cannot be read: {error.message.rstrip('.')}"
-    raise SignatureError(
+    raise PackageError(
         "bad_envelope",
         f"The {what} {problem}.",
         next_step="Have it signed again with `remit package sign`.",

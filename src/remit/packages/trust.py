@@ -1,18 +1,16 @@
-"""Trust on record: ``trust.json`` follows the ledger, never the other way (ADR 28).
+"""The trusted keys in the ledger, and ``trust.json`` as their copy (ADR 28).
 
-A change is one ``CONFIG_CHANGED`` entry with the new file's text; the file is written after it.
-A process that dies in between leaves a file that was on record before, and the next change writes
-the newest. A file that never was on record is not believed. Hold
-:func:`remit.packages.lock.package_lock` around whatever writes.
+A change is one ``CONFIG_CHANGED`` entry with the text of the new file; the file is written after
+the entry. If a process dies between the two, the file is one that was recorded before, and the next
+change writes the newest. A file that was never recorded is rejected. Hold
+:func:`remit.packages.package_lock` around every function here that writes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from remit.kernel.canonical import sha256_hex
 from remit.ledger import (
     KERNEL_ROWS,
     LedgerClient,
@@ -23,10 +21,10 @@ from remit.ledger import (
     parse_entry_id,
 )
 from remit.packages.errors import PackageError
+from remit.packages.files import digest_of
 from remit.packages.trust_policy import TrustPolicy, read_policy_file
 
 __all__ = [
-    "TrustChange",
     "TrustPolicy",
     "change_trust",
     "read_trust",
@@ -41,45 +39,31 @@ _NEWEST = (
     f"SELECT seq FROM entries WHERE event_type = ? AND submission_id = ? AND {KERNEL_ROWS} "
     "ORDER BY seq DESC LIMIT 1"
 )
-_MAX_NAMED = 3  # patterns in one sentence
-
-
-@dataclass(frozen=True, slots=True)
-class TrustChange:
-    """The result of a change.
-
-    Attributes:
-        policy: as it is now.
-        entry_id: of the entry that records it; empty when nothing changed.
-        what: one line for people; empty likewise.
-    """
-
-    policy: TrustPolicy
-    entry_id: str
-    what: str
+_MAX_PATTERNS = 3  # A message names no more patterns of a key.
 
 
 def recorded_trust(ledger: LedgerClient) -> str:
-    """The digest of the newest ``trust.json`` on record, ``sha256:…``; empty when there is none."""
+    """Return the digest ``sha256:…`` of the newest recorded ``trust.json``; empty if none is."""
     entry = _newest(ledger)
     return "" if entry is None else str(entry.metadata.get("sha256", ""))
 
 
 def read_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
-    """The policy that counts: the one on record. Writes nothing.
+    """Return the trusted keys as recorded; writes nothing.
 
     Args:
-        path: of the root's ``trust.json``.
+        path: the root's ``trust.json``.
+        ledger: the root's ledger.
 
     Raises:
-        PackageError: ``trust_changed``: the file was changed by something else than Remit;
-            ``trust_unreadable``: so is what is on record; ``bad_trust``: the file cannot be read.
+        PackageError: ``trust_changed``: another program changed the file; ``trust_unreadable``: the
+            recorded policy does not have its hash; ``bad_trust``: the file cannot be read.
     """
     return _state(path, ledger)[0]
 
 
 def trust_problem(path: Path, ledger: LedgerClient) -> str:
-    """What is wrong with the file, as one sentence; empty when it is the one on record."""
+    """Return one sentence if ``trust.json`` is not the recorded one; empty otherwise."""
     try:
         return _state(path, ledger)[2]
     except PackageError as error:
@@ -87,7 +71,7 @@ def trust_problem(path: Path, ledger: LedgerClient) -> str:
 
 
 def sync_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
-    """:func:`read_trust`, and the file written where a change was not finished.
+    """Return the trusted keys as recorded, and write ``trust.json`` if a change was not finished.
 
     Raises:
         PackageError: as :func:`read_trust`; ``trust_unwritable``.
@@ -105,29 +89,34 @@ def change_trust(
     by: str,
     *,
     reason: str = "",
-) -> TrustChange:
-    """Change the trusted keys: on record first, then in the file.
+) -> tuple[TrustPolicy, str, str]:
+    """Change the trusted keys: first in the ledger, then in the file.
 
     Args:
-        path: of the root's ``trust.json``.
-        change: gives the new policy for the one that counts now.
-        by: who wants it; stays on record.
-        reason: why; stays on record.
+        path: the root's ``trust.json``.
+        ledger: the root's ledger.
+        change: returns the new policy for the present one.
+        by: the acting person or program, for the entry.
+        reason: the reason, for the entry.
+
+    Returns:
+        The new policy, the id of the entry, and one line about the change. The texts are empty if
+        nothing changed.
 
     Raises:
-        PackageError: as :func:`sync_trust`, or from ``change``; ``trust_moved``: another change
-            came in between; ``too_many_keys``.
+        PackageError: as :func:`sync_trust`, or from ``change``; ``trust_moved``: another change was
+            recorded at the same time; ``too_many_keys``: the policy does not fit into an entry.
     """
     old, newest, problem = _state(path, ledger)
     if problem:
         old.save(path)
     new = change(old)
     if new == old:
-        return TrustChange(old, "", "")
+        return old, "", ""
     what = _describe(old, new) + (f": {reason}" if reason else "")
     data = new.encoded()
     metadata = {
-        "file": TrustPolicy.FILE, "sha256": _digest(data), "by": by, "policy": data.decode(),
+        "file": TrustPolicy.FILE, "sha256": digest_of(data), "by": by, "policy": data.decode(),
     }  # fmt: skip
     entry = LedgerEntry(_EVENT, TrustPolicy.FILE, "CHANGED", what, metadata=metadata)
 
@@ -136,7 +125,7 @@ def change_trust(
         if (rows[0][0] if rows else None) != (newest and parse_entry_id(newest.id)):
             raise PackageError(
                 "trust_moved",
-                "Somebody else changed which keys are trusted at the same moment.",
+                "Somebody else changed the trusted keys at the same time.",
                 next_step="Look at `remit package trust show`, then try again.",
             )
         return tx.append(prepared)
@@ -147,15 +136,15 @@ def change_trust(
     except RecordTooLargeError as error:
         raise PackageError(
             "too_many_keys",
-            "The list of keys is too long to go on record in one entry (64 KiB).",
+            "The list of keys is too long for one entry (64 KiB).",
             next_step="Use fewer keys, or fewer packages for each.",
         ) from error
     new.save(path)
-    return TrustChange(new, entry_id, what)
+    return new, entry_id, what
 
 
 def restore_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
-    """Write the file on record in the place of whatever is there.
+    """Replace ``trust.json`` by the recorded one, and return the recorded policy.
 
     Raises:
         PackageError: ``nothing_recorded``; ``trust_unreadable``; ``trust_unwritable``.
@@ -164,9 +153,8 @@ def restore_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
     if entry is None:
         raise PackageError(
             "nothing_recorded",
-            "No change of the trusted keys is on record, so there is nothing to restore.",
-            next_step=f"Move {path} away; `remit package trust add` adds the keys of it that you "
-            "trust.",
+            "No change of the trusted keys is recorded, so there is nothing to restore.",
+            next_step=f"Move {path} away, and add trusted keys with `remit package trust add`.",
         )
     policy = _recorded_policy(entry)
     policy.save(path)
@@ -174,33 +162,36 @@ def restore_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
 
 
 def _state(path: Path, ledger: LedgerClient) -> tuple[TrustPolicy, LedgerEntry | None, str]:
-    """The policy that counts, the entry that records it, and what is unfinished about the file."""
+    """Return the recorded policy, its entry, and a sentence if the file is missing or older.
+
+    Raises PackageError as :func:`read_trust`.
+    """
     found = read_policy_file(path)
     history = _history(ledger)
     newest = next(history, None)
-    digest = "" if found is None else _digest(found)
+    digest = "" if found is None else digest_of(found)
     if newest is None:
         if found is None:
             return TrustPolicy(), None, ""
         raise PackageError(
             "trust_changed",
-            f"{path} was not made by Remit: no change of the trusted keys is on record.",
-            next_step="Move it away; `remit package trust add` adds the keys of it that you trust.",
+            f"{path} was not made by Remit: no change of the trusted keys is recorded.",
+            next_step="Move it away, and add the keys that you trust: `remit package trust add`.",
         )
     current = newest.metadata.get("sha256") == digest
     earlier = (entry.metadata.get("sha256") for entry in history)
     if found is not None and not current and digest not in earlier:
         raise PackageError(
             "trust_changed",
-            f"{path} was changed by something else than Remit: it is not what {newest.id} "
+            f"{path} was changed by another program: it is not what {newest.id} "
             "recorded, nor any file before.",
             next_step="Find out who did it, and keep a copy: `remit package trust restore` "
-            "replaces it with what is on record.",
+            "replaces it with the recorded one.",
         )
     policy = _recorded_policy(newest)
     if current:
         return policy, newest, ""
-    state = "is missing" if found is None else "is older than what is on record"
+    state = "is missing" if found is None else "is older than the recorded one"
     problem = f"the change of {newest.id} was not finished, or somebody else did this."
     return policy, newest, f"{path} {state}: {problem}"
 
@@ -210,17 +201,17 @@ def _newest(ledger: LedgerClient) -> LedgerEntry | None:
 
 
 def _history(ledger: LedgerClient) -> Iterator[LedgerEntry]:
-    """The changes that count, the newest first."""
+    """Yield the recorded changes of the trusted keys, newest first."""
     found = ledger.query(event_type=_EVENT, submission_id=TrustPolicy.FILE, order="desc")
     return filter(is_authentic, found)
 
 
 def _recorded_policy(entry: LedgerEntry) -> TrustPolicy:
     data = str(entry.metadata.get("policy", "")).encode()
-    if not data or _digest(data) != entry.metadata.get("sha256"):
+    if not data or digest_of(data) != entry.metadata.get("sha256"):
         raise PackageError(
             "trust_unreadable",
-            f"The policy in {entry.id}, which records which keys are trusted, does not have the "
+            f"The policy in {entry.id}, which records the trusted keys, does not have the "
             "hash that the entry states.",
             next_step="`remit ledger verify` shows whether the ledger was altered.",
         )
@@ -237,14 +228,10 @@ def _describe(old: TrustPolicy, new: TrustPolicy) -> str:
             changes.append(f"key {key.label} is {key.status}")
             continue
         again = " again" if before is not None and before.status != "active" else ""
-        more = len(key.packages) - _MAX_NAMED
-        named = ", ".join(key.packages[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+        more = len(key.packages) - _MAX_PATTERNS
+        named = ", ".join(key.packages[:_MAX_PATTERNS]) + (f" and {more} more" if more > 0 else "")
         packages = "all packages" if key.packages == ("*",) else named
         changes.append(f"key {key.label} is trusted{again} for {packages}")
     if new.threshold != old.threshold:
         changes.append(f"{new.threshold} trusted keys have to sign, before {old.threshold}")
     return "; ".join(changes)
-
-
-def _digest(data: bytes) -> str:
-    return f"sha256:{sha256_hex(data)}"

@@ -1,4 +1,4 @@
-"""``trust.json``: which keys may sign the packages of a root, and how many have to."""
+"""``trust.json``: keys that may sign the packages of a root, and how many must sign each."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ from typing import ClassVar, Literal, Self
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import JsonTextError, load_unique
 from remit.kernel.schemas import first_problem, shipped_schema
-from remit.packages.errors import PackageError, PackageKeyError
+from remit.packages.errors import PackageError
 from remit.packages.files import replace_file
 from remit.packages.package_key import key_name_problem, public_key
 from remit.packages.paths import shown
 
-__all__ = ["TrustPolicy", "TrustedKey", "format_time", "read_policy_file"]
-
 _VERSION = "1.0"
-_SHORTEST = 8  # hex digits by which people may name a key
-_RESTORE = "Keep a copy of it: `remit package trust restore` replaces it with what is on record."
+_MIN_ID_DIGITS = 8  # People may name a key by as many hex digits of its id.
+_RESTORE = "Keep a copy of it: `remit package trust restore` replaces it with the recorded one."
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +28,14 @@ class TrustedKey:
     """A key that is or was trusted.
 
     Attributes:
-        key_id: 64 hex digits; follows from ``public``.
+        key_id: 64 hex digits, derived from ``public``.
+        name: a name for people, unique in the policy.
         public: ``ed25519:`` and 64 hex digits.
-        status: ``active``; ``retired``: what it signed and is installed stays good, and it signs
-            nothing new; ``revoked``: no signature of it counts any more.
-        packages: ids of the packages that it may sign, in which ``*`` matches anything.
-        changed: when its place here last changed, as ``2027-01-31T12:00:00Z``.
+        status: ``active``; ``retired``: signatures of installed packages stay valid, new ones are
+            not accepted; ``revoked``: no signature is valid.
+        packages: ids of packages that the key may sign, or patterns in which ``*`` stands for any
+            text.
+        changed: the time of the last change of this key, as ``2027-01-31T12:00:00Z``.
     """
 
     key_id: str
@@ -47,22 +47,22 @@ class TrustedKey:
 
     @property
     def label(self) -> str:
-        """The beginning of its id and its name, for people."""
-        return f"{self.key_id[:_SHORTEST]}… ({self.name})"
+        """The first digits of the id and the name, for people."""
+        return f"{self.key_id[:_MIN_ID_DIGITS]}… ({self.name})"
 
     def may_sign(self, package_id: str) -> bool:
-        """Whether one of its patterns is for that package."""
+        """Return True if the key may sign a package, whatever its status."""
         return any(fnmatchcase(package_id, pattern) for pattern in self.packages)
 
 
 @dataclass(frozen=True, slots=True)
 class TrustPolicy:
-    """The keys that are trusted. Each change gives a new policy and leaves this one as it is.
+    """The trusted keys. Every change returns a new policy.
 
     Attributes:
-        FILE: its place in a root, beside ``remit.toml``.
-        threshold: how many different keys have to sign a package.
-        keys: in the order of their ids; retired and revoked ones too.
+        FILE: the file's place in a root, next to ``remit.toml``.
+        threshold: the number of different keys that must sign a package.
+        keys: all keys, retired and revoked ones included, sorted by id.
     """
 
     FILE: ClassVar[str] = "trust.json"
@@ -72,7 +72,7 @@ class TrustPolicy:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """The policy in a file; no key is trusted where there is none.
+        """Return the policy in a file; a policy without keys if the file does not exist.
 
         Raises:
             PackageError: ``bad_trust``: the file cannot be read, or is not a policy.
@@ -82,10 +82,10 @@ class TrustPolicy:
 
     @classmethod
     def parse(cls, data: bytes, source: str = FILE) -> Self:
-        """The policy in ``data``; ``source`` is the file's name, for the errors.
+        """Return the policy in ``data``; ``source`` is the file's name, for errors.
 
         Raises:
-            PackageError: ``bad_trust``.
+            PackageError: ``bad_trust``: the bytes are not a policy.
         """
         try:
             value = load_unique(data)
@@ -98,20 +98,19 @@ class TrustPolicy:
         except JsonTextError as error:
             why = f"{source}: {error.message}"
             raise PackageError("bad_trust", why, next_step=_RESTORE) from error
-        except (ValueError, PackageKeyError) as error:
+        except (ValueError, PackageError) as error:
             raise PackageError("bad_trust", f"{source} {error}.", next_step=_RESTORE) from error
         return cls(int(value["threshold"]), keys)
 
     def encoded(self) -> bytes:
-        """The file's bytes: indented JSON in UTF-8; the same policy, the same bytes."""
+        """Return the file's bytes, indented JSON in UTF-8: same policy, same bytes."""
         value = {"schema_version": _VERSION, **asdict(self)}
         return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
 
     def save(self, path: Path) -> None:
-        """Write the file, mode 0644: all of it or none, however the process ends.
+        """Write the file durably with mode 0644: after a crash it is the old one or the new one.
 
-        A root's own file is changed by :func:`change_trust` alone, which puts the change on
-        record first.
+        Only :func:`change_trust` may write a root's own file, because it records the change first.
 
         Raises:
             PackageError: ``trust_unwritable``.
@@ -124,20 +123,20 @@ class TrustPolicy:
                 "trust_unwritable",
                 f"{path} cannot be written: {error.strerror or error}.",
                 next_step="Make the root writable for this user, then run any command of "
-                "`remit package trust`: it writes what is on record.",
+                "`remit package trust`: it writes the recorded keys.",
             ) from error
 
     def get(self, key_id: str) -> TrustedKey | None:
-        """The key with exactly that id."""
+        """Return the key with exactly this id; ``None`` if there is none."""
         return next((key for key in self.keys if key.key_id == key_id), None)
 
     def find(self, given: str) -> TrustedKey:
-        """The key that a person means: by its id, or at least its first eight digits.
+        """Return the key with an id, or with an id that begins with at least eight given digits.
 
         Raises:
             PackageError: ``no_such_key``, or ``two_such_keys``.
         """
-        clear = len(given) >= _SHORTEST
+        clear = len(given) >= _MIN_ID_DIGITS
         found = [key for key in self.keys if clear and key.key_id.startswith(given)]
         if len(found) != 1:
             count = f"{len(found) or 'No'} {'keys begin' if found else 'key begins'}"
@@ -145,25 +144,25 @@ class TrustPolicy:
                 "two_such_keys" if found else "no_such_key",
                 f"{count} with {shown(given)}." if clear else f"{shown(given)} is too short.",
                 next_step="`remit package trust show` lists them; give the complete id, or at "
-                f"least its first {_SHORTEST} digits.",
+                f"least its first {_MIN_ID_DIGITS} digits.",
             )
         return found[0]
 
     def with_key(self, public: str, name: str, packages: Iterable[str] | None = None) -> Self:
-        """This policy and one more key; or, where it is there, with that name and those packages.
+        """Return a policy with a key added, or with a new name and new packages of a known key.
 
-        A retired key is active again; a revoked one never. What changes nothing gives ``self``.
+        A retired key becomes active again. Returns ``self`` if nothing changes.
 
         Args:
             public: ``ed25519:`` and 64 hex digits.
-            name: one line of at most 100 characters, unlike those of the others.
-            packages: ids of packages that it may sign, in which ``*`` matches anything; when left
-                out, those of before, or all for a new key.
+            name: one line of at most 100 characters, unique in the policy.
+            packages: ids of packages that the key may sign, or patterns in which ``*`` stands for
+                any text. ``None`` keeps those of a known key, and permits all packages to a new
+                one.
 
         Raises:
-            PackageKeyError: ``bad_key``: ``public`` is not a key.
-            PackageError: ``revoked_key``: it was revoked; ``name_taken``; ``bad_trust``: a name or
-                a pattern cannot be one.
+            PackageError: ``bad_key``: ``public`` is not a key; ``revoked_key``; ``name_taken``;
+                ``bad_trust``: the name or a pattern is invalid.
         """
         key_id = public_key(public).keyid
         old = self.get(key_id)
@@ -183,22 +182,23 @@ class TrustPolicy:
         return self.parse(self._with(new).encoded(), "The new list of keys")
 
     def with_status(self, given: str, status: Literal["retired", "revoked"]) -> Self:
-        """This policy with a key retired or revoked, see :class:`TrustedKey`.
+        """Return a policy with a key retired or revoked; see :class:`TrustedKey`.
 
         Args:
             given: the key's id, or at least its first eight digits.
-            status: revoking is for good.
+            status: the new status. A revoked key stays revoked.
 
         Raises:
-            PackageError: ``no_such_key``; ``revoked_key``: it cannot be retired any more;
-                ``threshold_unreachable``: too few keys would be left.
+            PackageError: ``no_such_key``; ``two_such_keys``; ``revoked_key``: a revoked key cannot
+                be retired; ``threshold_unreachable``: fewer active keys than the threshold would
+                remain.
         """
         key = self.find(given)
         if key.status == status:
             return self
         _check_not_revoked(key)
         changed = self._with(replace(key, status=status, changed=_now()))
-        if key.status == "active":  # a key that signs nothing anyway makes none fewer
+        if key.status == "active":  # A retired key does not count for the threshold.
             changed._check_threshold(
                 "Trust another key first (`remit package trust add`), or lower the threshold "
                 "(`remit package trust threshold`)."
@@ -206,10 +206,11 @@ class TrustPolicy:
         return changed
 
     def with_threshold(self, threshold: int) -> Self:
-        """This policy with so many different keys that have to sign.
+        """Return a policy with another number of keys that must sign.
 
         Raises:
-            PackageError: ``threshold_unreachable``: there are not so many active keys.
+            PackageError: ``threshold_unreachable``: there are fewer active keys, or the number is
+                below 1.
         """
         if threshold == self.threshold:
             return self
@@ -233,7 +234,11 @@ class TrustPolicy:
 
 
 def read_policy_file(path: Path) -> bytes | None:
-    """The file's bytes; ``None`` where there is none; raises PackageError (``bad_trust``)."""
+    """Return the file's bytes; ``None`` if the file does not exist.
+
+    Raises:
+        PackageError: ``bad_trust``: the file cannot be read.
+    """
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -247,10 +252,10 @@ def read_policy_file(path: Path) -> bytes | None:
 
 
 def format_time(at: datetime) -> str:
-    """A time as policies and signatures have it: UTC, whole seconds, ``2027-01-31T12:00:00Z``.
+    """Return a time in UTC and whole seconds, such as ``2027-01-31T12:00:00Z``.
 
     Raises:
-        InvalidInputError: it has no zone.
+        InvalidInputError: the time has no zone.
     """
     if at.utcoffset() is None:
         raise InvalidInputError(
@@ -264,7 +269,7 @@ def _now() -> str:
 
 
 def _check(keys: Sequence[TrustedKey]) -> None:
-    """What a schema cannot say; raises ValueError, whose message ends a sentence."""
+    """Raise ValueError for faults that no schema can express; the message ends a sentence."""
     ids = [key.key_id for key in keys]
     if ids != sorted(set(ids)):
         raise ValueError("names a key twice, or not in the order of their ids")
@@ -274,13 +279,13 @@ def _check(keys: Sequence[TrustedKey]) -> None:
         if problem := key_name_problem(key.name):
             raise ValueError(f"has a key whose name {problem}")
         if public_key(key.public).keyid != key.key_id:
-            raise ValueError(f"gives {key.key_id[:_SHORTEST]}… for the id of another key")
+            raise ValueError(f"gives {key.key_id[:_MIN_ID_DIGITS]}… for the id of another key")
 
 
 def _check_not_revoked(key: TrustedKey) -> None:
     if key.status == "revoked":
         raise PackageError(
             "revoked_key",
-            f"The key {key.label} was revoked on {key.changed}; that is for good.",
+            f"The key {key.label} was revoked on {key.changed} and stays revoked.",
             next_step="Have its owner make a new key.",
         )

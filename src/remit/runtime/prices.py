@@ -80,10 +80,10 @@ class RootPrices(NamedTuple):
     def behind(self, root: Root, ledger: LedgerClient) -> bool:
         """Return True if the operator changed the recorded prices since this was read."""
         recorded = recorded_prices(ledger)
-        if self.packaged or self.file.is_as(recorded):
+        if self.packaged or self.file.matches(recorded):
             return False
         now = PriceFile.read(root.path, self.file.name)
-        return now.is_as(recorded) or is_staged(root.path, now.name)
+        return now.matches(recorded) or is_staged(root.path, now.name)
 
 
 def prices_of(root: Root, named: str, *, create: bool = False) -> RootPrices:
@@ -135,7 +135,7 @@ def recorded_prices_of(
         PackageError: another operation is running.
     """
     found, recorded = prices_of(root, named), recorded_prices(ledger)
-    if found.packaged or not recorded.entry_id or found.file.is_as(recorded):
+    if found.packaged or not recorded.entry_id or found.file.matches(recorded):
         return found
     with package_lock(root.path, wait_s):  # Another process may be writing it.
         for problem in check_prices(root.path, ledger, named):

@@ -222,10 +222,10 @@ def test_a_learned_package_comes_by_adoption_alone(world: World) -> None:
     proposal = world.propose(BUDGET)
     data = world.learner().proposals.archive(proposal.proposal_id).read_bytes()
     manager = package_manager(world.root, world.runtime.ledger, world.runtime.loaded, by="x")
-    with pytest.raises(PackageError, match="decision on record"):
+    with pytest.raises(PackageError, match="with a recorded decision"):
         manager.install([IncomingArchive(data)], dev=True, approve=True)
     world.governance().adopt(proposal.proposal_id, reason="Yes.")
-    with pytest.raises(PackageError, match="decision on record"):
+    with pytest.raises(PackageError, match="with a recorded decision"):
         manager.remove(proposal.package_id)
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from remit.packages import build_bundle
-from remit.packages.bootstrap import Bundle
 from remit.packages.distribution import Distribution, repack_wheel
 from tests.packages.bootstrap.making import packages
 from tests.packages.making import LIMITS
 
 
 @pytest.fixture(scope="session")
-def bundle(from_source: Distribution) -> Bundle:
+def bundle(from_source: Distribution) -> tuple[bytes, dict[str, Any]]:
     return build_bundle(repack_wheel(from_source), packages(), LIMITS)

@@ -9,12 +9,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from remit.cli.bootstrap import bootstrap
-from remit.packages.bootstrap import Bundle, in_install_order
+from remit.packages.bootstrap import in_install_order
 from remit.packages.checks import Finding
 from remit.packages.distribution import Distribution
 from remit.packages.gates import GateReport, GateResult
@@ -91,12 +92,12 @@ def test_installing_needs_a_root_and_packages(placed: Distribution, tmp_path: Pa
 
 
 def test_receipts_and_gates_are_shown(
-    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bundle: tuple[bytes, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = list(in_install_order({"apple": package("APPLE", [])}, LIMITS).values())
     fine = GateResult("G1", True, "fine")
     bad = GateResult("G4", False, "a case fails", (Finding("case x", ""),))
-    packages = unpacked(bundle.data, tmp_path) / "packages"
+    packages = unpacked(bundle[0], tmp_path) / "packages"
     words = ["install", "--packages", str(packages), "--root", str(tmp_path / "r")]
     for done, gates, code in (
         (installed, (fine, bad), 1), (installed, (fine,), 0), ([], (fine,), 1), (installed, (), 1)

@@ -8,10 +8,10 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from remit.packages.bootstrap import Bundle
 from tests.packages.bootstrap.making import unpacked
 from tests.packages.distribution.placing import INFO
 
@@ -24,8 +24,8 @@ def shell(request: pytest.FixtureRequest) -> list[str]:
 
 
 @pytest.fixture
-def top(bundle: Bundle, tmp_path: Path) -> Path:
-    return unpacked(bundle.data, tmp_path / "un packed")
+def top(bundle: tuple[bytes, dict[str, Any]], tmp_path: Path) -> Path:
+    return unpacked(bundle[0], tmp_path / "un packed")
 
 
 def _run(

@@ -145,7 +145,10 @@ BREACHES: Mapping[str, Sequence[tuple[Change, str]]] = {
             changed(SPEC_FILE, framework_id="FMWK-OTHER-001"),
             "but its specification SPEC-GREET-001 to FMWK-OTHER-001",
         ),
-        (files("HOT/specs/SPEC-WRONG-001.json", SPEC), "SPEC-WRONG-001.json holds SPEC-GREET-001"),
+        (
+            files("HOT/specs/SPEC-WRONG-001.json", SPEC),
+            "SPEC-WRONG-001.json contains SPEC-GREET-001",
+        ),
         (
             files("HOT/specs/more/SPEC-GREET-001.json", SPEC),
             "SPEC-GREET-001 is brought by PKG-GREET-001, and again by",
@@ -173,7 +176,7 @@ BREACHES: Mapping[str, Sequence[tuple[Change, str]]] = {
         ),
         (
             files("HO1/contracts/PRC-GREET-001@1.0.0.json", {**CONTRACT, "tier": "ho2"}),
-            "both bring PRC-GREET-001 1.0.0, and not the same",
+            "both bring PRC-GREET-001 1.0.0, with different content",
         ),
         (files(PACK_FILE, None), "binds PRM-GREET-001, which is not installed"),
         (files(PACK_FILE, "{% bad"), "is not a pack"),
@@ -258,7 +261,7 @@ def test_every_breach_is_found(small: Small, check: str, change: Change, says: s
 )
 def test_what_shapes_agents_has_one_owner(small: Small, path: str, name: str) -> None:
     small.more["PKG-HELPER-001"] = ({path: "{}"}, {})
-    says = f"The {name} is of PKG-GREET-001; PKG-HELPER-001 brings it too."
+    says = f"The {name} belongs to PKG-GREET-001; PKG-HELPER-001 brings it too."
     assert problems("resolution", small) == says
     small.files[path] = small.more.pop("PKG-HELPER-001")[0][path]
     assert problems("resolution", small) == ""
@@ -325,7 +328,7 @@ def test_dependencies_are_there_in_range_and_no_circle(small: Small) -> None:
     small.manifest |= {"dependencies": [], "supersedes": ["PKG-OTHER-001"]}
     assert problems("dependencies", small) == ""
     another({})(small)
-    assert "takes the place of PKG-OTHER-001, which is" in problems("dependencies", small)
+    assert "supersedes PKG-OTHER-001; only one" in problems("dependencies", small)
 
 
 def test_what_an_operation_repairs_is_no_breach(small: Small) -> None:

@@ -8,21 +8,21 @@ import pytest
 
 from remit.kernel.schemas import schema_problem, shipped_schema
 from remit.packages import AgentDocument, Framework, PackageError
-from remit.packages.documents import Acceptance, Specification, read_schema
+from remit.packages.documents import Specification, read_cases, read_schema
 from tests.packages.checks.building import AGENT, CASES, FRAMEWORK, SPEC, encoded
 
 _READERS: dict[str, tuple[Any, Any, str]] = {
-    "spec": (Specification, SPEC, "HOT/specs/SPEC-GREET-001.json"),
-    "framework": (Framework, FRAMEWORK, "HOT/frameworks/FMWK-GREET-001.json"),
-    "agent": (AgentDocument, AGENT, "HO2/agents/greeter.json"),
-    "acceptance": (Acceptance, CASES, "HOT/acceptance/PKG-GREET-001.json"),
+    "spec": (Specification.parse, SPEC, "HOT/specs/SPEC-GREET-001.json"),
+    "framework": (Framework.parse, FRAMEWORK, "HOT/frameworks/FMWK-GREET-001.json"),
+    "agent": (AgentDocument.parse, AGENT, "HO2/agents/greeter.json"),
+    "acceptance": (read_cases, CASES, "HOT/acceptance/PKG-GREET-001.json"),
 }
 
 
 @pytest.mark.parametrize("kind", _READERS)
 def test_whole_documents_are_read(kind: str) -> None:
     reader, value, path = _READERS[kind]
-    assert reader.parse(encoded(value), path)
+    assert reader(encoded(value), path)
 
 
 @pytest.mark.parametrize("name", ["specification", "framework", "agent", "acceptance"])
@@ -57,7 +57,7 @@ def test_schemas_are_valid_and_describe_every_property(name: str) -> None:
 def test_what_is_no_document_is_refused(kind: str, data: bytes, says: str) -> None:
     reader, _, path = _READERS[kind]
     with pytest.raises(PackageError, match=says) as caught:
-        reader.parse(data, path)
+        reader(data, path)
     assert caught.value.code == "document_invalid"
     assert path in caught.value.message
 
@@ -65,9 +65,9 @@ def test_what_is_no_document_is_refused(kind: str, data: bytes, says: str) -> No
 @pytest.mark.parametrize("kind", ["spec", "framework", "agent"])
 def test_an_id_is_the_files_name(kind: str) -> None:
     reader, value, path = _READERS[kind]
-    with pytest.raises(PackageError, match="holds") as caught:
-        reader.parse(encoded(value), path.replace("GREET", "OTHER").replace("greeter", "other"))
-    assert "Call the file" in caught.value.next_step
+    with pytest.raises(PackageError, match="contains") as caught:
+        reader(encoded(value), path.replace("GREET", "OTHER").replace("greeter", "other"))
+    assert "Rename the file" in caught.value.next_step
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_an_id_is_the_files_name(kind: str) -> None:
 def test_values_outside_the_schema_are_refused(kind: str, changes: dict[str, Any]) -> None:
     reader, value, path = _READERS[kind]
     with pytest.raises(PackageError) as caught:
-        reader.parse(encoded({**value, **changes}), path)
+        reader(encoded({**value, **changes}), path)
     assert caught.value.code == "document_invalid"
 
 

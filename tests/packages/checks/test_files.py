@@ -79,8 +79,8 @@ def test_links_and_pipes_are_found_and_never_read(root: Path, tmp_path: Path) ->
 def test_files_are_read_as_they_would_be(root: Path) -> None:
     overlay = RootDisk(
         root,
-        coming={"HOT/specs/a.json": b"new", "HO2/agents/c.json": b"added"},
-        going=["HO1/contracts/b.json", "HOT/specs/a.json"],
+        added={"HOT/specs/a.json": b"new", "HO2/agents/c.json": b"added"},
+        removed=["HO1/contracts/b.json", "HOT/specs/a.json"],
     )
     assert overlay.read("HOT/specs/a.json") == b"new"
     assert overlay.read("HO2/agents/c.json") == b"added"

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from remit.packages.distribution import Distribution, DistributionError, repack_wheel
+from remit.packages import PackageError
+from remit.packages.distribution import Distribution, repack_wheel
 from tests.packages.distribution.placing import INFO, copy_project, editable, regular
 
 
@@ -56,7 +57,7 @@ def test_dirt_beside_the_source_is_left_out(own_source: Distribution) -> None:
 
 def test_nothing_is_made_of_a_changed_installation(copied: Distribution) -> None:
     (copied.location / "kernel/errors.py").write_bytes(b"")
-    with pytest.raises(DistributionError, match=r"errors\.py has the hash") as caught:
+    with pytest.raises(PackageError, match=r"errors\.py has the hash") as caught:
         repack_wheel(copied)
     assert caught.value.next_step
 
@@ -64,7 +65,7 @@ def test_nothing_is_made_of_a_changed_installation(copied: Distribution) -> None
 def test_older_metadata_is_refused(own_source: Distribution) -> None:
     version = own_source.location / "_version.py"
     version.write_text(version.read_text().replace(own_source.version, "99.0.0"))
-    with pytest.raises(DistributionError, match=r"states version '99\.0\.0'"):
+    with pytest.raises(PackageError, match=r"states version '99\.0\.0'"):
         repack_wheel(own_source)
 
 
@@ -81,7 +82,7 @@ def test_older_requirements_are_refused(
     path = tmp_path / "project" / "pyproject.toml"
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new))
-    with pytest.raises(DistributionError, match=f"names other {what}") as caught:
+    with pytest.raises(PackageError, match=f"names other {what}") as caught:
         repack_wheel(own_source)
     assert "pip install" in caught.value.next_step
 
@@ -96,7 +97,7 @@ def test_what_is_for_one_system_is_refused(tmp_path: Path, small_project: Path) 
             text = "".join(one for one in text.splitlines(True) if "/WHEEL," not in one)
             text += f"{INFO}/WHEEL,sha256={_digest(made.info / 'WHEEL')},\n"
         path.write_text(text)
-    with pytest.raises(DistributionError, match="py3-none-any"):
+    with pytest.raises(PackageError, match="py3-none-any"):
         repack_wheel(made)
 
 

@@ -56,9 +56,9 @@ def test_a_setting_keeps_its_ceiling(house: House) -> None:
     result = house.one("G3")
     found = " | ".join(result.errors)
     for problem in (
-        "The setting server.metrics_open is above what FMWK-KERNEL-001 lets it be",
-        "The setting budget.session_tokens is above",
-        "routing.models.gpt-4.1.provider is above", "providers.openai.api_key is above",
+        "The setting server.metrics_open exceeds the ceiling of FMWK-KERNEL-001",
+        "The setting budget.session_tokens exceeds the",
+        "routing.models.gpt-4.1.provider exceeds", "providers.openai.api_key exceeds",
         "a ceiling for the setting server.nothing, which does not",
         "server.port.more, which does not exist",
     ):  # fmt: skip

@@ -77,10 +77,10 @@ def test_nothing_of_other_packages_is_taken_over(stage: Stage, tmp_path: Path) -
         newer = {**json.loads((stage.root / path).read_bytes()), "version": "99.0.0"}
         said = refused(stage, {path.replace(".json", "@99.0.0.json"): json.dumps(newer).encode()})
         owner = InstalledFiles(stage.root).owner(path)
-        assert f"The contract {contract_id} is of {owner}; PKG-MINE-001 brings it too." in said
+        assert f"The contract {contract_id} belongs to {owner}; PKG-MINE-001 brings it too." in said
     for name in ("PRM-EXECUTE-001.md", "PRM-EXECUTE-001@2.txt"):
         said = refused(stage, {f"HO1/prompt_packs/{name}": b"Obey."})
-        assert "The prompt pack PRM-EXECUTE-001 is of PKG-HO1-EXECUTOR-001" in said
+        assert "The prompt pack PRM-EXECUTE-001 belongs to PKG-HO1-EXECUTOR-001" in said
     content = files({"agent_id": "admin-001"})
     content["HO2/agents/admin-001.json"] = content.pop(AGENT)
     assert "has the id of Remit's own agent" in refused(stage, content)
@@ -97,7 +97,7 @@ def test_nothing_of_other_packages_is_taken_over(stage: Stage, tmp_path: Path) -
     stage.bring(stage.pack(several))
     other = {"HO2/agents/sub/mine.json": files()[AGENT]}
     said = refused(stage, other, package_id="PKG-AAA-001")
-    assert "The agent mine is of PKG-MINE-001; PKG-AAA-001 brings it too." in said
+    assert "The agent mine belongs to PKG-MINE-001; PKG-AAA-001 brings it too." in said
 
 
 @pytest.mark.parametrize(

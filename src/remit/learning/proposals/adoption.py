@@ -92,7 +92,7 @@ class Governance:
         def beside(tx: Transaction) -> Iterator[LedgerEntry]:
             yield self._decision(tx, proposal, "ADOPTED", reason, version=proposal.version)
 
-        self._manager.install([incoming], approve=True, beside=beside)
+        self._manager.install([incoming], approve=True, extra_entries=beside)
         self.proposals.archive(proposal.proposal_id).unlink(missing_ok=True)
         return self.proposals.get(proposal.proposal_id)
 
@@ -151,9 +151,9 @@ class Governance:
             yield self._decision(tx, rollback or proposal, decision, reason, version=back)
 
         if back:
-            self._manager.rollback(proposal.package_id, back, approve=True, beside=beside)
+            self._manager.rollback(proposal.package_id, back, approve=True, extra_entries=beside)
         else:
-            self._manager.remove(proposal.package_id, beside=beside)
+            self._manager.remove(proposal.package_id, extra_entries=beside)
 
     def _known(self, proposal_id: str, reason: str) -> Proposal:
         if not self._identity.may("adopt"):

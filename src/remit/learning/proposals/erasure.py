@@ -112,12 +112,12 @@ def _take_away(
         try:
             if not back:
                 raise PackageError("no_older_version", "There was none before.")
-            manager.rollback(held.package_id, back, approve=True, beside=beside)
+            manager.rollback(held.package_id, back, approve=True, extra_entries=beside)
         except PackageError as error:
             if error.code not in ("no_older_version", "archive_lost"):
                 raise
             back = ""
-            manager.remove(held.package_id, beside=beside)
+            manager.remove(held.package_id, extra_entries=beside)
     for package in manager.registry().history.get(held.package_id, ()):
         if _number(package.version) >= since:
             _erase_heads(ledger, package)

@@ -1,7 +1,7 @@
-"""What gates and installations check of packages and their files.
+"""Checks of packages and their files, for gates and installations.
 
-A check yields a :class:`Finding` for each thing that is wrong, and nothing when all is well. It
-raises nothing for what it looks at: a file that is missing or cannot be read is a finding.
+A check yields a :class:`Finding` for each fault, and nothing if there is none. A missing or
+unreadable file is a finding, not an error.
 """
 
 from remit.packages.checks.acceptance import check_acceptance

@@ -1,4 +1,4 @@
-"""G4: the acceptance cases that packages declare pass; no model is called."""
+"""Gate G4: the acceptance cases of packages pass. No model is called."""
 
 from __future__ import annotations
 
@@ -11,50 +11,56 @@ from remit.contracts import check_examples
 from remit.gateway import split_name
 from remit.kernel.schemas import first_problem
 from remit.packages.checks.files import Check, Finding
-from remit.packages.checks.view import SHAPES, Documents, PackageView
+from remit.packages.checks.view import SHAPES, PackageView
 from remit.providers.prices import Price, PriceTable, Usage
-
-__all__ = ["check_acceptance"]
 
 _FIX = "Correct the contract, schema, price or case, in a new version of its package."
 _NANO = 1_000_000_000
 
 
 def check_acceptance(view: PackageView, prices: PriceTable) -> Check:
-    """Run every case: those of contracts' examples, and those of acceptance files.
+    """Run all acceptance cases: the examples of contracts, and the cases of acceptance files.
 
-    There is one, and every installed contract has at least one.
+    Yields a finding for each failed case, each contract without a case, and if there is no case at
+    all.
+
+    Args:
+        view: the packages.
+        prices: the price table for cases of the kind ``price``.
+
+    Returns:
+        One line with the number of cases and contracts.
     """
-    found = view.documents
-    yield from found.wrong(*SHAPES, "acceptance")
-    shown: set[str] = set()  # contracts with a case
-    for path, listed in found.acceptance.items():
-        for case in listed:
-            if case.kind == "contract":
-                shown.add(case.fields["contract_id"])
-            for problem in _KINDS[case.kind](found, case.fields, prices):
-                yield Finding(f"{path}, case {case.name!r}: {problem}", _FIX)
-    for contract_id, versions in found.contracts.items():
+    yield from view.wrong(*SHAPES, "acceptance")
+    covered: set[str] = set()  # Ids of contracts with a case.
+    for path, cases in view.acceptance.items():
+        for case in cases:
+            if case["kind"] == "contract":
+                covered.add(case["contract_id"])
+            for problem in _KINDS[case["kind"]](view, case, prices):
+                yield Finding(f"{path}, case {case['name']!r}: {problem}", _FIX)
+    for contract_id, versions in view.contracts.items():
         for contract, _ in versions:
             if contract.examples:
-                shown.add(contract_id)
-            pack = found.packs.get(contract.prompt_pack_id)
-            if pack is not None:  # else it is a finding already
+                covered.add(contract_id)
+            pack = view.packs.get(contract.prompt_pack_id)
+            if pack is not None:  # A missing pack is a finding of PackageView.wrong.
                 for problem in check_examples(contract, pack):
                     yield Finding(problem, _FIX)
-        if contract_id not in shown:
+        if contract_id not in covered:
             problem = f"{contract_id} has no acceptance case: neither an example nor another."
             yield Finding(problem, "Give it an example, in a new version of its package.")
-    cases = sum(len(cases) for cases in found.acceptance.values())
-    cases += sum(len(contract.examples) for contract, _ in found.every_contract())
-    if not cases:
+    count = sum(len(cases) for cases in view.acceptance.values())
+    count += sum(len(contract.examples) for contract, _ in view.every_contract())
+    if not count:
         yield Finding("No package declares an acceptance case.", "Run `remit init`.")
-    return f"{cases} acceptance cases pass, for {len(found.contracts)} contracts and more"
+    return f"{count} acceptance cases pass, for {len(view.contracts)} contracts and more"
 
 
-def _contract(found: Documents, case: Mapping[str, Any], _: PriceTable) -> Iterator[str]:
-    contract = found.newest(case["contract_id"])
-    pack = found.packs.get(contract.prompt_pack_id) if contract else None
+def _contract(view: PackageView, case: Mapping[str, Any], _: PriceTable) -> Iterator[str]:
+    """Yield problems of rendering an input and of checking an output by a contract."""
+    contract = view.newest(case["contract_id"])
+    pack = view.packs.get(contract.prompt_pack_id) if contract else None
     if contract is None or pack is None:
         yield f"the contract {case['contract_id']} is not installed, or cannot be used."
         return
@@ -68,19 +74,21 @@ def _contract(found: Documents, case: Mapping[str, Any], _: PriceTable) -> Itera
         yield "the output satisfies the contract, and should not."
 
 
-def _schema(found: Documents, case: Mapping[str, Any], _: PriceTable) -> Iterator[str]:
+def _schema(view: PackageView, case: Mapping[str, Any], _: PriceTable) -> Iterator[str]:
+    """Yield problems of a value that should, or should not, satisfy a schema."""
     path = case["schema"]
-    if path not in found.schemas:
+    if path not in view.schemas:
         yield f"the schema {path} is not installed, or cannot be used."
         return
-    problem = first_problem(found.schemas[path], case["value"])
+    problem = first_problem(view.schemas[path], case["value"])
     if problem and case["valid"]:
         yield f"the value does not satisfy {path}, at {problem}."
     if not problem and not case["valid"]:
         yield f"the value satisfies {path}, and should not."
 
 
-def _price(_: Documents, case: Mapping[str, Any], prices: PriceTable) -> Iterator[str]:
+def _price(_: PackageView, case: Mapping[str, Any], prices: PriceTable) -> Iterator[str]:
+    """Yield problems of a stated price of one call."""
     found = _prices_of(case["model"], prices)
     if not found:
         yield f"the table of prices has no model {case['model']}."
@@ -93,7 +101,7 @@ def _price(_: Documents, case: Mapping[str, Any], prices: PriceTable) -> Iterato
 
 
 def _prices_of(model: str, prices: PriceTable) -> list[Price]:
-    """The price of ``provider/model``; of a model's name, at every provider that has it."""
+    """Return the price of ``provider/model``, or of a model's name at every provider with it."""
     providers = sorted({price.provider for price in prices})
     provider, name = split_name(model, providers)
     if provider and (price := prices.find(provider, name)) is not None:
@@ -101,7 +109,7 @@ def _prices_of(model: str, prices: PriceTable) -> list[Price]:
     return [price for one in providers if (price := prices.find(one, model)) is not None]
 
 
-_KINDS: Mapping[str, Callable[[Documents, Mapping[str, Any], PriceTable], Iterator[str]]] = {
+_KINDS: Mapping[str, Callable[[PackageView, Mapping[str, Any], PriceTable], Iterator[str]]] = {
     "contract": _contract,
     "schema": _schema,
     "price": _price,

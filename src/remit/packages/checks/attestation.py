@@ -1,4 +1,4 @@
-"""G5: what is installed is what was signed, or the record says that this was waived."""
+"""Gate G5: installed packages are the signed ones, or a waiver is recorded."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from remit.kernel.canonical import sha256_hex
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
 from remit.packages.checks.files import Check, Finding, RootDisk, compare_file
 from remit.packages.errors import PackageError
-from remit.packages.files import INSTALLED_FOLDER
+from remit.packages.files import INSTALLED_FOLDER, digest_of
 from remit.packages.package_key import PackageKey
 from remit.packages.registry import (
     InstalledPackage,
@@ -22,21 +21,31 @@ from remit.packages.registry import (
     receipt_path,
 )
 from remit.packages.shipped import is_root_key, root_key_path
+from remit.packages.signatures import check_envelope
 from remit.packages.trust import TrustPolicy, read_trust, trust_problem
-from remit.packages.verification import check_envelope
-
-__all__ = ["check_attestation"]
 
 _REBUILD = "Run `remit package registry --rebuild`; it writes receipts again from the ledger."
-_AGAIN = "Run `remit init` if it came with Remit; else install the same archive again."
-_RESTORE = "Keep a copy of it: `remit package trust restore` replaces it with what is on record."
+_REINSTALL = "Run `remit init` if it came with Remit; else install the same archive again."
+_RESTORE = "Keep a copy of it: `remit package trust restore` replaces it with the recorded one."
 
 
 def check_attestation(
     registry: Registry, disk: RootDisk, root: Path, ledger: LedgerClient, *, envelope_bytes: int
 ) -> Check:
-    """Receipts, kept archives and signatures of all packages; that trust is as on record,
-    and the root's own key one that is trusted. ``envelope_bytes`` is the largest signature file.
+    """Check receipts, stored archives and signatures of all packages, and the trusted keys.
+
+    ``trust.json`` must be the recorded one, and the root's own key must be trusted. Yields a
+    finding for each fault.
+
+    Args:
+        registry: the installed packages.
+        disk: the root's files.
+        root: the root's directory.
+        ledger: the root's ledger.
+        envelope_bytes: most bytes of a signature file.
+
+    Returns:
+        One line with the number of signed and of waived packages.
     """
     policy: TrustPolicy | None = None
     if problem := trust_problem(root / TrustPolicy.FILE, ledger):
@@ -50,25 +59,25 @@ def check_attestation(
     waived = 0
     for package_id, package in registry.packages.items():
         recorded = f"that {package.entry_id} in the ledger records"
-        digest = f"sha256:{sha256_hex(receipt_bytes(package))}"
+        digest = digest_of(receipt_bytes(package))
         what = f"the receipt of {package_id} {recorded}"
         yield from compare_file(disk, receipt_path(package_id), digest, what, _REBUILD)
         path, what = archive_path(package), f"the archive of {package_id} "
-        yield from compare_file(disk, path, package.archive_sha256, what + recorded, _AGAIN)
+        yield from compare_file(disk, path, package.archive_sha256, what + recorded, _REINSTALL)
         if package.signature.get("waived") is True:
             waived += 1
             continue
         path, what = envelope_path(package), f"the signature of {package_id} "
         digest = str(package.signature.get("envelope_sha256"))
-        wrong = list(compare_file(disk, path, digest, what + recorded, _AGAIN))
+        wrong = list(compare_file(disk, path, digest, what + recorded, _REINSTALL))
         yield from wrong
         if policy is not None and not wrong:
             yield from _signature(package, disk.read(path), policy, envelope_bytes)
     try:
         for name in disk.names(INSTALLED_FOLDER):
             if name not in registry.packages and not name.startswith("."):
-                problem = f"{INSTALLED_FOLDER}/{name} is there, but the ledger knows no installed "
-                fix = "Move it out of the root: what is not on record counts for nothing."
+                problem = f"{INSTALLED_FOLDER}/{name} exists, but the ledger records no installed "
+                fix = "Move it out of the root."
                 yield Finding(f"{problem}package {name}.", fix)
     except PackageError as error:
         yield Finding.of(error)
@@ -80,10 +89,10 @@ def check_attestation(
 
 
 def _root_key(root: Path, policy: TrustPolicy) -> Iterator[Finding]:
-    """The key in the place of the root's own is one that may sign."""
+    """Yield a finding if the file of the root's own key contains a key that is not trusted."""
     place = root_key_path(Root(root))
     if os.path.lexists(place) and not is_root_key(policy, PackageKey.load(place)):
-        problem = f"{place.relative_to(root).as_posix()} is not a key that is trusted on record."
+        problem = f"{place.relative_to(root).as_posix()} is not a trusted key."
         fix = "Find out who put it there, and move it away; `remit init` makes a new one."
         yield Finding(problem, fix)
 
@@ -99,7 +108,7 @@ def _signature(
             manifest=package.manifest,
             policy=policy,
             installed=True,
-            # The threshold of then; one that rose since holds for what is installed from now on.
+            # A threshold that rose since applies to later installations only.
             threshold=needed if isinstance(needed, int) and needed > 0 else None,
             max_bytes=envelope_bytes,
         )

@@ -1,4 +1,4 @@
-"""The files of a root, read for checks, and the findings of a check."""
+"""The files of a root as checks read them, and the findings of checks."""
 
 from __future__ import annotations
 
@@ -10,20 +10,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
-from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import RemitError
 from remit.packages.errors import PackageError
-from remit.packages.paths import TIERS
-from remit.packages.placement import RESERVED
+from remit.packages.files import digest_of
+from remit.packages.paths import TIERS, is_reserved
 
-__all__ = ["Check", "Finding", "RootDisk", "compare_file", "reserved"]
-
-_ENGINE_FILES = (
-    "",
-    "-wal",
-    "-shm",
-    "-journal",
-)  # SQLite writes files with these endings next to a database.
+# SQLite writes files with these endings next to a database.
+_ENGINE_FILES = ("", "-wal", "-shm", "-journal")
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -32,8 +25,8 @@ class Finding(NamedTuple):
     """A fault that a check found.
 
     Attributes:
-        message: a sentence: what is wrong, and why.
-        next_step: what to do about it.
+        message: one sentence with the fault and its cause.
+        next_step: the reader's next action.
     """
 
     message: str
@@ -41,23 +34,23 @@ class Finding(NamedTuple):
 
     @classmethod
     def of(cls, error: RemitError, next_step: str = "") -> Self:
-        """Return an error as a finding; ``next_step`` if the error has none of its own."""
+        """Return an error as a finding; ``next_step`` applies if the error has none."""
         return cls(error.message, error.next_step or next_step)
 
 
 Check = Generator[Finding, None, str]
-"""A check at work: yields what is wrong, and returns one line about what it looked at."""
+"""A running check: yields findings, and returns one line about the checked things."""
 
 
 class RootDisk:
-    """The files of a root, including reserved folders. No link is followed.
+    """The files of a root, with reserved folders. No link is followed.
 
     Args:
         root: the root's directory.
-        ledger_path: the ledger's file, relative to the root or absolute, or its URL: where it is
-            below a tier folder, it and what its engine puts beside it are not governed.
-        coming: by path, the bytes of files that are read as if they were there already.
-        going: paths of files that are read as if they were gone already.
+        ledger_path: the ledger's file, relative to the root or absolute, or its URL. A ledger below
+            a tier folder, and the files that SQLite keeps next to it, need no owner.
+        added: content by path of files that are read as if they existed.
+        removed: paths of files that are read as if they did not exist.
     """
 
     def __init__(
@@ -65,37 +58,39 @@ class RootDisk:
         root: Path,
         *,
         ledger_path: str = "",
-        coming: Mapping[str, bytes] = MappingProxyType({}),
-        going: Collection[str] = (),
+        added: Mapping[str, bytes] = MappingProxyType({}),
+        removed: Collection[str] = (),
     ) -> None:
         self._root = root
-        self._coming = coming
-        self._going = frozenset(going)
+        self._added = added
+        self._removed = frozenset(removed)
         self._ungoverned: set[str] = set()
         if ledger_path and "://" not in ledger_path:
             path = os.path.relpath(root / ledger_path, root)
             self._ungoverned = {f"{path}{suffix}" for suffix in _ENGINE_FILES}
 
     def read(self, path: str) -> bytes:
-        """Return the bytes of a file, by its path relative to the root, with ``/``.
+        """Return the bytes of a file.
+
+        Args:
+            path: relative to the root, with ``/``.
 
         Raises:
-            FileNotFoundError: there is no such file.
-            PackageError: ``unsafe_file``: the path leads to a link, a device or the like;
+            FileNotFoundError: the file does not exist.
+            PackageError: ``unsafe_file``: the path leads to a link, a device or out of the root;
                 ``unreadable_file``: the file cannot be read.
         """
-        if path in self._coming:
-            return self._coming[path]
-        if path in self._going:
+        if path in self._added:
+            return self._added[path]
+        if path in self._removed:
             raise FileNotFoundError(errno.ENOENT, "there is no such file", path)
         *folders, name = path.split("/")
         if not all(folders) or not name or ".." in (*folders, name):
             raise _unsafe(path, "leads out of the root")
         folder = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            for part in (
-                folders
-            ):  # Each folder is opened alone, so that a link anywhere in the path is refused.
+            # Each folder is opened alone, so that a link anywhere in the path is refused.
+            for part in folders:
                 inner = os.open(part, _FOLDER, dir_fd=folder)
                 os.close(folder)
                 folder = inner
@@ -115,16 +110,22 @@ class RootDisk:
             os.close(folder)
 
     def walk(self) -> Iterator[tuple[str, str]]:
-        """Every governed file in the order of names: its path, and what is wrong when it is
-        neither a regular file nor a folder."""
+        """Yield every file of the tier folders, sorted by name.
+
+        Reserved folders and the ledger are left out.
+
+        Yields:
+            The path and an empty text; or the path and a fault, if it is neither a regular file
+            nor a folder that can be listed.
+        """
         for tier in sorted(TIERS):
             yield from self._walk(tier)
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder; none if there is no folder.
+        """Return the names in a folder of the root, sorted; empty if the folder does not exist.
 
         Raises:
-            PackageError: ``unreadable_file``: it cannot be listed.
+            PackageError: ``unreadable_file``: the folder cannot be listed.
         """
         try:
             return sorted(os.listdir(self._root / folder))
@@ -139,7 +140,7 @@ class RootDisk:
         except FileNotFoundError:
             return
         if stat.S_ISDIR(mode):
-            if not reserved(path):
+            if not is_reserved(path):
                 try:
                     names = sorted(os.listdir(self._root / path))
                 except OSError as error:
@@ -157,19 +158,20 @@ class RootDisk:
             yield path, ""
 
 
-def reserved(path: str) -> bool:
-    """Whether ``path`` is in a folder that no package owns."""
-    return f"{path}/".startswith(RESERVED)
-
-
 def compare_file(
     files: RootDisk, path: str, digest: str, what: str, next_step: str
 ) -> Iterator[Finding]:
-    """That a file has the hash ``digest`` (``sha256:`` and 64 hex digits), and so is ``what`` it
-    should be, such as ``the receipt of PKG-KERNEL-001``.
+    """Yield one finding if a file is missing, unreadable or has another hash; nothing otherwise.
+
+    Args:
+        files: the root's files.
+        path: relative to the root.
+        digest: ``sha256:`` and 64 hex digits.
+        what: the file's role for the message, such as ``the receipt of PKG-KERNEL-001``.
+        next_step: the finding's next step.
     """
     try:
-        found = f"sha256:{sha256_hex(files.read(path))}"
+        found = digest_of(files.read(path))
     except FileNotFoundError:
         yield Finding(f"{path}, {what}, is missing.", next_step)
     except PackageError as error:

@@ -1,39 +1,40 @@
-"""G0B: every governed file has one owner and is what that owner installed."""
+"""Gate G0B: every governed file has one owner and its installed content."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from remit.kernel.canonical import sha256_hex
-from remit.packages.checks.files import Finding, RootDisk, compare_file, reserved
+from remit.packages.checks.files import Finding, RootDisk, compare_file
 from remit.packages.distribution import Distribution
-from remit.packages.paths import folded
+from remit.packages.files import digest_of
+from remit.packages.paths import folded, is_reserved
 from remit.packages.registry import REGISTRY_FOLDER, Owner, Registry
 
-__all__ = ["check_modules", "check_ownership", "check_registries", "check_running_code"]
-
 _RESTORE = (
-    "Keep a copy of the file if you changed it: `remit package restore` replaces it with what was "
-    "installed. A change comes in a new version of its package."
+    "Keep a copy of the file if you changed it: `remit package restore` replaces it with the "
+    "installed one. To change a file, install a new version of its package."
 )
-_ONE_OWNER = "Run `remit package remove` for one of them; its archive stays."
+_ONE_OWNER = "Run `remit package remove` for one of them; its archive stays stored."
 _REBUILD = "Run `remit package registry --rebuild`."
 
 
 def check_ownership(
     registry: Registry, disk: RootDisk, changing: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """Every governed file owned once, its hash right; nothing else there, nothing missing.
+    """Yield faults of files: no owner, two owners, missing, another hash, or in a reserved folder.
 
-    ``changing`` are the paths of the files that an operation brings or takes away: it repairs
-    what is missing there, or belongs to no package yet.
+    Args:
+        registry: the installed packages.
+        disk: the root's files.
+        changing: paths of files that an operation adds or removes. Their absence, or content
+            without an owner, is no finding, because the operation replaces them.
     """
     owners: dict[str, Owner] = {}
     known: dict[str, str] = {}
     for package_id, package in registry.packages.items():
         for asset in package.manifest.assets:
             path = asset.path
-            if reserved(path):
+            if is_reserved(path):
                 problem = f"{package_id} owns {path}, where no package may own anything."
                 yield Finding(problem, f"Run `remit package remove {package_id}`.")
             twin = known.setdefault(folded(path), path)
@@ -65,22 +66,26 @@ def check_ownership(
 
 
 def check_registries(registry: Registry, disk: RootDisk) -> Iterator[Finding]:
-    """The derived registries on disk are those that the ledger gives."""
+    """Yield registry files that differ from the ledger, and unknown files next to them."""
     wanted = registry.documents()
     for name, data in wanted.items():
-        what, digest = "the registry that the ledger gives", f"sha256:{sha256_hex(data)}"
+        what, digest = "the registry that the ledger gives", digest_of(data)
         yield from compare_file(disk, f"{REGISTRY_FOLDER}/{name}", digest, what, _REBUILD)
     for name in disk.names(REGISTRY_FOLDER):
         if name not in wanted:
-            problem = "is none of the registries that are derived from the ledger."
+            problem = "is not a registry that is derived from the ledger."
             yield Finding(f"{REGISTRY_FOLDER}/{name} {problem}", "Move it out of the root.")
 
 
 def check_modules(registry: Registry, modules: Collection[str]) -> Iterator[Finding]:
-    """Every module of the runtime belongs to exactly one package.
+    """Yield modules without a package or with two, and governed modules that do not exist.
 
-    A name that a manifest states governs that module and everything below it, except where
-    another package states a longer name. ``modules`` are the dotted names of all that run.
+    A module name in a manifest governs that module and all modules below it, except those below a
+    longer name of another package.
+
+    Args:
+        registry: the installed packages.
+        modules: the dotted names of all modules of the running code.
     """
     stated: dict[str, str] = {}
     for package_id, package in registry.packages.items():
@@ -105,13 +110,18 @@ def check_modules(registry: Registry, modules: Collection[str]) -> Iterator[Find
 
 
 def check_running_code(code: Distribution, waiver: str) -> Iterator[Finding]:
-    """The running files are those of the distribution's RECORD, or the entry ``waiver`` waives
-    that for an editable install.
+    """Yield differences between the running files and the distribution's RECORD.
+
+    An editable install has no hashes in RECORD, which is a finding unless a waiver is recorded.
+
+    Args:
+        code: the running distribution.
+        waiver: the id of the entry that waives the missing hashes; empty if there is none.
     """
     if code.editable and not waiver:
         problem = "The running code is an editable install: there are no hashes to check it by."
-        fix = "Install Remit from a wheel; or run `remit init`, which puts a waiver on record."
+        fix = "Install Remit from a wheel; or run `remit init`, which records a waiver."
         yield Finding(problem, fix)
-    # The waiver is for the hashes that are missing; whatever else can be seen counts.
+    # The waiver covers only the missing hashes; other problems are findings all the same.
     for problem in code.problems():
         yield Finding(problem, f"Install remit {code.version} again, and see who changed it.")

@@ -12,25 +12,15 @@ from remit.packages.checks.view import PackageView
 from remit.packages.documents import AgentDocument
 from remit.packages.permissions import BUDGETS, KINDS, Permissions, permits
 
-__all__ = [
-    "allows_named",
-    "boundary_model",
-    "check_agents",
-    "check_ceilings",
-    "check_contracts",
-    "reserved_agents",
-]
-
 _READS_ALL = "query_ledger_full"
 _CURRENT = "current"
 
 
 def check_ceilings(view: PackageView) -> Iterator[Finding]:
-    """Yield permissions of packages that exceed the ceilings of their framework.
+    """Yield permissions of packages that exceed the ceilings of their framework (gate G3).
 
-    A package that brings an agent and may use models states the budgets for which its framework
-    has a ceiling: without one there would be no limit. A package whose framework cannot be used
-    does not pass.
+    A package with an agent that may use models must state every budget for which its framework has
+    a ceiling. A package whose framework cannot be used is a finding.
     """
     for package_id, package in view.registry.packages.items():
         manifest, framework = package.manifest, view.framework_of(package_id)
@@ -58,16 +48,17 @@ def check_ceilings(view: PackageView) -> Iterator[Finding]:
 
 
 def check_agents(view: PackageView) -> Iterator[Finding]:
-    """Agents have their contract and tools, and keep to what their package is permitted and to
-    the budgets that their framework lets.
+    """Yield agents without their contract or tools, or beyond the permissions of their package.
+
+    Budgets of agents must also be within the ceilings of their framework.
     """
-    for agent, package_id in view.documents.agents.values():
+    for agent, package_id in view.agents.values():
         permissions = view.registry.packages[package_id].manifest.permissions
         framework = view.framework_of(package_id)
         who = f"The agent {agent.agent_id} of {package_id}"
         if agent.agent_id in reserved_agents():
             yield Finding(f"{who} has the id of Remit's own agent.", "Give it another id.")
-        if agent.contract_id not in view.documents.contracts:
+        if agent.contract_id not in view.contracts:
             problem = f"{who} answers under {agent.contract_id}, which is not installed."
             yield Finding(problem, "Install the package that brings it.")
         for tool_id in agent.tools:
@@ -82,7 +73,7 @@ def check_agents(view: PackageView) -> Iterator[Finding]:
             problem = f"{who} asks the model {agent.model}, which the package is not permitted."
             fix = f"Add {agent.model} to the models of the package's permissions."
             yield Finding(problem, fix)
-        for contract, _ in view.documents.contracts.get(agent.contract_id, ()):
+        for contract, _ in view.contracts.get(agent.contract_id, ()):
             fixed = boundary_model(contract)
             if fixed and not allows_named(permissions, fixed):
                 problem = (
@@ -105,7 +96,7 @@ def check_agents(view: PackageView) -> Iterator[Finding]:
 
 def check_contracts(view: PackageView) -> Iterator[Finding]:
     """Yield contracts that read other sessions without a permission of their package."""
-    for contract, package_id in view.documents.every_contract():
+    for contract, package_id in view.every_contract():
         queries = contract.required_context.get("ledger_queries", ())
         tools = view.registry.packages[package_id].manifest.permissions.tools
         others = any(query.get("session_id") != _CURRENT for query in queries)
@@ -122,10 +113,12 @@ def check_contracts(view: PackageView) -> Iterator[Finding]:
 
 
 def allows_named(granted: Permissions, name: str) -> bool:
-    """Return whether everything that a model's name can mean is permitted.
+    """Return True if a package is permitted every model that a name can mean.
 
-    ``name`` is ``provider/model``; a provider, which means its default model; or a model alone,
-    which has to be permitted for every provider.
+    Args:
+        granted: the package's permissions.
+        name: ``provider/model``; a provider, which means its default model; or a model alone, which
+            must be permitted at every provider.
     """
     provider_id, model_id = _named(granted, name)
     if provider_id:
@@ -140,7 +133,10 @@ def _named(granted: Permissions, name: str) -> tuple[str, str]:
 
 
 def boundary_model(contract: PromptContract) -> str:
-    """Return the model that a contract fixes, as ``provider/model`` or the half that is named."""
+    """Return the model that a contract fixes: ``provider/model``, or the half that it names.
+
+    Returns an empty text if the contract fixes none.
+    """
     limits = contract.boundary
     return "/".join(one for one in (limits.provider_id, limits.model_id) if one)
 
@@ -151,10 +147,10 @@ def reserved_agents() -> tuple[str, ...]:
 
 
 def _may_use_model(agent: AgentDocument, granted: Permissions, view: PackageView) -> bool:
-    """Return whether an agent may use the model in its document.
+    """Return True if an agent may use the model in its document.
 
-    The configuration checks the models of a route. A package without models has its agents
-    answered by the root's default model alone.
+    A check of settings covers the models of a route. A package without permitted models leaves its
+    agents to the root's default model.
     """
     if not agent.model or (granted.models and agent.model in view.routes):
         return True

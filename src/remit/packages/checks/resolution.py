@@ -1,29 +1,21 @@
-"""Packages, their specifications and frameworks, and what these declare."""
+"""Checks of packages against their specifications, frameworks and dependencies."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePosixPath
 
 from remit.packages.checks.files import Check, Finding
 from remit.packages.checks.permissions import check_agents, check_contracts
 from remit.packages.checks.view import RULES, SHAPES, PackageView
-from remit.packages.dependencies import unmet
+from remit.packages.dependencies import dependency_order, dependency_problems
+from remit.packages.errors import PackageError
+from remit.packages.paths import PLANES, is_in_plane
 from remit.packages.permissions import allows_path
-from remit.packages.placement import PLANES, is_in_plane
 from remit.packages.registry import Registry
 
-__all__ = [
-    "check_completeness",
-    "check_dependencies",
-    "check_installed",
-    "check_places",
-    "check_resolution",
-]
-
 _INSTALL = "Install the package that brings it."
-_NAMED = {
+_DOCUMENTS = {
     "HO1/contracts/": "contract",
     "HO1/prompt_packs/": "prompt pack",
     "HO2/agents/": "agent",
@@ -31,24 +23,28 @@ _NAMED = {
 
 
 def check_installed(registry: Registry) -> Iterator[Finding]:
-    """There are packages: no gate passes because nothing is there."""
+    """Yield a finding if no package is installed, so that no gate passes on an empty root."""
     if not registry.packages:
         yield Finding("No package is installed.", "Run `remit init`.")
 
 
 def check_resolution(view: PackageView) -> Check:
-    """G1: each package names a specification and a framework that are there, valid, and agree; what
-    shapes agents has one owner: every version of a contract, every file of a pack or agent.
+    """Check that packages name valid specifications and frameworks that agree (gate G1).
+
+    Each contract, prompt pack and agent must come from one package; a learned package may bring
+    further versions of a contract. Yields a finding for each fault.
+
+    Returns:
+        One line with the number of packages, specifications and frameworks.
     """
-    found = view.documents
-    yield from found.wrong(*RULES)
+    yield from view.wrong(*RULES)
     for package_id, package in view.registry.packages.items():
         manifest = package.manifest
         for name in (manifest.spec_id, manifest.framework_id):
-            if name not in found.specs and name not in found.frameworks:
+            if name not in view.specs and name not in view.frameworks:
                 problem = f"{package_id} belongs to {name}, whose document is not installed."
                 yield Finding(problem, _INSTALL)
-        spec = found.specs.get(manifest.spec_id)
+        spec = view.specs.get(manifest.spec_id)
         if spec is not None and spec.framework_id != manifest.framework_id:
             problem = (
                 f"{package_id} belongs to {manifest.framework_id}, but its specification "
@@ -56,45 +52,47 @@ def check_resolution(view: PackageView) -> Check:
             )
             fix = f"Name {spec.framework_id} in its manifest, or another specification."
             yield Finding(problem, fix)
-    for spec in found.specs.values():
-        if spec.framework_id not in found.frameworks:
+    for spec in view.specs.values():
+        if spec.framework_id not in view.frameworks:
             problem = f"{spec.spec_id} belongs to {spec.framework_id}, whose document is not "
             yield Finding(f"{problem}installed.", _INSTALL)
-    yield from _brought_twice(view.registry)
+    yield from _check_unique(view.registry)
     return (
         f"{len(view.registry.packages)} packages, each with its specification "
-        f"({len(found.specs)}) and framework ({len(found.frameworks)})"
+        f"({len(view.specs)}) and framework ({len(view.frameworks)})"
     )
 
 
 def check_completeness(view: PackageView) -> Check:
-    """G1-COMPLETE: frameworks have their specifications, and these what they declare.
+    """Check that everything declared is installed and usable (gate G1-COMPLETE).
 
-    Every contract, pack, schema and agent can be used, whether a specification declares it or
-    not; agents and contracts keep to what their package is permitted; files are where their
-    package's plane and framework allow.
+    Frameworks need their expected specifications; specifications need their contracts, tools,
+    schemas and agents. Agents and contracts must keep to the permissions of their package, and
+    files to the paths of their package's plane and framework. Yields a finding for each fault.
+
+    Returns:
+        One line with the number of each.
     """
-    found = view.documents
-    yield from found.wrong(*RULES, *SHAPES)
-    for framework_id, framework in found.frameworks.items():
+    yield from view.wrong(*RULES, *SHAPES)
+    for framework_id, framework in view.frameworks.items():
         for spec_id in framework.expected_specs:
-            expected = found.specs.get(spec_id)
+            expected = view.specs.get(spec_id)
             if expected is None:
                 problem = f"{framework_id} expects {spec_id}, which is not installed."
                 yield Finding(problem, _INSTALL)
             elif expected.framework_id != framework_id:
                 problem = f"{framework_id} expects {spec_id}, which says that it belongs to "
-                yield Finding(f"{problem}{expected.framework_id}.", "Let both say the same.")
-    for spec in found.specs.values():
+                yield Finding(f"{problem}{expected.framework_id}.", "Make both say the same.")
+    for spec in view.specs.values():
         declared: list[tuple[str, Collection[str], Collection[str]]] = [
-            ("contract", spec.contracts, found.contracts),
+            ("contract", spec.contracts, view.contracts),
             ("tool", spec.tools, view.tool_ids),
-            ("schema", spec.schemas, found.schemas),
-            ("agent", spec.agents, found.agents),
+            ("schema", spec.schemas, view.schemas),
+            ("agent", spec.agents, view.agents),
         ]
-        for kind, names, there in declared:
+        for kind, names, usable in declared:
             for name in names:
-                if name not in there:
+                if name not in usable:
                     problem = f"{spec.spec_id} declares the {kind} {name}, which is not there, or "
                     fix = _INSTALL if kind != "tool" else "Correct its name in the specification."
                     yield Finding(f"{problem}cannot be used.", fix)
@@ -102,16 +100,16 @@ def check_completeness(view: PackageView) -> Check:
     yield from check_contracts(view)
     yield from check_places(view)
     return (
-        f"{len(found.frameworks)} frameworks have their specifications ({len(found.specs)}), and "
-        f"these what they declare: {len(found.contracts)} contracts, {len(found.schemas)} "
-        f"schemas, {len(found.agents)} agents usable"
+        f"{len(view.frameworks)} frameworks have their specifications ({len(view.specs)}), and "
+        f"these what they declare: {len(view.contracts)} contracts, {len(view.schemas)} "
+        f"schemas, {len(view.agents)} agents usable"
     )
 
 
 def check_places(view: PackageView) -> Iterator[Finding]:
-    """Files are where the plane of their package and its framework's rules allow.
+    """Yield files outside of the paths that the plane and framework of their package allow.
 
-    A framework that cannot be used is a finding of G1, and not again here.
+    A framework that cannot be used is a finding of G1 and is not reported here.
     """
     for package_id, package in view.registry.packages.items():
         plane_id, framework = package.manifest.plane_id, view.framework_of(package_id)
@@ -132,45 +130,32 @@ def check_places(view: PackageView) -> Iterator[Finding]:
 
 
 def check_dependencies(registry: Registry) -> Iterator[Finding]:
-    """Every dependency is installed in a version that its range allows; there is no circle; a
-    package that takes the place of another is not installed beside it.
-    """
+    """Yield unmet dependencies, superseded packages that are installed, and circles (gate G3)."""
     manifests = {name: package.manifest for name, package in registry.packages.items()}
-    for package_id, manifest in manifests.items():
-        for _, problem in unmet(manifest, manifests):
-            yield Finding(
-                problem,
-                f"Install a version of it that fits, or `remit package remove {package_id}`.",
-            )
-        for other in manifest.supersedes:
-            if other in manifests:
-                problem = f"{package_id} takes the place of {other}, which is still installed."
-                yield Finding(problem, f"Run `remit package remove {other}`.")
-    graph = {
-        package_id: [need.package_id for need in manifest.dependencies]
-        for package_id, manifest in manifests.items()
-    }
+    for package_id, other_id, error in dependency_problems(manifests):
+        fix = f"Install a version of it that fits, or `remit package remove {package_id}`."
+        if error.code == "superseded":
+            fix = f"Run `remit package remove {other_id}`."
+        yield Finding(error.message, fix)
     try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        circle = " → ".join(reversed(error.args[1]))  # graphlib lists each before what needs it
-        problem = f"Packages need one another in a circle: {circle}."
-        yield Finding(problem, "Take one of these dependencies out.")
+        dependency_order(manifests)
+    except PackageError as error:
+        yield Finding.of(error)
 
 
-def _brought_twice(registry: Registry) -> Iterator[Finding]:
-    """Ids that two packages bring. By the files' names, as that is how they are looked up.
+def _check_unique(registry: Registry) -> Iterator[Finding]:
+    """Yield contracts, prompt packs and agents that two packages bring.
 
-    A learned package brings further versions of others' contracts: that is what it is for.
+    Documents are compared by file name, because Remit looks them up by name.
     """
     owners: dict[tuple[str, str], str] = {}
     reported: set[tuple[str, str, str]] = set()
-    # Who came first has it; what is about to be installed has no entry yet.
+    # The package installed first owns a document; a package without an entry is about to come.
     for package_id, package in sorted(
         registry.packages.items(), key=lambda item: (not item[1].entry_id, item[1].entry_id)
     ):
         for asset in package.manifest.assets:
-            kind = next((kind for at, kind in _NAMED.items() if asset.path.startswith(at)), "")
+            kind = next((kind for at, kind in _DOCUMENTS.items() if asset.path.startswith(at)), "")
             if kind == "contract" and package.manifest.learned:
                 continue
             name = PurePosixPath(asset.path).stem.partition("@")[0]
@@ -178,7 +163,6 @@ def _brought_twice(registry: Registry) -> Iterator[Finding]:
             if owner != package_id and (kind, name, package_id) not in reported:
                 reported.add((kind, name, package_id))
                 yield Finding(
-                    f"The {kind} {name} is of {owner}; {package_id} brings it too.",
-                    f"Give it another id in {package_id}; a change of it comes in a new version "
-                    f"of {owner}.",
+                    f"The {kind} {name} belongs to {owner}; {package_id} brings it too.",
+                    f"Give it another id in {package_id}; change it in a new version of {owner}.",
                 )

@@ -1,173 +1,164 @@
-"""The packages that checks look at, installed or as they would be, with their documents."""
+"""The packages and documents that checks read, as installed or as an operation would leave them."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from remit.contracts import (
-    ContractError,
-    PromptContract,
-    PromptPack,
-    parse_contract,
-    parse_pack,
-)
+from remit.contracts import ContractError, PromptContract, PromptPack, parse_contract, parse_pack
 from remit.packages.checks.files import Finding, RootDisk
 from remit.packages.documents import (
-    Acceptance,
-    AcceptanceCase,
     AgentDocument,
-    DocumentError,
     Framework,
     Specification,
+    invalid_document,
+    read_cases,
     read_schema,
 )
 from remit.packages.errors import PackageError
 from remit.packages.registry import Registry
 
-__all__ = ["RULES", "SHAPES", "Documents", "PackageView"]
-
 RULES = ("spec", "framework")
-"""Classifications of what says what a package may be."""
+"""Classifications of files that set rules for packages."""
 
 SHAPES = ("contract", "prompt_pack", "schema", "agent")
-"""Classifications of what shapes agents."""
+"""Classifications of files that shape agents."""
 
 _KEEP_ONE = "Keep one of them."
 
 
-@dataclass(slots=True)
-class Documents:
-    """What packages bring, as far as it can be used.
-
-    Attributes:
-        specs: by id.
-        frameworks: by id.
-        contracts: by id, every version with its package.
-        packs: by id.
-        agents: by id, with their package.
-        schemas: JSON Schemas, by path.
-        acceptance: cases, by path of their file.
-        problems: what is wrong with the files, each with the file's classification.
-    """
-
-    specs: dict[str, Specification] = field(default_factory=dict)
-    frameworks: dict[str, Framework] = field(default_factory=dict)
-    contracts: dict[str, list[tuple[PromptContract, str]]] = field(default_factory=dict)
-    packs: dict[str, PromptPack] = field(default_factory=dict)
-    agents: dict[str, tuple[AgentDocument, str]] = field(default_factory=dict)
-    schemas: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    acceptance: dict[str, tuple[AcceptanceCase, ...]] = field(default_factory=dict)
-    problems: list[tuple[str, Finding]] = field(default_factory=list)
-
-    def wrong(self, *kinds: str) -> Iterator[Finding]:
-        """What is wrong with the files of these classifications."""
-        return (finding for kind, finding in self.problems if kind in kinds)
-
-    def every_contract(self) -> Iterator[tuple[PromptContract, str]]:
-        """Every version of every contract, with its package."""
-        return itertools.chain.from_iterable(self.contracts.values())
-
-    def newest(self, contract_id: str) -> PromptContract | None:
-        """The version of a contract that is used: the greatest, releases before pre-releases."""
-        versions = [contract for contract, _ in self.contracts.get(contract_id, ())]
-        return max(versions, key=lambda one: (not one.prerelease, one.precedence), default=None)
-
-
-@dataclass(frozen=True)
 class PackageView:
-    """Packages and their files.
+    """Packages with their documents, each file read once.
+
+    A file that cannot be used is not in the view; :meth:`wrong` says why.
+
+    Args:
+        registry: the packages.
+        files: the files of the root.
+        tool_ids: ids of all existing tools.
+        routes: names of routes, which agents may name instead of a model.
 
     Attributes:
-        registry: the packages.
-        files: gives their files.
-        tool_ids: of all tools that there are.
-        routes: names that mean a choice of models.
+        specs: specifications by id.
+        frameworks: frameworks by id.
+        contracts: by id, every version of a contract with the id of its package.
+        packs: prompt packs by id.
+        agents: by id, agents with the id of their package.
+        schemas: JSON Schemas by path.
+        acceptance: acceptance cases by path of their file.
     """
 
-    registry: Registry
-    files: RootDisk
-    tool_ids: Collection[str] = ()
-    routes: Collection[str] = ()
-
-    def framework_of(self, package_id: str) -> Framework | None:
-        """The framework of a package; ``None`` where it cannot be used."""
-        manifest = self.registry.packages[package_id].manifest
-        return self.documents.frameworks.get(manifest.framework_id)
-
-    @cached_property
-    def documents(self) -> Documents:
-        """What the packages bring; each file is read once."""
-        found, owners = Documents(), dict[str, str]()
-        for package_id, package in self.registry.packages.items():
+    def __init__(
+        self,
+        registry: Registry,
+        files: RootDisk,
+        tool_ids: Collection[str] = (),
+        routes: Collection[str] = (),
+    ) -> None:
+        self.registry = registry
+        self.tool_ids = tool_ids
+        self.routes = routes
+        self.specs: dict[str, Specification] = {}
+        self.frameworks: dict[str, Framework] = {}
+        self.contracts: dict[str, list[tuple[PromptContract, str]]] = {}
+        self.packs: dict[str, PromptPack] = {}
+        self.agents: dict[str, tuple[AgentDocument, str]] = {}
+        self.schemas: dict[str, Mapping[str, Any]] = {}
+        self.acceptance: dict[str, list[dict[str, Any]]] = {}
+        self._problems: list[tuple[str, Finding]] = []
+        self._packages: dict[str, str] = {}  # By document, the package that brings it.
+        for package_id, package in registry.packages.items():
             for asset in package.manifest.assets:
                 kind, path = asset.classification, asset.path
                 if kind not in (*RULES, *SHAPES, "acceptance"):
                     continue
                 try:
-                    _add(found, owners, kind, path, package_id, self.files.read(path))
+                    self._add(kind, path, package_id, files.read(path))
                 except FileNotFoundError:
                     problem = f"{path}, which {package_id} brings, is missing."
                     fix = "Run `remit init`, or install the package again."
-                    found.problems.append((kind, Finding(problem, fix)))
+                    self._problems.append((kind, Finding(problem, fix)))
                 except (PackageError, ContractError) as error:
                     fix = "Bring a valid file in a new version of its package."
-                    found.problems.append((kind, Finding.of(error, fix)))
-        for contract, _ in found.every_contract():
-            if contract.prompt_pack_id not in found.packs:
+                    self._problems.append((kind, Finding.of(error, fix)))
+        for contract, _ in self.every_contract():
+            if contract.prompt_pack_id not in self.packs:
                 problem = (
                     f"{contract.contract_id} {contract.version} binds {contract.prompt_pack_id}, "
                     "which is not installed."
                 )
                 fix = "Install the package that brings it."
-                found.problems.append(("contract", Finding(problem, fix)))
-        return found
+                self._problems.append(("contract", Finding(problem, fix)))
 
+    def wrong(self, *kinds: str) -> Iterator[Finding]:
+        """Yield findings about files of these classifications that cannot be used."""
+        return (finding for kind, finding in self._problems if kind in kinds)
 
-def _add(
-    found: Documents, owners: dict[str, str], kind: str, path: str, package_id: str, data: bytes
-) -> None:
-    match kind:
-        case "spec":
-            spec = Specification.parse(data, path)
-            _claim(owners, spec.spec_id, package_id, path)
-            found.specs[spec.spec_id] = spec
-        case "framework":
-            framework = Framework.parse(data, path)
-            _claim(owners, framework.framework_id, package_id, path)
-            found.frameworks[framework.framework_id] = framework
-        case "agent":
-            agent = AgentDocument.parse(data, path)
-            name = f"The agent {agent.agent_id}"
-            if owners.get(name) != package_id:
-                _claim(owners, name, package_id, path)
-                found.agents[agent.agent_id] = agent, package_id
-        case "contract":
-            contract = parse_contract(Path(path), data)
-            versions = found.contracts.setdefault(contract.contract_id, [])
-            for other, owner in versions:
-                if other.version == contract.version and other.digest != contract.digest:
-                    problem = f"{path} and {owner} both bring {contract.contract_id} "
-                    problem += f"{contract.version}, and not the same."
-                    raise DocumentError(problem, next_step="Give one of them another version.")
-            versions.append((contract, package_id))
-        case "prompt_pack":
-            pack = parse_pack(Path(path), data)
-            if found.packs.setdefault(pack.prompt_pack_id, pack).digest != pack.digest:
-                problem = f"{path} is another {pack.prompt_pack_id} than one that is installed too."
-                raise DocumentError(problem, next_step=_KEEP_ONE)
-        case "acceptance":
-            found.acceptance[path] = Acceptance.parse(data, path).cases
-        case "schema" if path.endswith(".json"):
-            found.schemas[path] = read_schema(data, path)
+    def every_contract(self) -> Iterator[tuple[PromptContract, str]]:
+        """Yield every version of every contract with the id of its package."""
+        return itertools.chain.from_iterable(self.contracts.values())
 
+    def newest(self, contract_id: str) -> PromptContract | None:
+        """Return the version of a contract that calls use; ``None`` if none is installed.
 
-def _claim(owners: dict[str, str], name: str, package_id: str, path: str) -> None:
-    if name in owners:
-        problem = f"{name} is brought by {owners[name]}, and again by {package_id} ({path})."
-        raise DocumentError(problem, next_step=_KEEP_ONE)
-    owners[name] = package_id
+        This is the greatest release, or the greatest pre-release if there is no release.
+        """
+        versions = [contract for contract, _ in self.contracts.get(contract_id, ())]
+        return max(versions, key=lambda one: (not one.prerelease, one.precedence), default=None)
+
+    def framework_of(self, package_id: str) -> Framework | None:
+        """Return the framework of a package; ``None`` if it cannot be used."""
+        return self.frameworks.get(self.registry.packages[package_id].manifest.framework_id)
+
+    def _add(self, kind: str, path: str, package_id: str, data: bytes) -> None:
+        """Add one document.
+
+        Raises:
+            PackageError: ``document_invalid``: the file is invalid, or another package brings the
+                same document.
+            ContractError: the contract or prompt pack is invalid.
+        """
+        match kind:
+            case "spec":
+                spec = Specification.parse(data, path)
+                self._claim(spec.spec_id, package_id, path)
+                self.specs[spec.spec_id] = spec
+            case "framework":
+                framework = Framework.parse(data, path)
+                self._claim(framework.framework_id, package_id, path)
+                self.frameworks[framework.framework_id] = framework
+            case "agent":
+                agent = AgentDocument.parse(data, path)
+                name = f"The agent {agent.agent_id}"
+                if self._packages.get(name) != package_id:
+                    self._claim(name, package_id, path)
+                    self.agents[agent.agent_id] = agent, package_id
+            case "contract":
+                contract = parse_contract(Path(path), data)
+                versions = self.contracts.setdefault(contract.contract_id, [])
+                for other, owner in versions:
+                    if other.version == contract.version and other.digest != contract.digest:
+                        raise invalid_document(
+                            f"{path} and {owner} both bring {contract.contract_id} "
+                            f"{contract.version}, with different content.",
+                            "Give one of them another version.",
+                        )
+                versions.append((contract, package_id))
+            case "prompt_pack":
+                pack = parse_pack(Path(path), data)
+                if self.packs.setdefault(pack.prompt_pack_id, pack).digest != pack.digest:
+                    problem = f"{path} and another installed file bring different "
+                    raise invalid_document(f"{problem}{pack.prompt_pack_id}.", _KEEP_ONE)
+            case "acceptance":
+                self.acceptance[path] = read_cases(data, path)
+            case "schema" if path.endswith(".json"):
+                self.schemas[path] = read_schema(data, path)
+
+    def _claim(self, name: str, package_id: str, path: str) -> None:
+        owner = self._packages.get(name)
+        if owner is not None:
+            problem = f"{name} is brought by {owner}, and again by {package_id} ({path})."
+            raise invalid_document(problem, _KEEP_ONE)
+        self._packages[name] = package_id

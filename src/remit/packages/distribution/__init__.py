@@ -1,6 +1,10 @@
-"""The running distribution: its files held against its RECORD, and made into a wheel again."""
+"""The running distribution: comparison with its RECORD, and its wheel."""
 
-from remit.packages.distribution.installed import Distribution
-from remit.packages.distribution.wheel import DistributionError, repack_wheel
+from remit.packages.distribution.record import Distribution
+from remit.packages.distribution.wheel import repack_wheel
+from remit.packages.errors import PackageError
+
+DistributionError = PackageError
+"""The earlier name, which stays until 1.0."""
 
 __all__ = ["Distribution", "DistributionError", "repack_wheel"]

@@ -1,4 +1,4 @@
-"""The installed distribution as a wheel again: same files, same bytes, on any machine."""
+"""The installed distribution as a wheel: same files, same bytes, on any machine."""
 
 from __future__ import annotations
 
@@ -11,47 +11,44 @@ from collections.abc import Iterable
 from email.parser import BytesHeaderParser
 from pathlib import Path
 
-from remit.kernel.errors import RemitError
-from remit.packages.distribution.installed import (
+from remit.packages.distribution.record import (
     PACKAGE,
     Distribution,
     project_of,
     record_row,
 )
+from remit.packages.errors import PackageError
 
-_TIME = (1980, 1, 1, 0, 0, 0)  # the earliest that ZIP can state
+_TIME = (1980, 1, 1, 0, 0, 0)  # ZIP can state no earlier time.
 _UNIX = 3
 _FILE = 0o100644 << 16
-_KEPT = ("METADATA", "WHEEL", "entry_points.txt")
+_METADATA_FILES = ("METADATA", "WHEEL", "entry_points.txt")
 _TAG = "py3-none-any"
 
 
-class DistributionError(RemitError):
-    """The distribution is not as it was installed, so nothing is made of it."""
-
-
 def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
-    """A wheel of the running distribution.
+    """Return a wheel of the running distribution.
 
-    Files are sorted, dated 1980, readable by all, and stored, as no two versions of a compressor
-    promise the same bytes. What only the installer wrote is left out; RECORD is made again. The
-    same version gives the same bytes from an editable installation and from a regular one.
+    Files are sorted, dated 1980, readable by all and not compressed, because compressors differ
+    between versions. Files of the installer are left out, and RECORD is written again. An editable
+    installation and a regular one of the same version give the same bytes.
 
     Args:
-        distribution: another than the running one.
+        distribution: the distribution; ``None`` for the running one.
 
     Returns:
-        The file's name and its content.
+        The wheel's file name and its bytes.
 
     Raises:
-        DistributionError: the distribution is not as its RECORD says, or its metadata is older
-            than its source.
+        PackageError: ``distribution_changed``: the files differ from RECORD, or the metadata is
+            older than the source.
     """
     source = distribution or Distribution.current()
     files, problems = source.files()
     if problems or source.info is None:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
-        raise DistributionError(
+        raise PackageError(
+            "distribution_changed",
             f"This installation of {PACKAGE} is not as it was installed: {problems[0]}{more}",
             next_step=f"Install {PACKAGE} again (`pip install --force-reinstall --no-deps …`).",
         )
@@ -60,13 +57,14 @@ def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
         _check_fresh(source.info, files[f"{info}/METADATA"])
     headers = BytesHeaderParser().parsebytes(files[f"{info}/WHEEL"])
     if headers.get_all("Tag") != [_TAG] or headers.get("Root-Is-Purelib", "").lower() != "true":
-        raise DistributionError(
+        raise PackageError(
+            "distribution_changed",
             f"The metadata of {PACKAGE} does not say that its wheel is for {_TAG}.",
             next_step=f"Use a {PACKAGE} that was built from its own source.",
         )
-    kept = (f"{PACKAGE}/", f"{info}/licenses/", *(f"{info}/{name}" for name in _KEPT))
+    kept = (f"{PACKAGE}/", f"{info}/licenses/", *(f"{info}/{name}" for name in _METADATA_FILES))
     names = sorted(path for path in files if path.startswith(kept))
-    names.sort(key=lambda path: path.startswith(info))  # metadata last, as installers like it
+    names.sort(key=lambda path: path.startswith(info))  # Installers expect metadata last.
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerows(record_row(path, files[path]) for path in names)
@@ -82,7 +80,7 @@ def repack_wheel(distribution: Distribution | None = None) -> tuple[str, bytes]:
 
 
 def _check_fresh(info: Path, metadata: bytes) -> None:
-    """That the metadata, written at the installation, still fits the project's own file."""
+    """Raise PackageError if the metadata's dependencies differ from ``pyproject.toml``."""
     project = project_of(info)
     if project is None or not (project / "pyproject.toml").is_file():
         return
@@ -95,7 +93,8 @@ def _check_fresh(info: Path, metadata: bytes) -> None:
     if _requirements(required) != _requirements(stated.get("dependencies", ())):
         stale = "dependencies"
     if stale:
-        raise DistributionError(
+        raise PackageError(
+            "distribution_changed",
             f"The metadata of this editable installation names other {stale} than pyproject.toml: "
             "it is older.",
             next_step="Install it again: `pip install --no-deps -e DIR`, where DIR has its "
@@ -104,7 +103,7 @@ def _check_fresh(info: Path, metadata: bytes) -> None:
 
 
 def _requirements(lines: Iterable[str]) -> set[tuple[str, ...]]:
-    """Each in a form that does not depend on spaces, quotes and order."""
+    """Return requirements in a form that does not depend on spaces, quotes and order."""
     found = set()
     for line in lines:
         what, _, marker = re.sub(r"\s", "", line).replace('"', "'").partition(";")

@@ -1,9 +1,15 @@
-"""The eight gates: what has to hold of an installation, and whether it does."""
+"""The eight gates, which check an installation."""
 
 from remit.packages.gates.constraints import check_settings
 from remit.packages.gates.context import GateContext
-from remit.packages.gates.runner import GATES, GateReport, GateResult, check_gates, latest_result
-from remit.packages.gates.view import GateView
+from remit.packages.gates.runner import (
+    GATES,
+    GateReport,
+    GateResult,
+    GateView,
+    check_gates,
+    latest_result,
+)
 
 __all__ = [
     "GATES",

@@ -1,4 +1,4 @@
-"""G3: settings and permissions under their ceilings; nothing in use without permission."""
+"""Gate G3: ceilings of settings and permissions, and permitted uses of tools and models."""
 
 from __future__ import annotations
 
@@ -14,26 +14,24 @@ from remit.kernel.schemas import first_problem
 from remit.kernel.settings import Settings
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic
 from remit.packages.checks import Finding, check_ceilings, check_dependencies
-from remit.packages.gates.context import GateContext, GateRun, Summary, in_order, seq_of
-from remit.packages.gates.shapes import Stated, check_shapes
+from remit.packages.gates.context import GateContext, GateRun, in_order, seq_of
+from remit.packages.gates.shapes import SessionStatements, check_shapes
 from remit.packages.permissions import Permissions
 from remit.packages.prices_record import check_prices, recorded_prices
 from remit.packages.registry import InstalledPackage
-
-__all__ = ["check_constraints", "check_settings", "recorded_uses"]
 
 _PERMIT = "Install a package that permits it, or take it out of use."
 _USES = ("TOOL_INTENT", "TOOL_CALL", "EXCHANGE")
 
 
 class Use(NamedTuple):
-    """A tool or model that is used.
+    """A used tool or model.
 
     Attributes:
         kind: ``tool`` or ``model``.
-        name: the tool's id, or the model as its provider calls it.
-        provider_id: of a model; empty where it is not known.
-        requested: the name in the request, of a model; empty where there is none.
+        name: the tool's id, or the model's id at its provider.
+        provider_id: the model's provider; empty if unknown or for a tool.
+        requested: the model's name in the request; empty if there is none or for a tool.
     """
 
     kind: str
@@ -43,7 +41,7 @@ class Use(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """For people: ``the model openai/gpt-4o-mini``."""
+        """The use for people, such as ``the model openai/gpt-4o-mini``."""
         name = f"{self.provider_id}/{self.name}" if self.provider_id else self.name
         return f"the {self.kind} {name}"
 
@@ -56,7 +54,7 @@ def _permitted(permissions: Iterable[Permissions]) -> Callable[[Use], bool]:
     def permitted(use: Use) -> bool:
         if use.kind == "tool":
             return granted.allows_tool(use.name)
-        # A provider reports the exact version that answered: gpt-4o is gpt-4o-2024-08-06.
+        # Providers report the exact version: gpt-4o answers as gpt-4o-2024-08-06.
         exact = bool(use.requested) and use.name.startswith(use.requested)
         names = (use.name, use.requested) if exact else (use.name,)
         return any(granted.allows_model(use.provider_id, name) for name in names)
@@ -65,19 +63,26 @@ def _permitted(permissions: Iterable[Permissions]) -> Callable[[Use], bool]:
 
 
 def check_constraints(context: GateContext) -> GateRun:
-    """Gate G3."""
+    """Check the present packages and settings, and the recorded uses of tools and models (gate G3).
+
+    Yields a finding for each fault.
+
+    Returns:
+        One line with the checked numbers and the waivers, and the mark of the gate.
+    """
     view, packages = context.packages, context.registry.packages
     yield from check_ceilings(view)
     yield from check_dependencies(context.registry)
     yield from check_settings(context)
     permitted = _permitted(package.manifest.permissions for package in packages.values())
     entries = context.entries
-    mark = context.mark("G3")
-    waived = yield from check_shapes(context, mark.verified_entries)
-    stated = Stated(context.ledger)
+    verified_entries, _, verified = context.mark("G3")
+    waived = yield from check_shapes(context, verified_entries)
+    stated = SessionStatements(context.ledger)
     contracts: dict[str, str] = {}
-    used: dict[Use, tuple[str, int]] = {}  # the first entry that was not permitted, and how many
-    for entry, use, allowed in recorded_uses(context.ledger, mark.verified_entries, entries):
+    # By use, the first entry that was not permitted, and the number of such entries.
+    used: dict[Use, tuple[str, int]] = {}
+    for entry, use, allowed in recorded_uses(context.ledger, verified_entries, entries):
         first, times = used.setdefault(use, ("", 0))
         context.progress("G3", seq_of(entry), entries)
         if not (allowed or permitted(use) or _is_stated(stated, entry, use)):
@@ -94,7 +99,7 @@ def check_constraints(context: GateContext) -> GateRun:
                 "package permits it, nor did one then."
             )
             yield Finding(problem, _PERMIT)
-    ceilings = sum(len(framework.config) for framework in view.documents.frameworks.values())
+    ceilings = sum(len(framework.config) for framework in view.frameworks.values())
     needed = sum(len(package.manifest.dependencies) for package in packages.values())
     message = (
         f"{len(packages)} packages within their frameworks' ceilings, {ceilings} ceilings of "
@@ -105,23 +110,27 @@ def check_constraints(context: GateContext) -> GateRun:
         message += f"; of no package, and waived as it is on record: {', '.join(waived)}"
     if (prices := recorded_prices(context.ledger)).sha256:
         message += f"; prices of the operator's own as {prices.entry_id} says"
-    if mark.verified:
-        message += f"; uses in the {mark.verified_entries} entries before were {mark.verified}"
-    return Summary(message, {"verified_entries": entries})
+    if verified:
+        message += f"; uses in the {verified_entries} entries before were {verified}"
+    return message, {"verified_entries": entries}
 
 
-def _is_stated(stated: Stated, entry: LedgerEntry, use: Use) -> bool:
+def _is_stated(stated: SessionStatements, entry: LedgerEntry, use: Use) -> bool:
     if use.kind == "tool":
         return stated.tool(entry, use.name)
     return stated.provider(entry, use.provider_id)
 
 
 def check_settings(context: GateContext, coming: Collection[str] = ()) -> Iterator[Finding]:
-    """What G3 says of the settings: under their ceilings, and nothing in use without permission.
+    """Yield faults of the settings (gate G3).
+
+    Faults are settings that cannot be loaded or exceed a ceiling, an unknown default model, rules
+    and prices that no package brings and no entry records, and configured tools or models that no
+    package permits.
 
     Args:
-        context: the root, and the settings.
-        coming: paths of files that a package is about to bring.
+        context: the root with its settings.
+        coming: paths of files that a package is about to install, accepted as existing.
     """
     yield from _ceilings(context, coming)
     permitted = _permitted(one.manifest.permissions for one in context.registry.packages.values())
@@ -141,16 +150,16 @@ def _ceilings(context: GateContext, coming: Collection[str]) -> Iterator[Finding
     if (error := context.settings_error) is not None:
         problem = f"The settings cannot be used: {error.message}"
         yield Finding(problem, error.next_step or "Edit remit.toml.")
-    for framework_id, framework in context.packages.documents.frameworks.items():
+    for framework_id, framework in context.packages.frameworks.items():
         for name, schema in framework.config.items():
             known, value = _value(settings, name.split("."))
             if not known:
                 problem = f"{framework_id} has a ceiling for the setting {name}, which does not "
                 yield Finding(f"{problem}exist.", "Correct it in a new version of the framework.")
             elif value is not None and (wrong := first_problem(schema, value)):
-                problem = f"The setting {name} is above what {framework_id} lets it be: {wrong}."
+                problem = f"The setting {name} exceeds the ceiling of {framework_id}: {wrong}."
                 yield Finding(problem, "Change it in remit.toml, or in the environment.")
-    # Rules and prices shape agents: packages brought them, or they are on record.
+    # Rules and prices shape agents, so they must come from packages or be recorded.
     here, owners = context.root.resolve(), {*context.registry.owners, *coming}
 
     def brought(given: str) -> bool:
@@ -166,7 +175,10 @@ def _ceilings(context: GateContext, coming: Collection[str]) -> Iterator[Finding
 
 
 def _value(settings: Any, parts: list[str]) -> tuple[bool, Any]:
-    """Whether a setting exists, and its value; ``None`` for what a user may name and did not."""
+    """Return True if a setting exists, with its value.
+
+    The value is ``None`` for a key that a table does not contain.
+    """
     value = settings
     for number, part in enumerate(parts):
         if isinstance(value, BaseModel):
@@ -174,7 +186,7 @@ def _value(settings: Any, parts: list[str]) -> tuple[bool, Any]:
                 return False, None
             value = getattr(value, part)
         elif isinstance(value, Mapping):
-            # Names of a user's choosing may hold dots: the longest that is there counts.
+            # Keys that users choose may contain dots, so the longest existing key is taken.
             for end in range(len(parts), number, -1):
                 key = ".".join(parts[number:end])
                 if key in value:
@@ -188,11 +200,11 @@ def _value(settings: Any, parts: list[str]) -> tuple[bool, Any]:
 
 
 def _configured_uses(context: GateContext, model: tuple[str, str]) -> Iterator[tuple[str, Use]]:
-    """What the configuration, agents and contracts put to use, and where they say so.
+    """Yield the place and the use of each tool and model that settings, agents or contracts name.
 
-    ``model`` is the provider and model that answer when a call names none; empty where unknown.
+    ``model`` is the provider and model of calls that name none; empty if unknown.
     """
-    settings, found = context.settings, context.packages.documents
+    settings, found = context.settings, context.packages
     for tool_id in settings.chat.tools_allowed:
         yield "chat.tools_allowed", Use("tool", tool_id)
     for agent, package_id in found.agents.values():
@@ -216,11 +228,18 @@ def _configured_uses(context: GateContext, model: tuple[str, str]) -> Iterator[t
 def recorded_uses(
     ledger: LedgerClient, first: int, entries: int
 ) -> Iterator[tuple[LedgerEntry, Use, bool]]:
-    """What was used, by the record: the entry, what, and whether it was permitted then.
+    """Yield recorded uses of tools and models with their entry.
 
-    Looks at the entries from the sequence number ``first`` on, among the first ``entries``.
-    Refused tools and calls that failed are no use. Before the first package was installed,
-    nothing could permit anything: what was used then counts as permitted.
+    Refused tools and failed calls are no uses. Uses before the first installation of a package
+    count as permitted.
+
+    Args:
+        ledger: the root's ledger.
+        first: the sequence number of the first entry to read.
+        entries: the number of entries in the ledger to consider.
+
+    Yields:
+        The entry, the use, and True if the packages installed then permitted the use.
     """
     streams = [ledger.query(event_type=event) for event in ("INSTALLED", "REMOVED")]
     streams += [
@@ -258,9 +277,9 @@ def _use_of(event_type: str, metadata: Mapping[str, object]) -> Use | None:
 
 
 def _named(settings: Settings, name: str, default: tuple[str, str]) -> Use:
-    """A model by the name that a configuration uses for it (model names).
+    """Return the use of a model that a setting names.
 
-    A name that nothing is known of goes to the provider of the default model.
+    A name without a known provider goes to the provider of the default model.
     """
     if name in settings.routing.models:
         routed = settings.routing.models[name]

@@ -1,4 +1,4 @@
-"""What the gates look at, and what one of them returns."""
+"""The root that gates check, and the type of a running gate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from remit.kernel.errors import RemitError
 from remit.kernel.settings import EffectiveSettings, Settings
@@ -16,58 +15,34 @@ from remit.packages.checks import Finding, PackageView, RootDisk
 from remit.packages.distribution import Distribution
 from remit.packages.registry import Registry
 
-__all__ = ["GateContext", "GateRun", "Mark", "Summary", "in_order", "seq_of"]
+GateRun = Generator[Finding, None, str | tuple[str, Mapping[str, int]]]
+"""A running gate: yields findings, and returns one line about the checked things.
 
-
-class Summary(NamedTuple):
-    """What a gate looked at.
-
-    Attributes:
-        message: one line, when nothing is wrong.
-        mark: goes on record when it passes, and is kept for the next run to go on from.
-    """
-
-    message: str
-    mark: Mapping[str, int] = {}
-
-
-GateRun = Generator[Finding, None, str | Summary]
-"""A gate at work: yields what is wrong, and returns what it looked at; without a mark as text."""
-
-
-class Mark(NamedTuple):
-    """Where the last run of a gate that passed had got to.
-
-    Attributes:
-        verified_entries: all entries before this sequence number were read.
-        resume_at: sequence number from which on an entry may still matter; at most the other.
-        verified: when, ending a sentence; empty when everything is read.
-    """
-
-    verified_entries: int = 0
-    resume_at: int = 0
-    verified: str = ""
+A gate that reads the ledger also returns a mark, from which the next run continues. The mark is
+recorded and stored if the gate passes.
+"""
 
 
 @dataclass(frozen=True)
 class GateContext:
-    """One root, open, with what the gates need to know of it.
+    """An open root with everything that the gates need.
 
-    What may fail is given as a call, so that its failure is that of the gate which needs it.
+    Parts that may fail are functions, so that only the gate that needs a part fails with it.
 
     Attributes:
-        root: its directory.
-        ledger: its record.
-        settings: in force; the shipped defaults where those could not be loaded.
-        model: gives provider and model that answer when a call names none.
-        tool_ids: of all tools that there are.
-        settings_error: why they could not be loaded; ``None`` when they could. G3 fails with it.
-        effective: the settings as they go on record; ``None`` where they could not be loaded.
-        distribution: gives the running code.
-        full: read the whole ledger, however great, and whatever was verified before.
-        jobs: processes to verify a great ledger in.
-        progress: called with what is looked at, how much of it is done, and how much there is.
-        most_errors: how many things that are wrong are reported of one gate.
+        root: the root's directory.
+        ledger: the root's ledger.
+        settings: the settings in force; the shipped defaults if those could not be loaded.
+        model: returns provider and model of calls that name none.
+        tool_ids: ids of all existing tools.
+        settings_error: the reason why the settings could not be loaded, with which G3 fails;
+            ``None`` if they could.
+        effective: the settings in the form that is recorded; ``None`` if they could not be loaded.
+        distribution: returns the running code.
+        full: read the whole ledger, and ignore earlier verifications.
+        jobs: the number of processes that verify a large ledger.
+        progress: called with the name of a part, the number of checked items, and of all items.
+        most_errors: the number of findings reported for one gate.
     """
 
     root: Path
@@ -85,7 +60,7 @@ class GateContext:
 
     @cached_property
     def registry(self) -> Registry:
-        """What is installed, as the ledger says.
+        """The installed packages, read from the ledger once.
 
         Raises:
             PackageError: ``registry_damaged``.
@@ -99,7 +74,7 @@ class GateContext:
 
     @cached_property
     def packages(self) -> PackageView:
-        """The installed packages with their files.
+        """The installed packages with their documents.
 
         Raises:
             PackageError: ``registry_damaged``.
@@ -109,33 +84,45 @@ class GateContext:
 
     @cached_property
     def entries(self) -> int:
-        """How many entries of the ledger are looked at: those that are there now."""
+        """The number of ledger entries at the first use; gates ignore later ones."""
         return self.ledger.count()
 
     @property
-    def goes_on(self) -> bool:
-        """Whether gates go on from where they passed the last time: of a great ledger."""
+    def resumes(self) -> bool:
+        """True if gates continue from their last pass, because the ledger is large."""
         return not self.full and self.entries > self.settings.gates.full_entries
 
-    def mark(self, gate: str) -> Mark:
-        """Where a gate goes on, so as not to read a great ledger again."""
-        found = read_mark(self.ledger, gate) if self.goes_on else {}
+    def mark(self, gate: str) -> tuple[int, int, str]:
+        """Return the position at which the last passing run of a gate ended.
+
+        Returns:
+            The number of entries that were read; the sequence number from which on an entry may
+            still matter, at most the first; and the time of that run as the end of a sentence. All
+            are empty if the gate reads the whole ledger.
+        """
+        found = read_mark(self.ledger, gate) if self.resumes else {}
         if not found:
-            return Mark()
+            return 0, 0, ""
         read = found["size"]
         verified = f"verified on {found['verified']} (--full reads all)"
-        return Mark(read, found.get("resume_at", read), verified)
+        return read, found.get("resume_at", read), verified
 
     def keep(self, gate: str, mark: Mapping[str, int]) -> None:
-        """Keep where a gate that passed has got to, for :meth:`mark`."""
+        """Store the mark of a gate that passed, for :meth:`mark`."""
         keep_mark(self.ledger, gate, mark.get("verified_entries", 0), dict(mark))
 
 
 def in_order(
     streams: Iterable[Iterator[LedgerEntry]], entries: int
 ) -> Iterator[tuple[int, LedgerEntry]]:
-    """The entries of several queries, of the ledger's first ``entries``, in its order, each with
-    its sequence number.
+    """Merge the results of several queries into the order of the ledger.
+
+    Args:
+        streams: results of queries, each in the order of the ledger.
+        entries: the number of entries to consider; later ones are left out.
+
+    Yields:
+        The sequence number of an entry, and the entry.
     """
     numbered = (((seq_of(entry), entry) for entry in stream) for stream in streams)
     for seq, entry in heapq.merge(*numbered, key=lambda item: item[0]):
@@ -145,6 +132,6 @@ def in_order(
 
 
 def seq_of(entry: LedgerEntry) -> int:
-    """The sequence number of an entry."""
+    """Return the sequence number of an entry; -1 if its id is none of the ledger."""
     seq = parse_entry_id(entry.id)
     return -1 if seq is None else seq

@@ -1,4 +1,4 @@
-"""G6: the ledger, its checkpoint, and all that is kept beside the record verify."""
+"""Gate G6: the ledger, its checkpoints and its derived tables verify."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from remit.ledger import AFTER_DAMAGE
 from remit.packages.checks import Finding
 from remit.packages.gates.context import GateContext, GateRun
 
-__all__ = ["check_integrity"]
-
 
 def check_integrity(context: GateContext) -> GateRun:
-    """Gate G6.
+    """Verify the ledger and its derived tables (gate G6), and yield a finding for each fault.
 
-    Above ``full_entries`` it goes on from where the last verification and the last audit ended.
+    A ledger above ``full_entries`` is verified from the end of the last verification.
+
+    Returns:
+        One line with the number of verified entries, trails and budgets.
     """
     ledger = context.ledger
     entries = context.entries
-    since_mark = context.goes_on
+    since_mark = context.resumes
     if not entries:
         yield Finding("The ledger has no entry.", "Run `remit init`.")
     report = ledger.verify(

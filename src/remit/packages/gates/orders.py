@@ -1,10 +1,7 @@
-"""G2: every work order went a legal way, ended at most once, and cost what its exchanges did.
+"""Gate G2: every work order follows the state machine and costs as much as its exchanges.
 
-An order's exchanges are its own and those of the sessions of sub-agents that it started; tools
-that have a price cost that.
-
-Reads entry by entry and keeps what is open: memory grows with the open orders, not with the
-ledger.
+An order's exchanges are its own and those of the sessions of its sub-agents. Tools with a price
+cost that price. The check keeps only open orders in memory, whatever the size of the ledger.
 """
 
 from __future__ import annotations
@@ -17,23 +14,23 @@ from remit.agents.workorders import Caller, Usage, WorkOrder, moved_by, replay
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic, parse_entry_id
 from remit.packages.checks import Finding
-from remit.packages.gates.context import GateContext, GateRun, Summary, in_order
-
-__all__ = ["check_orders"]
+from remit.packages.gates.context import GateContext, GateRun, in_order
 
 _STEPS = ("WO_DISPATCHED", "WO_EXECUTING", "WO_COMPLETED", "WO_FAILED")
 _EVENTS = ("WO_PLANNED", *_STEPS, "EXCHANGE", "LLM_CALL", "SESSION_START", "TOOL_INTENT")
-_LISTED = 5  # open orders in the message
-_TWICE = (
+_MAX_LISTED = 5  # The message lists no more open orders.
+_REPEATED_EVENTS = (
     "SELECT submission_id, count(*) FROM entries WHERE {where} "
     "GROUP BY submission_id HAVING count(*) > 1 ORDER BY submission_id LIMIT ?"
 )
-# The index of submissions is the one to use: an expression keeps the planner from that of events.
-_OF_LATER = (
+# The expression keeps the planner from the index of events; the index of submissions is faster.
+_LATER_ORDERS = (
     "event_type || '' IN ({marks}) AND submission_id IN "
     "(SELECT submission_id FROM entries WHERE event_type IN ({marks}) AND seq >= ?)"
 )
-_LOOK = "Look at it: `remit ledger query --json` with its work order, and `remit ledger verify`."
+_NEXT_STEP = (
+    "Look at it: `remit ledger query --json` with its work order, and `remit ledger verify`."
+)
 
 
 @dataclass(slots=True)
@@ -41,10 +38,11 @@ class _Open:
     """An order that has not ended.
 
     Attributes:
-        planned: sequence number of its plan.
-        sums: over its first exchanges, up to each of those that the worker may have counted: it
-            has read all that it noted as calls, and perhaps one that came in the meantime. Each
-            with the sequence number of its last exchange.
+        order: the order as replayed so far.
+        planned: the sequence number of its plan.
+        sums: running sums over its exchanges, each with the sequence number of its last exchange.
+            The worker may have counted one exchange more than it recorded, so any of these sums is
+            a valid cost.
     """
 
     order: WorkOrder
@@ -53,12 +51,18 @@ class _Open:
 
 
 def check_orders(context: GateContext) -> GateRun:
-    """Gate G2."""
+    """Check all work orders against the state machine and the cost of their exchanges (gate G2).
+
+    Yields a finding for each faulty order.
+
+    Returns:
+        One line with the number of ended and open orders, and the mark of the gate.
+    """
     ledger = context.ledger
     entries = context.entries
-    mark = context.mark("G2")
-    orders = _Orders(mark.verified_entries)
-    after = mark.resume_at - 1
+    verified_entries, first, verified = context.mark("G2")
+    orders = _Orders(verified_entries)
+    after = first - 1
     streams = (ledger.query(event_type=event, after=after, with_content=False) for event in _EVENTS)
     for seq, entry in in_order(streams, entries):
         try:
@@ -66,10 +70,10 @@ def check_orders(context: GateContext) -> GateRun:
         except RemitError as error:
             orders.fail(entry.submission_id, error.message)
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-            problem = f"{entry.id} ({entry.event_type}) lacks what it has to say: "
+            problem = f"{entry.id} ({entry.event_type}) lacks a value: "
             orders.fail(entry.submission_id, f"{problem}{type(error).__name__} {error}.")
         context.progress("G2", seq, entries)
-    orders.check_once(ledger, mark.resume_at, context.most_errors)
+    orders.check_once(ledger, first, context.most_errors)
     yield from orders.findings
     if not entries:
         yield Finding("The ledger has no entry.", "Run `remit init`.")
@@ -78,43 +82,49 @@ def check_orders(context: GateContext) -> GateRun:
         f"work orders: {orders.ended} ended, each in a legal way and at the cost of its exchanges"
     )
     if still_open:
-        listed = ", ".join(still_open[:_LISTED]) + (", …" if len(still_open) > _LISTED else "")
+        listed = ", ".join(still_open[:_MAX_LISTED]) + (
+            ", …" if len(still_open) > _MAX_LISTED else ""
+        )
         message += f"; {len(still_open)} open: {listed}"
-    if mark.verified:
+    if verified:
         message += (
-            f"; entries from {mark.resume_at} on were read, the {mark.verified_entries} before "
-            f"were {mark.verified}"
+            f"; entries from {first} on were read, the {verified_entries} before were {verified}"
         )
     resume_at = min((order.planned for order in orders.open.values()), default=entries)
-    return Summary(message, {"verified_entries": entries, "resume_at": resume_at})
+    return message, {"verified_entries": entries, "resume_at": resume_at}
 
 
 class _Orders:
     """The state machine of all orders at once.
 
     Args:
-        verified: of orders that ended before this sequence number, the beginning is not read.
+        verified: the number of entries read before; orders that ended in them are unknown here.
     """
 
     def __init__(self, verified: int) -> None:
         self._verified = verified
-        self._failed: set[str] = set()  # reported once; what follows from it is not
-        self._callers: dict[str, tuple[str, ...]] = {}  # by sub-session, its own caller's first
+        self._failed: set[str] = set()  # Each order is reported once.
+        # By sub-session, the calling orders, its own caller first.
+        self._callers: dict[str, tuple[str, ...]] = {}
         self.open: dict[str, _Open] = {}
         self.ended = 0
         self.findings: list[Finding] = []
 
     def fail(self, wo_id: str, message: str) -> None:
-        """Note what is wrong; the order is not looked at any more."""
+        """Record a finding about an order, once, and ignore the order from now on."""
         self.open.pop(wo_id, None)
         if wo_id not in self._failed:
             self._failed.add(wo_id)
-            self.findings.append(Finding(message, _LOOK))
+            self.findings.append(Finding(message, _NEXT_STEP))
 
     def take(self, seq: int, entry: LedgerEntry) -> None:
-        """The next entry, in ledger order."""
+        """Process the next entry, in the order of the ledger.
+
+        Raises:
+            RemitError: the entry is not allowed in the order's state.
+        """
         if entry.event_type == "EXCHANGE":
-            # What the worker sums up: its own tier's, of its own order, and of sub-agents all.
+            # The worker sums up exchanges of its own tier and order, and all of sub-agents.
             own = entry.metadata.get("tier") == "ho1" and entry.metadata.get("work_order_id")
             session_id = entry.metadata.get("session_id") or ""
             self._add(seq, own or "", session_id, lambda used: used.add(entry))
@@ -136,13 +146,13 @@ class _Orders:
         found = self.open.get(wo_id)
         if entry.event_type == "LLM_CALL":
             if found is not None:
-                # The worker knew of that exchange: what ends before it is no sum of this order.
+                # The worker knew of that exchange, so sums that end before it are not valid.
                 known = parse_entry_id(str(entry.metadata.get("exchange_entry_id") or ""))
                 counted = [at for at, _ in found.sums]
                 if known in counted:
                     del found.sums[: counted.index(known)]
         elif entry.event_type == "WO_PLANNED":
-            # Its content may be erased: none of it is needed.
+            # The check needs no content, which may have been erased.
             order = replay([entry], allow_erased=True)
             if found is not None:
                 self.fail(wo_id, f"{wo_id} was planned twice ({entry.id}).")
@@ -167,7 +177,7 @@ class _Orders:
             self.fail(wo_id, f"{problem}never planned.")
 
     def _add(self, seq: int, own: str, session_id: str, count: Callable[[Usage], None]) -> None:
-        """Count something in an order, and in those that its session is a part of."""
+        """Add a cost to an order and to the orders that its session is part of."""
         for wo_id in (own, *self._callers.get(session_id, ())):
             if (found := self.open.get(wo_id)) is not None:
                 used = copy.copy(found.sums[-1][1])
@@ -175,14 +185,20 @@ class _Orders:
                 found.sums.append((seq, used))
 
     def check_once(self, ledger: LedgerClient, first: int, most: int) -> None:
-        """No order was planned, or ended, more than once in the whole ledger; of the orders that an
-        entry from ``first`` on plans, or ends."""
+        """Record findings about orders that the ledger plans or ends more than once.
+
+        Args:
+            ledger: the root's ledger.
+            first: the sequence number from which on an entry must plan or end the order; 0 for all
+                orders.
+            most: the maximum number of findings of each kind.
+        """
         for what, events in (("planned", _EVENTS[:1]), ("ended", _STEPS[2:])):
             marks = ", ".join("?" * len(events))
             where, given = f"event_type IN ({marks})", [*events]
             if first:
-                where, given = _OF_LATER.format(marks=marks), [*events, *events, first]
-            for wo_id, times in ledger.select(_TWICE.format(where=where), (*given, most)):
+                where, given = _LATER_ORDERS.format(marks=marks), [*events, *events, first]
+            for wo_id, times in ledger.select(_REPEATED_EVENTS.format(where=where), (*given, most)):
                 self.fail(wo_id, f"{wo_id} was {what} {times} times.")
 
     def _compare(self, found: _Open, entry: LedgerEntry) -> None:

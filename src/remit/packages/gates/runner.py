@@ -1,4 +1,4 @@
-"""Runs gates, reports on them, and puts the results on record."""
+"""Runs gates, reports on them and records the results."""
 
 from __future__ import annotations
 
@@ -31,15 +31,13 @@ from remit.packages.checks import (
     check_running_code,
 )
 from remit.packages.errors import PackageError
+from remit.packages.files import package_lock
 from remit.packages.gates.constraints import check_constraints
-from remit.packages.gates.context import GateContext, GateRun, Summary
+from remit.packages.gates.context import GateContext, GateRun
 from remit.packages.gates.integrity import check_integrity
 from remit.packages.gates.orders import check_orders
-from remit.packages.lock import package_lock
-from remit.packages.waivers import EDITABLE_INSTALL, waived
+from remit.packages.settings_record import EDITABLE_INSTALL, waived
 from remit.providers.prices import PriceTable
-
-__all__ = ["GATES", "GateReport", "GateResult", "check_gates", "latest_result"]
 
 _log = logging.getLogger("remit.gates")
 
@@ -60,7 +58,7 @@ def _check_files(context: GateContext) -> GateRun:
         yield from check_modules(registry, modules)
         yield from check_running_code(code, waiver)
     except RemitError as error:
-        problem = f"The running code cannot be looked at: {error.message}"
+        problem = f"The running code cannot be read: {error.message}"
         yield Finding(problem, error.next_step)
     return (
         f"{len(registry.owners)} files of {len(registry.packages)} packages, each owned once and "
@@ -73,8 +71,8 @@ def _check_cases(context: GateContext) -> GateRun:
     if len(tables) != 1:
         raise PackageError(
             "no_prices",
-            f"{len(tables)} tables of prices are installed, where one has to be.",
-            next_step="Run `remit init`, or `remit package remove` for the one too many.",
+            f"{len(tables)} price tables are installed; exactly one is needed.",
+            next_step="Run `remit init`, or `remit package remove` for the others.",
         )
     path = tables[0][0]
     try:
@@ -102,7 +100,7 @@ _CHECKS: Mapping[str, Callable[[GateContext], GateRun]] = {
     "G6": check_integrity,
 }
 
-_UNLOCKED = ("G2", "G6")  # gates that look at the ledger alone
+_LEDGER_GATES = ("G2", "G6")  # These gates read only the ledger and need no lock.
 
 GATES: tuple[str, ...] = tuple(_CHECKS)
 """The names of the gates, in their order."""
@@ -110,15 +108,15 @@ GATES: tuple[str, ...] = tuple(_CHECKS)
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    """One gate.
+    """The result of one gate.
 
     Attributes:
-        gate: its name.
-        passed: whether nothing is wrong.
-        message: one line: what was looked at, or how much is wrong.
-        findings: what is wrong, at most as many as the context lets through.
-        error_count: how many things are wrong.
-        entry_id: of the ``GATE_PASSED`` or ``GATE_FAILED``; empty where none was written.
+        gate: the gate's name.
+        passed: True if there is no finding.
+        message: one line with the checked things, or with the number of findings.
+        findings: at most as many findings as the context allows.
+        error_count: the number of all findings.
+        entry_id: the ``GATE_PASSED`` or ``GATE_FAILED`` entry; empty if none was written.
     """
 
     gate: str
@@ -130,20 +128,23 @@ class GateResult:
 
     @classmethod
     def failed(cls, gate: str, findings: Sequence[Finding], most: int) -> Self:
-        """A gate that did not pass, with at most ``most`` findings."""
+        """Return the result of a failed gate with at most ``most`` of its findings.
+
+        A finding without a next step gets one that repeats the gate.
+        """
         count = len(findings)
         problem = "1 thing is wrong" if count == 1 else f"{count} things are wrong"
-        again = f"Fix what it names, then run `remit gate check --gate {gate}` again."
+        again = f"Fix it, then run `remit gate check --gate {gate}` again."
         shown = tuple(Finding(message, fix or again) for message, fix in findings[:most])
         return cls(gate, False, problem, shown, count)
 
     @property
     def errors(self) -> list[str]:
-        """What is wrong, a sentence each."""
+        """The messages of the findings."""
         return [finding.message for finding in self.findings]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it, with what to do beside each error."""
+        """Return the result as JSON, with a next step for each error."""
         return {
             "gate": self.gate,
             "passed": self.passed,
@@ -157,11 +158,12 @@ class GateResult:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """All gates that were checked.
+    """The results of several gates.
 
     Attributes:
-        gates: in their order.
-        unrecorded: why the results are not in the ledger; empty when they are, or need not be.
+        gates: the results, in the order of the gates.
+        unrecorded: the reason why the results are not in the ledger; empty if they are, or if
+            recording was not requested.
     """
 
     gates: tuple[GateResult, ...]
@@ -169,18 +171,18 @@ class GateReport:
 
     @classmethod
     def without_ledger(cls, gates: Sequence[str], error: RemitError) -> Self:
-        """The report on a root whose ledger cannot be opened, for ``error``: no gate passes."""
+        """Return a report in which all gates fail, because the ledger cannot be opened."""
         fix = error.next_step or AFTER_DAMAGE
         finding = Finding(f"The ledger cannot be opened: {error.message}", fix)
         return cls(tuple(GateResult.failed(gate, [finding], 1) for gate in gates), error.message)
 
     @property
     def passed(self) -> bool:
-        """Whether there were gates and all passed."""
+        """True if at least one gate was checked and all passed."""
         return bool(self.gates) and all(gate.passed for gate in self.gates)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the report as JSON."""
         return {"passed": self.passed, "gates": [gate.to_dict() for gate in self.gates]}
 
 
@@ -194,21 +196,23 @@ def check_gates(
     jobs: int = 1,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> GateReport:
-    """Check gates and write one ``GATE_PASSED`` or ``GATE_FAILED`` for each.
+    """Check gates, and write one ``GATE_PASSED`` or ``GATE_FAILED`` entry for each.
 
-    A gate that cannot be checked has failed.
+    A gate that raises an error fails. Gates of packages hold the packages' lock.
 
     Args:
-        context: of the root.
-        gates: which; all when left out.
-        full: read the whole ledger, however great, and whatever was verified before.
-        record: write the results.
-        by: who asked, for the record.
-        jobs: processes to verify a great ledger in.
-        progress: called with what is looked at, how much of it is done, and how much there is.
+        gates: the names of the gates; ``None`` for all.
+        full: read the whole ledger, and ignore earlier verifications.
+        record: write the entries.
+        by: the acting person or program.
+        jobs: the number of processes that verify a large ledger.
+        progress: called with a part's name, its checked items and all its items.
+
+    Returns:
+        The results. If the entries cannot be written, ``unrecorded`` gives the reason.
 
     Raises:
-        InvalidInputError: there is no such gate.
+        InvalidInputError: a gate does not exist.
     """
     wanted = GATES if gates is None else tuple(dict.fromkeys(gates))
     if unknown := [name for name in wanted if name not in _CHECKS]:
@@ -219,20 +223,20 @@ def check_gates(
     results: list[GateResult] = []
     entries: list[LedgerEntry] = []
     with contextlib.ExitStack() as held:
-        # While another process changes packages, files and record do not agree.
-        if any(name not in _UNLOCKED for name in wanted):
+        # Files and ledger do not agree while another process changes packages.
+        if any(name not in _LEDGER_GATES for name in wanted):
             wait_s = context.settings.packages.lock_timeout_s
-            with contextlib.suppress(PackageError):  # then they may not: a gate says so
+            with contextlib.suppress(PackageError):  # Without the lock, a gate reports differences.
                 held.enter_context(package_lock(context.root, wait_s))
         for done, name in enumerate(wanted, 1):
-            if all(later in _UNLOCKED for later in wanted[done - 1 :]):
+            if all(later in _LEDGER_GATES for later in wanted[done - 1 :]):
                 held.close()
             context.progress(name, 0, 1)
-            result, summary = _run_gate(context, name)
+            result, mark = _run_gate(context, name)
             if result.passed:
-                context.keep(name, summary.mark)
+                context.keep(name, mark)
             results.append(result)
-            entries.append(_entry(context, result, summary, by))
+            entries.append(_entry(context, result, mark, by))
             context.progress(name, 1, 1)
     if not record:
         return GateReport(tuple(results))
@@ -244,11 +248,12 @@ def check_gates(
     return GateReport(tuple(replace(result, entry_id=id_) for result, id_ in recorded))
 
 
-def _run_gate(context: GateContext, name: str) -> tuple[GateResult, Summary]:
+def _run_gate(context: GateContext, name: str) -> tuple[GateResult, Mapping[str, int]]:
+    """Run one gate and return its result and its mark, which is empty unless the gate passed."""
     findings: list[Finding] = []
-    summary: str | Summary = ""
+    summary: str | tuple[str, Mapping[str, int]] = ""
     try:
-        if name not in _UNLOCKED:
+        if name not in _LEDGER_GATES:
             findings += check_installed(context.registry)
         running = _CHECKS[name](context)
         while True:
@@ -261,13 +266,15 @@ def _run_gate(context: GateContext, name: str) -> tuple[GateResult, Summary]:
         _log.debug("gate %s could not be checked", name, exc_info=True)
         problem = f"The gate could not be checked: {type(error).__name__}: {error}."
         findings.append(Finding(problem, "Run it with --debug, and `remit ledger verify`."))
-    summary = Summary(summary) if isinstance(summary, str) else summary
     if findings:
-        return GateResult.failed(name, findings, context.most_errors), summary
-    return GateResult(name, True, summary.message), summary
+        return GateResult.failed(name, findings, context.most_errors), {}
+    message, mark = (summary, {}) if isinstance(summary, str) else summary
+    return GateResult(name, True, message), mark
 
 
-def _entry(context: GateContext, result: GateResult, summary: Summary, by: str) -> LedgerEntry:
+def _entry(
+    context: GateContext, result: GateResult, mark: Mapping[str, int], by: str
+) -> LedgerEntry:
     try:
         digest = context.registry.digest
     except RemitError:
@@ -280,18 +287,23 @@ def _entry(context: GateContext, result: GateResult, summary: Summary, by: str) 
         metadata={
             "gate": result.gate,
             "errors": result.error_count,
-            # They may quote settings, and what a model was asked: content, that can be erased.
+            # Messages may quote settings and prompts, so they are content, which can be erased.
             "problems": content(result.errors),
             "registry_sha256": digest,
             "by": by,
-            **(summary.mark if result.passed else {}),
+            **mark,
         },
     )
 
 
 def latest_result(ledger: LedgerReader, gate: str) -> dict[str, Any]:
-    """The latest result of a gate on record: ``gate``, ``passed`` (``None``: never checked),
-    ``message``, ``checked_at``, ``entry_id``."""
+    """Return the latest recorded result of a gate.
+
+    Returns:
+        ``gate``, ``passed`` (``None`` if the gate was never checked), ``message``, ``checked_at``
+        and
+        ``entry_id``.
+    """
     found = [
         entry
         for event in ("GATE_PASSED", "GATE_FAILED")
@@ -310,3 +322,44 @@ def latest_result(ledger: LedgerReader, gate: str) -> dict[str, Any]:
         "checked_at": last.timestamp,
         "entry_id": last.id,
     }
+
+
+class GateView:
+    """Runs gates and lists packages, as plain data.
+
+    Args:
+        context: returns the root in its present state.
+        by: the program that runs the gates, for the ledger.
+    """
+
+    def __init__(self, context: Callable[[], GateContext], *, by: str) -> None:
+        self._context = context
+        self._by = by
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the gates."""
+        return GATES
+
+    def check(self, gate: str | None) -> dict[str, Any]:
+        """Check one gate, or all if ``gate`` is ``None``; return the report as JSON.
+
+        The results are recorded. Raises InvalidInputError if the gate does not exist.
+        """
+        gates = None if gate is None else [gate]
+        return check_gates(self._context(), gates, by=self._by).to_dict()
+
+    def packages(self) -> list[dict[str, Any]]:
+        """Return one row for each installed package, sorted by id."""
+        return [
+            {
+                "package_id": package_id,
+                "version": one.version,
+                "title": one.manifest.title,
+                "plane_id": one.manifest.plane_id,
+                "spec_id": one.manifest.spec_id,
+                "framework_id": one.manifest.framework_id,
+                "signed": one.signature.get("waived") is False,
+            }
+            for package_id, one in self._context().registry.packages.items()
+        ]

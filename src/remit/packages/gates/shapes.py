@@ -1,10 +1,10 @@
-"""What shapes agents without a package: on record it is waived and listed, else it is wrong."""
+"""Settings and parts of agents that no package brought: recorded ones are listed as waived."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Generator, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from remit.kernel.schemas import first_problem
 from remit.ledger import LedgerClient, LedgerEntry, is_authentic
@@ -12,93 +12,96 @@ from remit.packages.checks import Finding
 from remit.packages.gates.context import GateContext
 from remit.packages.settings_record import recorded_settings
 
-__all__ = ["Stated", "check_shapes"]
-
-# The agent id in entries of versions whose sessions did not yet state what shapes their agent.
-_BEFORE = "ho1-worker"
-_LISTED = 6
-_SESSIONS = 4096  # looked up and kept
+# Earlier versions wrote this agent id, and their sessions did not state parts of the agent.
+_EARLIER_AGENT_ID = "ho1-worker"
+_MAX_NAMES = 6
+_MAX_SESSIONS = 4096  # More sessions are not cached.
 
 
-class _Own(NamedTuple):
-    """Parts of an agent that no package brought, as its session states; ``None`` if erased."""
-
-    tools: Mapping[str, Any] | None
-    contracts: Mapping[str, Any] | None
-    providers: Mapping[str, Any] | None
-
-
-class Stated:
-    """Agents' own tools, providers and contracts, as their sessions record them.
+class SessionStatements:
+    """Tools, providers and contracts that sessions state as their agent's own.
 
     Attributes:
-        used: what of it was used, for people.
+        used: by description, the first entry that used one of them.
     """
 
     def __init__(self, ledger: LedgerClient) -> None:
         self._ledger = ledger
-        self._of = functools.lru_cache(_SESSIONS)(self._look_up)
+        self._of = functools.lru_cache(_MAX_SESSIONS)(self._look_up)
         self.used: dict[str, str] = {}
 
     def tool(self, entry: LedgerEntry, tool_id: str) -> bool:
-        """Return True if the session of a tool's entry states the tool as its agent's own, or is of
-        a version that did not state tools."""
+        """Return True if the session of a tool's entry states the tool as its agent's own.
+
+        Sessions of versions that did not state tools count as stating all. A stated tool is added
+        to :attr:`used`.
+        """
         provenance = entry.metadata.get("provenance", {})
         own = self._of(str(provenance.get("session_id", "")))
         if own is None:
-            if provenance.get("agent_id") != _BEFORE:
+            if provenance.get("agent_id") != _EARLIER_AGENT_ID:
                 return False
-        elif own.tools is not None and tool_id not in own.tools:
+        elif not _states(own, "own_tools", tool_id):
             return False
         self.used.setdefault(f"the tool {tool_id}", entry.id)
         return True
 
     def provider(self, exchange: LedgerEntry, provider_id: str) -> bool:
-        """Return True if the session of a call states that its program brought the provider."""
+        """Return True if the session of an exchange states that its program brought the provider.
+
+        A stated provider is added to :attr:`used`.
+        """
         own = self._of(str(exchange.metadata.get("session_id", "")))
-        if own is None or (own.providers is not None and provider_id not in own.providers):
+        if own is None or not _states(own, "own_providers", provider_id):
             return False
         self.used.setdefault(f"the provider {provider_id}", exchange.id)
         return True
 
     def contract(self, exchange: LedgerEntry) -> str:
-        """The contract of an agent's call that neither a package brought nor its session names;
-        empty where all is well."""
+        """Return the contract of an agent's exchange if no package or session brought it.
+
+        Returns an empty text otherwise. A stated contract is added to :attr:`used`.
+        """
         data = exchange.metadata
         if (
             data.get("framework_id")
             or data.get("tier") != "ho1"
             or not data.get("work_order_id")
-            or data.get("agent_id") == _BEFORE
+            or data.get("agent_id") == _EARLIER_AGENT_ID
             or data.keys() & {"key_id", "wire"}
         ):
             return ""
         contract_id = str(data.get("contract_id"))
         own = self._of(str(data.get("session_id")))
-        if own is None or (own.contracts is not None and contract_id not in own.contracts):
+        if own is None or not _states(own, "own_contracts", contract_id):
             return contract_id
         self.used.setdefault(f"the contract {contract_id}", exchange.id)
         return ""
 
-    def _look_up(self, session_id: str) -> _Own | None:
+    def _look_up(self, session_id: str) -> Mapping[str, Any] | None:
+        """Return the metadata of a session's start; ``None`` if it states no settings."""
         found = self._ledger.query(session_id=session_id, event_type="SESSION_START", limit=1)
         start = next(filter(is_authentic, found), None)
         if start is None or "settings_sha256" not in start.metadata:
             return None
-        keys = ("own_tools", "own_contracts", "own_providers")
-        stated = (start.metadata.get(key, {}) for key in keys)
-        return _Own(*(own if isinstance(own, Mapping) else None for own in stated))
+        return start.metadata
+
+
+def _states(start: Mapping[str, Any], key: str, name: str) -> bool:
+    """Return True if a session's start states a part of its agent, or the statement was erased."""
+    own = start.get(key, {})
+    return not isinstance(own, Mapping) or name in own
 
 
 def check_shapes(context: GateContext, first: int) -> Generator[Finding, None, list[str]]:
-    """Settings and agents as they are now: on record, and within their ceilings.
+    """Check that settings and agents are recorded and within their ceilings.
 
     Args:
-        context: of the gate.
-        first: sequence number of the first session to look at.
+        context: the root.
+        first: the sequence number of the first session to check.
 
     Returns:
-        What no package brought and is on record, for people.
+        Descriptions of recorded settings and instructions that no package brought.
     """
     waived = []
     effective = context.effective
@@ -108,7 +111,7 @@ def check_shapes(context: GateContext, first: int) -> Generator[Finding, None, l
         if entry_id := next(same, ""):
             waived.append(f"the settings {_some(changed)} ({entry_id})")
         else:
-            problem = f"The settings in force are not on record: {_some(changed)}."
+            problem = f"The settings in force are not recorded: {_some(changed)}."
             yield Finding(problem, "Start Remit with them, as `remit chat` and `remit serve` do.")
     for start in _latest_sessions(context, first):
         agent_id = start.metadata["provenance"]["agent_id"]
@@ -125,18 +128,18 @@ def check_shapes(context: GateContext, first: int) -> Generator[Finding, None, l
 
 
 def _above_ceilings(context: GateContext, values: Any, where: str) -> Iterator[Finding]:
-    """What of some settings, by dotted key, is above what packages let it be."""
+    """Yield settings, by dotted key, that are above the ceilings of frameworks."""
     if not isinstance(values, Mapping):
-        return  # erased
-    for framework_id, framework in context.packages.documents.frameworks.items():
+        return  # The content was erased.
+    for framework_id, framework in context.packages.frameworks.items():
         for name, schema in framework.config.items():
             if name in values and (wrong := first_problem(schema, values[name])):
-                problem = f"{where}: {name} is above what {framework_id} lets it be: {wrong}."
-                yield Finding(problem, "Start it again with less.")
+                problem = f"{where}: {name} exceeds the ceiling of {framework_id}: {wrong}."
+                yield Finding(problem, "Start it again with a permitted value.")
 
 
 def _latest_sessions(context: GateContext, first: int) -> Iterator[LedgerEntry]:
-    """The latest session of each agent, among those that say what shapes it."""
+    """Yield the latest ``SESSION_START`` of each agent that states its settings."""
     latest: dict[str, str] = {}
     for entry in context.ledger.query(
         event_type="SESSION_START", after=first - 1, with_content=False
@@ -147,5 +150,5 @@ def _latest_sessions(context: GateContext, first: int) -> Iterator[LedgerEntry]:
 
 
 def _some(names: list[str]) -> str:
-    more = len(names) - _LISTED
-    return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -25,7 +25,7 @@ def price_routes(ledger: LedgerClient, prices: RootPrices) -> Routes:
         names = (f"{price.provider}/{price.model}" for price in chosen)
         part, more = slice_of(chosen, names, query.cursor, query.limit)
         recorded = recorded_prices(ledger)
-        is_recorded = not prices.packaged and prices.file.is_as(recorded)
+        is_recorded = not prices.packaged and prices.file.matches(recorded)
         return {
             **prices.versions,
             "entry": (recorded.entry_id or None) if is_recorded else None,

@@ -1,4 +1,4 @@
-"""The distribution that an installer placed, held against the RECORD that it wrote."""
+"""The installed distribution, compared with the RECORD that its installer wrote."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from remit.packages.distribution.compiled import compiled_problems
+from remit.packages.distribution.bytecode import compiled_problems
 
 PACKAGE = "remit"
-_NEEDED = ("METADATA", "WHEEL", "entry_points.txt")
+_REQUIRED_FILES = ("METADATA", "WHEEL", "entry_points.txt")
 _INFO = re.compile(rf"{PACKAGE}-([0-9][^-/]*)\.dist-info")
-_COMPILED = re.compile(r"(.*/)?__pycache__/[^/]*\.pyc")
+_BYTECODE_PATH = re.compile(r"(.*/)?__pycache__/[^/]*\.pyc")
 _VERSION = re.compile(rb'^__version__ = "([^"\\]+)"$', re.M)
 
 
 def record_row(path: str, data: bytes) -> list[str]:
-    """The three columns of RECORD for one file: path, hash and size."""
+    """Return the three columns of RECORD for one file: path, hash and size."""
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
     return [path, f"sha256={digest}", str(len(data))]
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """One installation of Remit on this machine.
+    """An installation of Remit on this machine.
 
     Attributes:
-        version: as its metadata states it; as the code states it where there is no metadata.
-        editable: its metadata says so, its code is outside of what the installer placed, and
-            no RECORD has its hashes: the caller decides whether that is good enough.
+        version: the version in its metadata, or in its code if there is no metadata.
+        editable: True if its metadata says so and RECORD contains no hashes of its code, which is
+            elsewhere. The caller decides whether to accept that.
         location: the directory of the package ``remit``.
-        info: its ``.dist-info`` directory; ``None`` when there is none.
-        running: whether it is the one that this process runs.
+        info: its ``.dist-info`` directory; ``None`` if there is none.
+        running: True if this process runs it.
     """
 
     version: str
@@ -56,8 +56,8 @@ class Distribution:
 
     @classmethod
     def current(cls) -> Distribution:
-        """The one that this process runs, found from the place of its own code."""
-        # Not resolved: some installers place links to files that they keep elsewhere.
+        """Return the distribution that this process runs, found by the place of this module."""
+        # The path is not resolved, because some installers place links to files elsewhere.
         location = Path(__file__).absolute().parents[2]
         info = next(iter(_infos(location.parent)), None)
         for entry in () if info else dict.fromkeys(sys.path):
@@ -68,7 +68,7 @@ class Distribution:
 
     @classmethod
     def at(cls, directory: Path) -> Distribution:
-        """The one in a directory that packages are installed in (``…/site-packages``)."""
+        """Return the distribution in a directory of installed packages (``…/site-packages``)."""
         return cls._of(next(iter(_infos(directory)), None), directory / PACKAGE)
 
     @classmethod
@@ -78,12 +78,11 @@ class Distribution:
         return cls(version or _stated_version(location), editable, location, info, running)
 
     def problems(self) -> list[str]:
-        """What is not as it was installed; empty when all of it is.
+        """Return the differences from the installed state, a sentence each.
 
-        Compared with RECORD: every file of the package and of its metadata, files that RECORD does
-        not know, RECORD itself. Compared with its source: every ``.pyc`` that this version of
-        Python would run. For an editable installation nothing has the hashes of the code, so
-        only the rest is looked at.
+        Compared with RECORD: every file of the package and of its metadata, unknown files, and
+        RECORD itself. Compared with its source: every ``.pyc`` that this version of Python would
+        run. The code of an editable installation has no hashes, so only the rest is compared.
         """
         content, problems = self.files()
         for path, data in content.items():
@@ -94,7 +93,7 @@ class Distribution:
         return problems
 
     def modules(self) -> dict[str, Path]:
-        """The file of every module in the package's directory, by its dotted name, sorted."""
+        """Return the file of every module of the package, by dotted name, sorted."""
         suffixes = sorted(all_suffixes(), key=len, reverse=True)
         found: dict[str, Path] = {}
         for path in _walk(self.location, []):
@@ -106,29 +105,29 @@ class Distribution:
         return dict(sorted(found.items()))
 
     def files(self) -> tuple[dict[str, bytes], list[str]]:
-        """What a wheel is made of, by its path there, and what is wrong with it.
+        """Return the files of a wheel by their path in it, and the differences from RECORD.
 
-        Only bytes that RECORD confirms, where it has their hash.
+        A file whose bytes differ from RECORD is left out.
         """
         info = self.info
         if info is None:
             return {}, [
                 f"{self.location} is not an installed distribution: no {PACKAGE}-….dist-info "
-                "belongs to it, so no RECORD says what it should be."
+                "belongs to it, so no RECORD lists its files."
             ]
         rows, problems = _record(info)
         problems += self._misstated(info, rows)
         places = {f"{info.name}/{path}": info / path for path in _walk(info, problems)}
-        places.pop(f"{info.name}/RECORD", None)  # it cannot hold its own hash
+        places.pop(f"{info.name}/RECORD", None)  # RECORD cannot contain its own hash.
         for path in _walk(self.location, problems):
-            # What an editor leaves beside the source is no part of it.
+            # Hidden files of editors are no part of the source.
             if not (self.editable and (path.endswith(".pyc") or "/." in f"/{path}")):
                 places[f"{PACKAGE}/{path}"] = self.location / path
         content: dict[str, bytes] = {}
         for path, place in places.items():
             stated = rows.pop(path, None)
             if stated is None and not (self.editable and path.startswith(f"{PACKAGE}/")):
-                problems.append(f"{path} is there, but RECORD does not know it.")
+                problems.append(f"{path} exists, but RECORD does not name it.")
                 continue
             try:
                 data = _plain_file(place)
@@ -145,7 +144,7 @@ class Distribution:
         for other in _infos(info.parent):
             if other != info:
                 yield f"{other.name} is there as well as {info.name}."
-        needed = [f"{info.name}/{name}" for name in _NEEDED]
+        needed = [f"{info.name}/{name}" for name in _REQUIRED_FILES]
         for path in [*needed, *([] if self.editable else [f"{PACKAGE}/__init__.py"])]:
             if path not in rows:
                 yield f"RECORD does not name {path}."
@@ -162,13 +161,13 @@ class Distribution:
 
 
 def project_of(info: Path) -> Path | None:
-    """The directory that an editable installation was made from, where its metadata names one."""
+    """Return the source directory of an editable installation; ``None`` if it is not stated."""
     url = urlsplit(str(_origin(info).get("url", "")))
     return Path(unquote(url.path)) if url.scheme == "file" else None
 
 
 def _record(info: Path) -> tuple[dict[str, list[str]], list[str]]:
-    """The rows of the package and its metadata by path, without compiled forms; and problems."""
+    """Return the rows of RECORD by path, without compiled forms, and faults of RECORD."""
     try:
         text = _plain_file(info / "RECORD").decode()
         table = list(csv.reader(io.StringIO(text, newline=""), strict=True))
@@ -181,7 +180,7 @@ def _record(info: Path) -> tuple[dict[str, list[str]], list[str]]:
             problems += [f"RECORD, line {number}: it has {len(row)} columns, not 3."] if row else []
         elif row[0] in rows:
             problems.append(f"RECORD, line {number}: {row[0]!a} is there twice.")
-        elif row[0].startswith((f"{PACKAGE}/", f"{info.name}/")) and not _COMPILED.fullmatch(
+        elif row[0].startswith((f"{PACKAGE}/", f"{info.name}/")) and not _BYTECODE_PATH.fullmatch(
             row[0]
         ):
             rows[row[0]] = row
@@ -206,12 +205,12 @@ def _infos(directory: Path) -> list[Path]:
     try:
         found = [entry.name for entry in os.scandir(directory) if _INFO.fullmatch(entry.name)]
     except OSError:
-        return []  # sys.path may name what is not there
+        return []  # sys.path may name missing directories.
     return [directory / name for name in sorted(found)]
 
 
 def _walk(top: Path, problems: list[str]) -> Iterator[str]:
-    """Every file below ``top`` but compiled forms; a link to a directory is a problem."""
+    """Yield every file below ``top`` except compiled forms; a link to a directory is a problem."""
 
     def failed(error: OSError) -> None:
         problems.append(f"{error.filename} cannot be read: {error.strerror}.")
@@ -222,12 +221,12 @@ def _walk(top: Path, problems: list[str]) -> Iterator[str]:
                 problems.append(f"{folder}/{name} is a link to a directory.")
         for name in files:
             path = f"{folder}/{name}".removeprefix(f"{top}/")
-            if not _COMPILED.fullmatch(path):
+            if not _BYTECODE_PATH.fullmatch(path):
                 yield path
 
 
 def _plain_file(path: Path) -> bytes:
-    # Without waiting for the other end of a pipe.
+    # O_NONBLOCK keeps the open of a pipe from waiting for its other end.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -243,7 +242,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _origin(info: Path) -> Mapping[str, Any]:
-    """What ``direct_url.json`` (PEP 610) says of a directory that was installed from."""
+    """Return the statement of ``direct_url.json`` (PEP 610) about a source directory, or {}."""
     try:
         found = json.loads(_bytes(info / "direct_url.json"))
         return {"url": str(found["url"]), **found["dir_info"]}
@@ -252,9 +251,9 @@ def _origin(info: Path) -> Mapping[str, Any]:
 
 
 def _is_editable(info: Path) -> bool:
-    """Whether the code that belongs to ``info`` is elsewhere, so that nothing has its hashes.
+    """Return True if the code of ``info`` is elsewhere, so that RECORD has no hashes of it.
 
-    Who changes a file may write ``direct_url.json`` as well: that alone is not believed.
+    ``direct_url.json`` alone is not trusted, because whoever changes the code can write it too.
     """
     if _origin(info).get("editable") is not True or os.path.lexists(info.parent / PACKAGE):
         return False
@@ -271,7 +270,7 @@ def _metadata_version(info: Path) -> str:
 
 
 def _stated_version(location: Path) -> str:
-    """The version that the code at ``location`` states; it is read, not run."""
+    """Return the version in the code at ``location``, which is read and not run."""
     found = _VERSION.search(_bytes(location / "_version.py"))
     return found[1].decode(errors="replace") if found else ""
 

@@ -1,8 +1,7 @@
-"""Whether what Python compiled from a source is still that source (PEP 552).
+"""Comparison of compiled Python files with their sources (PEP 552).
 
-RECORD has no hash of a ``.pyc``, and Python runs one without a look at the source's content:
-one with the right time and size in its head is believed. So each that would be believed is
-compiled again and compared.
+RECORD contains no hash of a ``.pyc``, and Python runs one whose header has the source's time and
+size without reading the source. So every such file is compiled again and compared.
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ _HEAD = 16
 _HASH_BASED = 0b01
 _CHECKED = 0b10
 _LEVELS = (0, 1, 2)
-_NO_REFERENCES = 2  # a version of marshal in which equal code has equal bytes
+_MARSHAL_VERSION = 2  # Equal code has equal bytes in this version, which has no references.
 
-# Digests of sources with their compiled forms, read each time, that this process found to be the
-# same code: they always are.
-_same: set[bytes] = set()
+# Digests of sources together with compiled forms that this process found equal, so that it does
+# not compile them again.
+_equal_code: set[bytes] = set()
 
 
 def compiled_problems(source: Path, content: bytes, shown: str) -> Iterator[str]:
-    """What is wrong with the compiled forms of one module, for this version of Python.
+    """Yield faults of the compiled forms of one module, for the running version of Python.
 
     Args:
         source: the ``.py`` file.
-        content: what it holds.
-        shown: its name in the messages.
+        content: the file's bytes.
+        shown: the file's name in messages.
     """
     folder = source.parent / "__pycache__"
     for level in _LEVELS:
-        # PYTHONPYCACHEPREFIX moves them; another process may run without it.
+        # PYTHONPYCACHEPREFIX moves compiled forms, but other processes may run without it.
         moved = importlib.util.cache_from_source(str(source), optimization=level or "")
         for place in {moved, f"{folder}/{os.path.basename(moved)}"}:
             try:
@@ -57,7 +56,7 @@ def compiled_problems(source: Path, content: bytes, shown: str) -> Iterator[str]
                 or len(data) < _HEAD
                 or flags & ~(_HASH_BASED | _CHECKED)
             ):
-                continue  # another version's, or damaged: Python compiles it again
+                continue  # Python ignores files of other versions and damaged ones.
             if flags & _HASH_BASED and not flags & _CHECKED:
                 yield f"{place} is run without a look at {shown} (an unchecked hash-based .pyc)."
             elif data[8:_HEAD] == _expected(flags, source, content) and not _same_code(
@@ -67,7 +66,7 @@ def compiled_problems(source: Path, content: bytes, shown: str) -> Iterator[str]
 
 
 def _expected(flags: int, source: Path, content: bytes) -> bytes:
-    """The rest of the head by which Python believes that the code is of this source."""
+    """Return the rest of the header with which Python accepts compiled code for a source."""
     if flags & _HASH_BASED:
         return importlib.util.source_hash(content)
     time = int(os.stat(source).st_mtime)
@@ -75,21 +74,21 @@ def _expected(flags: int, source: Path, content: bytes) -> bytes:
 
 
 def _same_code(body: bytes, content: bytes, source: Path, level: int) -> bool:
-    told = f"{level} {len(content)} {source}".encode(errors="surrogateescape")
-    digest = hashlib.sha256(b"%d %b%b%b" % (len(told), told, content, body)).digest()
-    if digest not in _same and _compiles_to(body, content, source, level):
-        _same.add(digest)
-    return digest in _same
+    head = f"{level} {len(content)} {source}".encode(errors="surrogateescape")
+    digest = hashlib.sha256(b"%d %b%b%b" % (len(head), head, content, body)).digest()
+    if digest not in _equal_code and _compiles_to(body, content, source, level):
+        _equal_code.add(digest)
+    return digest in _equal_code
 
 
 def _compiles_to(body: bytes, content: bytes, source: Path, level: int) -> bool:
     try:
-        # Hostile bytes can harm the process that loads them; Python has loaded these at the import.
+        # Loading hostile bytes is a risk, but Python has loaded these at the import already.
         loaded = marshal.loads(body)  # noqa: S302
         made = compile(content, str(source), "exec", dont_inherit=True, optimize=level)
-        # Installers compile in another place than the one they move the files to.
-        there, here = (marshal.dumps(code.co_filename, _NO_REFERENCES) for code in (loaded, made))
-        left, right = (marshal.dumps(code, _NO_REFERENCES) for code in (loaded, made))
+        # Installers may compile a file before they move it, so the file name may differ.
+        there, here = (marshal.dumps(code.co_filename, _MARSHAL_VERSION) for code in (loaded, made))
+        left, right = (marshal.dumps(code, _MARSHAL_VERSION) for code in (loaded, made))
     except (SyntaxError, ValueError, TypeError, EOFError, AttributeError):
         return False
     return left.replace(there, here) == right
