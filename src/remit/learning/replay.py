@@ -140,7 +140,7 @@ class Replay:
                 continue
             request = self._ask(entry)
             bound = bound_of(self._gateway, request)
-            if spent + bound > budget_nano or len(pairs) == calls:
+            if spent + bound > budget_nano or (calls is not None and len(pairs) >= calls):
                 ended = "budget"
                 break
             # A call that was paid before a kill is answered from the record, and not paid again.

@@ -45,28 +45,29 @@ def rater_shares(samples: Iterable[Sample]) -> list[RaterShare]:
 
 
 def rater_weights(counts: Mapping[str, int]) -> dict[str, float]:
-    """A weight for each party, so that none has more than :data:`MOST_OF_ONE` of the whole.
+    """Return the weight of each party's feedback, above 0 and at most 1.
 
-    Those above it are lowered to it together, the largest first: with a limit s, k parties lowered
-    and r feedback of all others, each lowered party counts s * r / (1 - k * s).
+    With the weights no party makes up more than :data:`MOST_OF_ONE` of the whole. The parties above
+    that limit are lowered to it together: with a limit s, k lowered parties and r feedback of all
+    others, each lowered party makes up s * r / (1 - k * s). A party without feedback weighs 1 and
+    does not change the limit of the others.
+
+    Args:
+        counts: number of graded exchanges, keyed by party.
     """
-    ordered = sorted(counts, key=lambda rater: (-counts[rater], rater))
-    weights = dict.fromkeys(ordered, 1.0)
-    if not ordered:
-        return weights
-    limit = max(MOST_OF_ONE, 1 / len(ordered))
+    weights = dict.fromkeys(counts, 1.0)
+    ordered = sorted(filter(counts.get, counts), key=lambda rater: (-counts[rater], rater))
+    limit = max(MOST_OF_ONE, 1 / len(ordered)) if ordered else 1.0
     rest = sum(counts.values())
     for lowered, rater in enumerate(ordered, 1):
         rest -= counts[rater]
-        left = 1 - lowered * limit
-        if left <= 1e-9:  # all of those that are left count alike
+        remainder = 1 - lowered * limit
+        if remainder <= 1e-9:  # Every party is at the limit, so all make up the same part.
             least = counts[ordered[-1]]
-            return {rater: least / counts[rater] for rater in ordered}
-        each = limit * rest / left
+            return weights | {one: least / counts[one] for one in ordered}
+        each = limit * rest / remainder
         if counts[ordered[lowered]] <= each:
-            for one in ordered[:lowered]:
-                weights[one] = min(1.0, each / counts[one])
-            return weights
+            return weights | {one: min(1.0, each / counts[one]) for one in ordered[:lowered]}
     return weights
 
 

@@ -127,7 +127,9 @@ class Judge:
                     f"A call of {self._of[1]} has no upper bound of its cost.",
                     next_step="State its price (docs/prices.md), or give a budget in calls alone.",
                 )
-            if made == calls or (usd is not None and spent + (bound or 0) > round(usd * _NANO)):
+            if (calls is not None and made >= calls) or (
+                usd is not None and spent + (bound or 0) > round(usd * _NANO)
+            ):
                 ended = "budget"
                 break
             answer = self._gateway.route(request)
