@@ -52,12 +52,12 @@ def read_prices(
     for name in providers:
         check_provider(name, known)
     if is_litellm(data):
-        imported = read_litellm(
+        read, read_counts = read_litellm(
             data, str(file), found.table, found.base, found.own,
             providers=providers or known, models=pattern or "*", day=datetime.now(UTC).date(),
         )  # fmt: skip
-        counts |= {"same": imported.same, "skipped": dict(imported.skipped)}
-        return imported.overlay
+        counts |= read_counts
+        return read
     read = Overlay.read(data, str(file), found.base)
     for key, size in read.without_sizes(found.base).items():
         raise RemitError(

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.providers.prices.usage import Usage
 
-__all__ = ["RATES", "Price", "Rates", "Tier"]
+__all__ = ["RATES", "Price", "Rates", "Tier", "charge_data", "price_data", "rate_data", "usd_text"]
 
 RATES = ("input", "output", "cached_input", "cache_write", "cache_write_long", "reasoning")
 
-_MILLION = 1_000_000  # the unit in which providers quote
+_MILLION = 1_000_000  # Providers quote prices for a million tokens.
+_NANO = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +149,52 @@ class Price:
         most += input_tokens * max(0, self.audio_input - self.rates.input)
         most += output_tokens * max(0, self.audio_output - self.rates.output)
         return -(-most // _MILLION)
+
+
+def usd_text(nano: int) -> str:
+    """Return nano-dollars as US dollars, exact and without an exponent: ``0.15``."""
+    text = f"{Decimal(nano) / _NANO:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _rates(rates: Rates) -> dict[str, Any]:
+    return {rate: usd_text(getattr(rates, rate)) for rate in RATES}
+
+
+def rate_data(price: Price) -> dict[str, Any]:
+    """Return the rates and tiers of a price in US dollars, as exact text."""
+    sound = {
+        "audio_input": price.audio_input,
+        "audio_output": price.audio_output,
+        "per_second": price.per_second,
+        "per_million_characters": price.per_character,
+    }
+    tiers = [
+        {"above_input_tokens": tier.above_input_tokens, **_rates(tier.rates)}
+        for tier in price.tiers
+    ]
+    return {
+        **_rates(price.rates),
+        **{name: usd_text(nano) for name, nano in sound.items() if nano},
+        **({"tiers": tiers} if tiers else {}),
+    }
+
+
+def charge_data(price: Price) -> dict[str, Any]:
+    """Return the rates of a price and the sizes that bound the cost of a call."""
+    return {
+        **rate_data(price),
+        "max_output_tokens": price.max_output_tokens,
+        "context_window": price.context_window,
+    }
+
+
+def price_data(price: Price) -> dict[str, Any]:
+    """Return a price as JSON data."""
+    return {
+        "provider": price.provider,
+        "model": price.model,
+        "date": price.date,
+        **charge_data(price),
+        "source": price.source,
+    }
