@@ -199,11 +199,10 @@ def _in_proportion(rate: str, tier: Mapping[str, Any], rates: Mapping[str, Any])
 
 def _usd(value: Mapping[str, Any], rate: str, at: str, suffix: str = "") -> str | None:
     """Return a rate in US dollars per million tokens; ``None`` if the file does not state it."""
-    stated = (name for one in _FIGURES[rate] if value.get(name := one + suffix) is not None)
-    name = next(stated, None)
-    if name is None:
+    stated = [one + suffix for one in _FIGURES[rate] if value.get(one + suffix) is not None]
+    if not stated:
         return None
-    figure = value[name]
+    name, figure = stated[0], value[stated[0]]
     if type(figure) not in (int, Decimal) or not 0 <= figure <= 1:
         raise RemitError(f"{at}{name} is {figure!s}; it must be US dollars per token, from 0 to 1.")
     usd = Decimal(figure) * _MILLION

@@ -22,12 +22,12 @@ _Key = tuple[str, str]
 
 
 class PriceTable:
-    """Prices by provider and model; immutable.
+    """Prices by provider and model. A table is immutable.
 
     Attributes:
         version: the file's day and the first 12 hex digits of the SHA-256 of its bytes (UTF-8,
-            lines ended by LF), as ``2026-11-22+sha256:0123456789ab``; of a table that overlays
-            another, both versions, the upper one first, joined by ``;``.
+            lines ended by LF), as ``2026-11-22+sha256:0123456789ab``. A table that overlays another
+            has both versions, its own first, joined by ``;``.
     """
 
     def __init__(
@@ -62,10 +62,13 @@ class PriceTable:
 
     @classmethod
     def installed(cls, files: InstalledFiles) -> PriceTable:
-        """Return the table that a package brought to a root.
+        """Return the table that a package installed in a root.
+
+        Args:
+            files: the installed files of the root.
 
         Raises:
-            NotInstalledError: no package brought one.
+            NotInstalledError: no package installed a table.
             ChangedFileError: the file differs from the installed one.
             RemitError: a key is wrong; the message names the key.
         """
@@ -74,7 +77,11 @@ class PriceTable:
     @classmethod
     @functools.lru_cache(maxsize=4)
     def from_bytes(cls, data: bytes, name: str) -> PriceTable:
-        """Return a table that states its own limits; errors call it ``name``.
+        """Return a table that states its own limits.
+
+        Args:
+            data: the file's bytes.
+            name: the file's name in errors.
 
         Raises:
             RemitError: a key is wrong; the message names the key.
@@ -83,7 +90,7 @@ class PriceTable:
 
     @classmethod
     def from_file(cls, path: str | Path) -> PriceTable:
-        """Return an operator's table; ``docs/prices.md`` describes the file.
+        """Return an operator's table, with the shipped table's limits if it states none.
 
         Raises:
             RemitError: the file cannot be read, or a key is wrong; the message names the key.
@@ -96,10 +103,16 @@ class PriceTable:
 
     @classmethod
     def overlay(cls, data: bytes, name: str, base: PriceTable | None) -> PriceTable:
-        """Return a table to lie over ``base``, whose limits hold if the table states none.
+        """Return a table to lie over another.
+
+        Args:
+            data: the file's bytes.
+            name: the file's name in errors.
+            base: the table below, whose limits apply if this one states none; ``None`` if the file
+                must state them.
 
         Raises:
-            RemitError: a key is wrong; the message names the key.
+            RemitError: the file is not UTF-8, or a key is wrong; the message names the key.
         """
         try:
             text = data.decode("utf-8-sig").replace("\r\n", "\n")
@@ -115,6 +128,9 @@ class PriceTable:
         A model in both tables has the other's price. Its aliases, snapshots, sizes and flags come
         from this table if the other does not state them. A name that the other table gives to a
         model is no longer an alias in this table.
+
+        Raises:
+            RemitError: two models of the result have the same name.
         """
         taken = {
             (provider, name)
@@ -125,9 +141,7 @@ class PriceTable:
         for key, model in self._models.items():
             free = [one for one in model.aliases or () if (model.provider, one) not in taken]
             models[key] = model.model_copy(update={"aliases": free})
-        above = {
-            key: model.completed(models.pop(key, None)) for key, model in other._models.items()
-        }
+        own = {key: one.completed(models.pop(key, None)) for key, one in other._models.items()}
         version = f"{other.version};{self.version}"
         return PriceTable(other._file.over(self._file), version, {**models, **own})
 

