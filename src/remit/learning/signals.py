@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from remit.kernel.errors import ConfigError
 from remit.kernel.installed import InstalledFiles
 from remit.learning.evidence import Sample, read_samples
-from remit.learning.judges.reading import calibrated_judges
+from remit.learning.judges.report import calibrated_judges
 from remit.learning.statistics import Estimate
 from remit.learning.windows import Window, is_below
 from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, LedgerReader, Transaction, instant

@@ -221,5 +221,5 @@ def _files(runtime: Runtime, wanted: ReplayWanted) -> dict[str, bytes]:
         raise InvalidInputError(f"What is given is no change: {error}.") from error
     made.check()
     if made.contract_id != contract_id:
-        raise InvalidInputError(f"What is given is a change of {made.target.name}.")
+        raise InvalidInputError(f"What is given is a change of {made.target}.")
     return made.made(InstalledFiles(runtime.root.path), runtime.contracts, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -66,7 +66,7 @@ def read_samples(
         model_id: only exchanges of this model.
         contract_id: only exchanges of this contract.
     """
-    packages = _Packages(ledger)
+    packages = _contract_packages(ledger)
     entries = ledger.query(
         event_type="EXCHANGE", since=since, until=until, after=after, model_id=model_id,
         contract_id=contract_id, with_content=False,
@@ -83,7 +83,7 @@ def read_samples(
         retried = {str(row.metadata.get("retry_of")) for row in (*page, *(following or ()))}
         joined = _join(ledger, page)
         for row in page:
-            yield _sample(row, joined, packages.of(row), retried)
+            yield _sample(row, joined, _package_of(row, packages), retried)
         page = following
 
 
@@ -308,24 +308,24 @@ def _taint(row: _Row, joined: _Joined) -> Taint:
     return "fallback" if data.get("fallback_from") else ""
 
 
-class _Packages:
-    """The package that brought a contract, at each place of the ledger."""
+def _contract_packages(ledger: LedgerReader) -> dict[str, list[tuple[int, str]]]:
+    """Return the packages that installed each contract, with the entries' sequence numbers."""
+    found: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for entry in ledger.query(event_type="INSTALLED"):
+        for asset in orjson.loads(entry.metadata["manifest"])["assets"]:
+            path = str(asset["path"])
+            if path.startswith(_CONTRACTS):
+                contract = path.removeprefix(_CONTRACTS).removesuffix(".json")
+                change = (parse_entry_id(entry.id) or 0, str(entry.metadata["package_id"]))
+                found[contract].append(change)
+    return found
 
-    def __init__(self, ledger: LedgerReader) -> None:
-        self._changes: dict[str, list[tuple[int, str]]] = defaultdict(list)
-        for entry in ledger.query(event_type="INSTALLED"):
-            for asset in orjson.loads(entry.metadata["manifest"])["assets"]:
-                path = str(asset["path"])
-                if path.startswith(_CONTRACTS):
-                    contract = path.removeprefix(_CONTRACTS).removesuffix(".json")
-                    change = (parse_entry_id(entry.id) or 0, str(entry.metadata["package_id"]))
-                    self._changes[contract].append(change)
 
-    def of(self, row: _Row) -> str:
-        """The package whose contract an exchange was made under; empty where no package's."""
-        changes = self._changes.get(_text(row.metadata, "contract_id"), [])
-        place = bisect_right(changes, (row.seq, "")) - 1
-        return changes[place][1] if place >= 0 else ""
+def _package_of(row: _Row, packages: Mapping[str, list[tuple[int, str]]]) -> str:
+    """Return the package of an exchange's contract; empty if no package installed it."""
+    changes = packages.get(_text(row.metadata, "contract_id"), [])
+    place = bisect_right(changes, (row.seq, "")) - 1
+    return changes[place][1] if place >= 0 else ""
 
 
 def _rows(

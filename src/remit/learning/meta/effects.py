@@ -119,14 +119,6 @@ class _Side:
         return spread / max(1, self.count - 1) / self.count
 
 
-class _Adopted:
-    """An adopted proposal, its metric, and the values of the epochs before and after."""
-
-    def __init__(self, proposal: Proposal, epoch: int, metric: str) -> None:
-        self.proposal, self.epoch, self.metric = proposal, epoch, metric
-        self.before, self.after = _Side(), _Side()
-
-
 class EffectReader:
     """Compares the effect of each proposal ever adopted with its prediction.
 
@@ -146,30 +138,40 @@ class EffectReader:
             if is_authentic(entry)
         }
         known = {one.proposal_id: one for one in proposals.all()}
-        self._adopted = [
-            _Adopted(one, began[name], _metric(known.get(one.rolls_back, one)))
-            for name, one in known.items()
-            if name in began
-        ]
-        self._adopted.sort(key=lambda one: one.epoch)
-        self._of: dict[int, list[tuple[_Adopted, _Side]]] = defaultdict(list)
-        for one in self._adopted:
-            self._of[one.epoch - 1].append((one, one.before))
-            self._of[one.epoch].append((one, one.after))
+        self._adopted = sorted(
+            (
+                (epoch, proposal, _Side(), _Side())
+                for name, proposal in known.items()
+                if (epoch := began.get(name)) is not None
+            ),
+            key=lambda one: one[0],
+        )
+        self._metrics = {
+            one.proposal_id: "cost" if known.get(one.rolls_back, one).kind == "head" else "reward"
+            for one in known.values()
+        }
+        self._sides: dict[int, list[tuple[Proposal, _Side]]] = defaultdict(list)
+        for epoch, proposal, before, after in self._adopted:
+            self._sides[epoch - 1].append((proposal, before))
+            self._sides[epoch].append((proposal, after))
 
     def watch(self, samples: Iterable[Sample]) -> Iterator[Sample]:
         """Count samples, oldest first, while something else reads them."""
         for sample in samples:
-            for one, side in () if sample.tainted else self._of.get(sample.epoch, ()):
-                value = _value(sample, one.metric)
-                if value is not None and _concerns(one.proposal, sample):
-                    side.add(value, one.metric, sample.exchange_id)
+            for proposal, side in () if sample.tainted else self._sides.get(sample.epoch, ()):
+                metric = self._metrics[proposal.proposal_id]
+                value = _value(sample, metric)
+                if value is not None and _concerns(proposal, sample):
+                    side.add(value, metric, sample.exchange_id)
             yield sample
 
     def effects(self, samples: Iterable[Sample] = ()) -> list[Effect]:
         """Return predicted and realised effect of each adopted proposal, oldest first."""
         deque(self.watch(samples), maxlen=0)
-        return [_effect(one) for one in self._adopted]
+        return [
+            _effect(proposal, epoch, self._metrics[proposal.proposal_id], before, after)
+            for epoch, proposal, before, after in self._adopted
+        ]
 
 
 def calibrate(effects: Iterable[Effect]) -> Calibration:
@@ -206,10 +208,6 @@ def agrees(predicted: Estimate, realised: float, error: float) -> bool | None:
     return abs(realised - predicted.value) <= z * math.hypot(expected, error)
 
 
-def _metric(proposal: Proposal) -> str:
-    return "cost" if proposal.kind == "head" else "reward"
-
-
 def _value(sample: Sample, metric: str) -> float | None:
     if metric == "reward":
         return sample.reward
@@ -222,12 +220,11 @@ def _concerns(proposal: Proposal, sample: Sample) -> bool:
     return sample.contract_id == proposal.target or not proposal.target.startswith("PRC-")
 
 
-def _effect(of: _Adopted) -> Effect:
-    proposal, before, after = of.proposal, of.before, of.after
+def _effect(proposal: Proposal, epoch: int, metric: str, before: _Side, after: _Side) -> Effect:
     predicted = Estimate(**proposal.predicted) if proposal.predicted else None
     realised = regained = None
     if min(before.count, after.count) >= _LEAST:
-        if of.metric == "reward":
+        if metric == "reward":
             realised, regained = difference(after.reward, before.reward), _fall(before, after)
         else:
             realised, regained = _fall(before, after), _fall(after, before)
@@ -236,8 +233,8 @@ def _effect(of: _Adopted) -> Effect:
         kind=proposal.kind,
         target=proposal.target,
         state=proposal.state,
-        metric=of.metric,
-        epoch=of.epoch,
+        metric=metric,
+        epoch=epoch,
         predicted=predicted,
         before=before.mean if before.count else None,
         after=after.mean if after.count else None,

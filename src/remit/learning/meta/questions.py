@@ -6,9 +6,9 @@ import hashlib
 import itertools
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -113,7 +113,7 @@ def read_questions(
         contract_id: only this contract.
     """
     seen: dict[tuple[str, str, str], _Seen] = {}
-    demands: dict[tuple[str, str], _Demand] = {}
+    demands: dict[tuple[str, str], tuple[list[Requirement], Any]] = {}
     found = read_samples(ledger, contract_id=contract_id) if samples is None else iter(samples)
     while page := list(itertools.islice(found, _PAGE)):
         page = [one for one in page if one.contract_id and not one.tainted]
@@ -131,13 +131,13 @@ def read_questions(
                 of.repair.update(float(one.corrected))
             entry = entries.get(one.exchange_id)
             if entry is not None and not _is_erased(entry):
-                demand = demands[which]
+                required, shown = demands[which]
                 demanded = [
-                    *demand.requirements,
+                    *required,
                     *tool_requirements(entry.metadata.get("tools"), one.tools),
                     *criteria.get(one.work_order_id, ()),
                 ]
-                _count(of, one, entry, demanded, demand.shown)
+                _count(of, one, entry, demanded, shown)
     return [_question(key, of) for key, of in sorted(seen.items(), key=lambda item: item[0])]
 
 
@@ -159,23 +159,21 @@ def _first(known: OrderedDict[bytes, bool], name: str) -> bool:
     return True
 
 
-class _Demand(NamedTuple):
-    """The requirements of a contract's schemas, and the schema that the model is shown."""
+def _demanded(
+    contracts: ContractLoader, contract_id: str, version: str
+) -> tuple[list[Requirement], Any]:
+    """Return the requirements of a contract's output, and the schema that its model receives.
 
-    requirements: Sequence[Requirement]
-    shown: Any
-
-
-def _demanded(contracts: ContractLoader, contract_id: str, version: str) -> _Demand:
+    Both are empty if the contract is no longer installed.
+    """
     try:
         contract = contracts.load(contract_id, version or None)
-    except ContractError:  # The contract is no longer installed.
-        return _Demand((), None)
+    except ContractError:
+        return [], None
     shown: Any = contract.boundary.structured_output
     if shown is True:
         shown = contract.output_schema
-    schema = contract.output_schema or {}
-    return _Demand(schema_requirements(schema, "output_schema"), shown or None)
+    return schema_requirements(contract.output_schema or {}, "output_schema"), shown or None
 
 
 def _criteria(ledger: LedgerReader, orders: set[str]) -> dict[str, list[Requirement]]:

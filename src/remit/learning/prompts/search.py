@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from remit.kernel.errors import ConfigError, InvalidInputError, RemitError
@@ -121,7 +122,8 @@ class PromptSearch:
                 max_metric_calls=len(self._validation) + 4 * self._purse.calls,
                 stop_callbacks=[lambda state: self._exhausted],
                 reflection_minibatch_size=3,
-                logger=_Silent(),
+                # GEPA's own log quotes prompts and answers.
+                logger=SimpleNamespace(log=lambda message: None),
                 seed=seed,
             )
         except SpentError as error:
@@ -230,8 +232,3 @@ class PromptSearch:
             answer = self._ledger.read(pair.replayed_id).metadata["response"]
             found[pair.exchange_id] = (pair.after, str(answer) if is_whole(answer) else "")
         return found
-
-
-class _Silent:
-    def log(self, message: str) -> None:
-        """GEPA's own account of its steps quotes prompts and answers."""

@@ -15,7 +15,7 @@ from remit.kernel.installed import InstalledFiles
 from remit.kernel.settings import LEARNED_FOLDER, not_learnable
 from remit.learning.proposals.additions import with_additions
 
-__all__ = ["KINDS", "Change", "Kind", "Target"]
+__all__ = ["KINDS", "Change", "Kind"]
 
 Kind = Literal["route", "head", "prompt", "boundary", "budget", "tool_permission", "set_aside"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -32,24 +32,6 @@ _SETTINGS = {
 _STEP = 10_000  # versions that a contract's maker leaves for what is learned on top of one
 _DIFF_LINES = 400
 _DIFF_BYTES = 65_536  # Larger files are not compared line by line.
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The subject of a change; one package holds everything learned about it.
-
-    Attributes:
-        name: ``routing``, ``limits``, or a contract's id.
-        package_id: ``PKG-LEARNED-…``.
-    """
-
-    name: str
-
-    @property
-    def package_id(self) -> str:
-        """Id of the package that holds the learned changes."""
-        name = self.name.upper()
-        return f"PKG-LEARNED-{name}" if "-" in name else f"PKG-LEARNED-{name}-001"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +68,16 @@ class Change:
     boundary: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def target(self) -> Target:
-        """The subject of the change."""
+    def target(self) -> str:
+        """The subject of the change: ``routing``, ``limits``, or a contract's id."""
         known = _SETTINGS.get(self.kind)
-        return Target(known[0] if known else self.contract_id)
+        return known[0] if known else self.contract_id
+
+    @property
+    def package_id(self) -> str:
+        """Id of the package with all learned changes of the target: ``PKG-LEARNED-…``."""
+        name = self.target.upper()
+        return f"PKG-LEARNED-{name}" if "-" in name else f"PKG-LEARNED-{name}-001"
 
     def check(self) -> None:
         """Refuse what does not fit the kind.
@@ -151,7 +139,7 @@ class Change:
             InvalidInputError: it changes nothing.
             ContractError: the contract or its pack cannot be used.
         """
-        owner = self.target.package_id
+        owner = self.package_id
         before = {
             path: installed.read(path)
             for folder in ("HOT/", "HO1/")
@@ -167,7 +155,7 @@ class Change:
         return made
 
     def _settings_files(self, before: Mapping[str, bytes]) -> dict[str, bytes]:
-        path = _settings_path(self.target.name)
+        path = _settings_path(self.target)
         state = json.loads(before.get(path, b"{}"))
         _merge(state, self.settings)
         return {**before, **self.files, path: canonical_json(state) + b"\n"}
@@ -185,7 +173,7 @@ class Change:
         value["boundary"] = {key: item for key, item in limits.items() if item is not None}
         text = with_additions(self.prompt or pack, self.additions, self.dropped)
         files: dict[str, bytes] = {}
-        if text != pack or installed.owner(pack_path) == self.target.package_id:
+        if text != pack or installed.owner(pack_path) == self.package_id:
             letters, digits = self.contract_id.removeprefix("PRC-").rsplit("-", 1)
             value["prompt_pack_id"] = f"PRM-LEARNED{letters}-{digits}"
             files[f"HO1/prompt_packs/{value['prompt_pack_id']}.txt"] = text.encode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from remit.contracts import ContractLoader
 from remit.gateway.auth import Identity
@@ -23,6 +23,7 @@ from remit.learning.proposals.proposal import (
     is_erased,
 )
 from remit.learning.signals import Signal, observe
+from remit.learning.statistics import Estimate
 from remit.ledger import LedgerClient, LedgerEntry, content
 from remit.packages import PLACES, Archive, Manifest, Registry, disk_errors, package_lock
 
@@ -36,25 +37,6 @@ _ALWAYS_VALID = ("betting", "empirical_bernstein")
 _PREDICTED = (
     "value", "low", "high", "confidence", "samples", "effective_samples", "method",
 )  # fmt: skip
-
-
-class Predicted(Protocol):
-    """An effect with its interval, such as :class:`remit.learning.Estimate`."""
-
-    @property
-    def value(self) -> float: ...
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
-    @property
-    def confidence(self) -> float: ...
-    @property
-    def samples(self) -> int: ...
-    @property
-    def effective_samples(self) -> float: ...
-    @property
-    def method(self) -> str: ...
 
 
 class Learner:
@@ -119,11 +101,11 @@ class Learner:
         change: Change,
         *,
         evidence: Sequence[str],
-        predicted: Predicted,
+        predicted: Estimate,
         replay: Mapping[str, Any],
         reason: str,
         holds: Sequence[str] = (),
-        gate: Predicted | None = None,
+        gate: Estimate | None = None,
     ) -> Proposal:
         """Record a proposal with its evidence, and store the package version that makes the change.
 
@@ -163,8 +145,8 @@ class Learner:
         adopted: Proposal,
         *,
         evidence: Sequence[str],
-        predicted: Predicted,
-        gate: Predicted,
+        predicted: Estimate,
+        gate: Estimate,
         replay: Mapping[str, Any],
         reason: str,
     ) -> Proposal:
@@ -226,13 +208,13 @@ class Learner:
         self,
         change: Change,
         evidence: tuple[str, ...],
-        predicted: Predicted,
+        predicted: Estimate,
         replay: Mapping[str, Any],
         reason: str,
         holds: tuple[str, ...],
     ) -> Proposal:
         registry = Registry.from_ledger(self._ledger)
-        package_id = change.target.package_id
+        package_id = change.package_id
         number = self._next_number(package_id, registry)
         made = change.made(self.installed, self.contracts, number)
         load_settings(self._root.config, proposed=made)
@@ -241,7 +223,7 @@ class Learner:
         return self._write(
             {
                 "kind": change.kind,
-                "target": change.target.name,
+                "target": change.target,
                 "package_id": package_id,
                 "version": archive.manifest.version,
                 "base_version": base.version if base is not None else "",
@@ -257,7 +239,7 @@ class Learner:
         what: dict[str, Any],
         said: str,
         evidence: tuple[str, ...],
-        predicted: Predicted,
+        predicted: Estimate,
         replay: Mapping[str, Any],
         reason: str,
         holds: tuple[str, ...],
@@ -317,13 +299,13 @@ class Learner:
         return 1 + max((int(version.partition(".")[0]) for version in versions), default=0)
 
 
-def _gated(gate: Predicted, evidence: Sequence[str], replay: Mapping[str, Any]) -> dict[str, Any]:
+def _gated(gate: Estimate, evidence: Sequence[str], replay: Mapping[str, Any]) -> dict[str, Any]:
     """The replay's summary with the estimate that the proposal rests on, which is enough."""
     _require_enough(gate, evidence)
     return {**replay, "gate": {name: getattr(gate, name) for name in _PREDICTED}}
 
 
-def _require_enough(predicted: Predicted, evidence: Sequence[str]) -> None:
+def _require_enough(predicted: Estimate, evidence: Sequence[str]) -> None:
     missing = []
     if predicted.effective_samples < MIN_EFFECTIVE_SAMPLES:
         missing.append(
@@ -368,10 +350,10 @@ def _archive(
     owner = registry.owners.get(f"HO1/contracts/{change.contract_id}.json")
     needs = [] if owner is None else [owner.package_id]
     manifest: dict[str, Any] = {
-        "package_id": change.target.package_id,
+        "package_id": change.package_id,
         "version": version,
         "schema_version": "1.0",
-        "title": f"Learned: {change.target.name}",
+        "title": f"Learned: {change.target}",
         "package_type": "learned",
         "spec_id": "SPEC-LEARNED-001",
         "framework_id": "FMWK-LEARNED-001",

@@ -13,7 +13,7 @@ from typing import TypeVar
 from remit.kernel.errors import InvalidInputError
 from remit.learning.statistics.confidence import ConfidenceSequence
 from remit.learning.statistics.estimate import Estimate
-from remit.learning.statistics.fixed import skewed_interval
+from remit.learning.statistics.student import skewed_interval
 
 __all__ = ["MAX_WEIGHT", "Logged", "cross_fit", "doubly_robust"]
 

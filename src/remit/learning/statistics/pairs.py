@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from remit.learning.statistics.confidence import ConfidenceSequence
 from remit.learning.statistics.estimate import Estimate
-from remit.learning.statistics.fixed import skewed_interval
+from remit.learning.statistics.student import skewed_interval
 
 __all__ = ["PairedEffect", "paired_effect"]
 

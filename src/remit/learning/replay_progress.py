@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from remit.kernel.errors import ConflictError
 from remit.kernel.exchange import PromptRequest
@@ -52,37 +51,6 @@ class Pair:
     before: float
     after: float
     cost_nano: int
-
-
-class Kept(Protocol):
-    """The progress of a replay between its runs.
-
-    Attributes:
-        from_the_beginning: instruction for starting the replay again.
-        lost_nano: cost in nano-dollars of calls whose answers were lost.
-    """
-
-    from_the_beginning: str
-    lost_nano: int
-
-    def read(self, graded: Graded, bound: Bound) -> Iterator[Pair]:
-        """The pairs of earlier runs.
-
-        Raises:
-            ConflictError: they cannot be compared with what would be asked now.
-        """
-        ...
-
-    def named(self, request: PromptRequest, exchange_id: str) -> PromptRequest:
-        """Return the request under the idempotency key of its exchange.
-
-        A request repeated after a kill is then answered from the record.
-        """
-        ...
-
-    def keep(self, pair: Pair) -> None:
-        """Add a pair."""
-        ...
 
 
 class KeptFile:
@@ -212,6 +180,10 @@ class KeptOnRecord:
         before, after = grades or (0.0, 0.0)
         replayed = [call.id for call in calls if call.event_type == "EXCHANGE"][-1]
         return Pair(exchange_id, replayed, model, before, after, cost)
+
+
+Kept = KeptFile | KeptOnRecord
+"""The progress of a replay between its runs, in a file or in the record."""
 
 
 def drift(kept: Kept, what: str) -> ConflictError:

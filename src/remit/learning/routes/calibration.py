@@ -10,7 +10,7 @@ from remit.gateway import LLMGateway
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, RouteOutcome
 from remit.learning.evidence.feedback import Source, give_feedback
-from remit.learning.routes.fitting import GradedPrompt
+from remit.learning.routes.ridge import GradedPrompt
 from remit.ledger import LedgerClient
 from remit.providers.prices import PriceTable
 from remit.routing import Candidate, asked_of, new_request

@@ -8,7 +8,7 @@ from typing import Any
 from remit.kernel.errors import InvalidInputError
 from remit.learning.evidence.feedback import feedback_on, reward_of
 from remit.learning.held_out import is_held_out, prompt_key
-from remit.learning.routes.fitting import GradedPrompt
+from remit.learning.routes.ridge import GradedPrompt
 from remit.ledger import LedgerEntry, LedgerReader
 from remit.providers.prices import PriceTable, Usage
 from remit.routing import Candidate, Weights, read_intent
