@@ -1,4 +1,4 @@
-"""Exchanges that can be asked again, and graders by schema and by right answers."""
+"""Exchanges that can be asked again, and graders by schema or reference answers."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from remit.ledger import LedgerEntry, LedgerReader
 __all__ = ["Grade", "gradable_exchanges", "grader", "learnable_contract"]
 
 Grade = Callable[[LedgerEntry, str], float | None]
-"""Grades an answer to an exchange, 0 to 1; ``None`` where it cannot."""
+"""Grades an answer to an exchange, 0 to 1; ``None`` if it cannot."""
 
 
 def learnable_contract(
     ledger: LedgerReader, contracts: ContractLoader, contract_id: str
 ) -> PromptContract:
-    """The version in force of a contract that something can be learned of.
+    """Return the version in force of a contract that can be learned about.
 
     Raises:
-        InvalidInputError: it is on record, and of no package: a program brought a folder of its
-            own, where nothing that is learned could be put.
-        ContractError: there is none, or it cannot be used.
+        InvalidInputError: the contract is recorded but belongs to no package, because a program
+            used a folder of its own. Learned changes could not be installed there.
+        ContractError: the contract does not exist, or is not valid.
     """
     try:
         return contracts.load(contract_id)
@@ -38,9 +38,9 @@ def learnable_contract(
         if error.code != "contract_not_found" or not any(asked):
             raise
         raise InvalidInputError(
-            f"{contract_id} is of no package, so nothing is learned of it: a program brought it "
-            "in a folder of its own (contracts=…).",
-            next_step="Bring it in a package: `remit package new`.",
+            f"{contract_id} is of no package: a program loads it from a folder of its own "
+            "(contracts=…), where no change could be installed.",
+            next_step="Put the contract into a package: `remit package new`.",
         ) from error
 
 
@@ -69,14 +69,15 @@ def gradable_exchanges(
 
 
 def grader(schema: Any, references: Mapping[str, Any] | None = None) -> Grade:
-    """A grader that gives 1 to an answer that is right, else 0.
+    """Return a grader that gives 1 to a right answer and 0 to any other.
 
     Args:
-        schema: a JSON Schema that an answer has to satisfy; not looked at beside ``references``.
-        references: right answers by exchange id, compared without case, spaces and a last stop.
+        schema: JSON Schema that an answer must match; ignored if there are ``references``.
+        references: right answers by exchange id. Case, white space and a final full stop are
+            ignored. The grader returns ``None`` for exchanges without one.
 
     Raises:
-        InvalidInputError: neither is given, or the schema is not one.
+        InvalidInputError: neither is given, or the schema is not valid.
     """
     if references is not None:
         right = {name: _plain(str(answer)) for name, answer in references.items()}

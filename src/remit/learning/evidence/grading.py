@@ -1,4 +1,4 @@
-"""Grades that a program gives: by a reference answer, a JSON Schema, or a test."""
+"""Grades by programs: by a reference answer, a JSON Schema, or a test."""
 
 from __future__ import annotations
 
@@ -18,19 +18,28 @@ __all__ = ["grade_by_reference", "grade_by_schema", "grade_by_test", "is_referen
 
 
 def grade_by_reference(ledger: LedgerClient, target: str, reference: str, *, by: str) -> Feedback:
-    """Score 1 where the answer is the reference answer, else 0.
+    """Record feedback on an answer: 1 if it equals the reference answer, else 0.
+
+    Args:
+        ledger: the ledger of the target.
+        target: an id of any form that :func:`find_target` takes.
+        reference: the right answer.
+        by: name of the grader, for the ledger.
 
     Raises:
-        RemitError: what :func:`give_feedback`, :func:`answer_of` and :func:`is_reference` raise.
+        InvalidInputError: the reference answer is empty.
+        EntryNotFoundError: there is no such target.
+        ConflictError: there is no answer, its content was erased, or the grader gave feedback on it
+            100 times.
     """
     found = float(is_reference(answer_of(ledger, target), reference))
     return _give(ledger, target, "reference", found, by)
 
 
 def is_reference(answer: str, reference: str) -> bool:
-    """Whether an answer is the reference answer.
+    """Return True if an answer equals the reference answer.
 
-    Space at the ends, runs of space, case, and a full stop at the end make no difference.
+    White space at the ends, runs of white space, case, and a final full stop are ignored.
 
     Raises:
         InvalidInputError: the reference answer is empty.
@@ -43,11 +52,19 @@ def is_reference(answer: str, reference: str) -> bool:
 def grade_by_schema(
     ledger: LedgerClient, target: str, schema: Mapping[str, Any], *, by: str
 ) -> Feedback:
-    """Score 1 where the answer is JSON that a JSON Schema takes, else 0.
+    """Record feedback on an answer: 1 if it is JSON that matches a JSON Schema, else 0.
+
+    Args:
+        ledger: the ledger of the target.
+        target: an id of any form that :func:`find_target` takes.
+        schema: the JSON Schema.
+        by: name of the grader, for the ledger.
 
     Raises:
-        InvalidInputError: the schema is none.
-        RemitError: what :func:`give_feedback` and :func:`answer_of` raise.
+        InvalidInputError: the schema is not valid.
+        EntryNotFoundError: there is no such target.
+        ConflictError: there is no answer, its content was erased, or the grader gave feedback on it
+            100 times.
     """
     if not isinstance(schema, Mapping):
         raise InvalidInputError("A JSON Schema is an object.")
@@ -64,19 +81,29 @@ def grade_by_schema(
 def grade_by_test(
     ledger: LedgerClient, target: str, test: Callable[[str], bool | float], *, by: str
 ) -> Feedback:
-    """The score that a function gives an answer: a number from 0 to 1, or whether it passes.
+    """Record as feedback the score that a function gives to an answer.
 
-    An exception of its own is raised, and nothing is written.
+    Args:
+        ledger: the ledger of the target.
+        target: an id of any form that :func:`find_target` takes.
+        test: returns a score from 0 to 1, or True if the answer passes. Its exceptions are raised,
+            and nothing is written.
+        by: name of the grader, for the ledger.
 
     Raises:
-        RemitError: what :func:`give_feedback` and :func:`answer_of` raise.
+        InvalidInputError: the score is not a number from 0 to 1.
+        EntryNotFoundError: there is no such target.
+        ConflictError: there is no answer, its content was erased, or the grader gave feedback on it
+            100 times.
     """
     found = test(answer_of(ledger, target))
     return _give(ledger, target, "test", float(found) if isinstance(found, bool) else found, by)
 
 
 def answer_of(ledger: LedgerClient, target: str) -> str:
-    """The text of an exchange's, turn's, work order's or decision's answer.
+    """Return the text of the answer of an exchange, turn, work order or decision.
+
+    Data without a text is returned as JSON.
 
     Raises:
         EntryNotFoundError: there is no such target.

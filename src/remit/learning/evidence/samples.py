@@ -19,12 +19,12 @@ from remit.ledger import LedgerReader, entry_id, parse_entry_id
 
 __all__ = ["read_samples"]
 
-_PAGE = 1_000  # exchanges that are joined at once
-_AT_ONCE = 400  # parameters of one statement
+_PAGE = 1_000  # Exchanges of a page are joined in a few statements.
+_BATCH = 400  # A database limits the parameters of a statement.
 _NANO = 1_000_000_000
 _CONTRACTS = "HO1/contracts/"
-# An answer that is complete by itself: another call in its order asks for it again.
-_WHOLE = frozenset({"stop", "end_turn", "stop_sequence"})
+# These answers are complete, so another call in the same order asks for the answer again.
+_FINAL_REASONS = frozenset({"stop", "end_turn", "stop_sequence"})
 _OF_ORDERS = ("EXCHANGE", "WO_PLANNED", "WO_QUALITY_GATE", "TOOL_CALL")
 _OF_SESSIONS = ("TURN_RECORDED", "DEGRADATION")
 
@@ -50,21 +50,23 @@ def read_samples(
 ) -> Iterator[Sample]:
     """Yield exchanges with their outcomes, oldest first; memory does not grow with the ledger.
 
-    Outcomes come from the record: failure, retry, the quality gate's verdict, tool errors, repeated
-    output, cancellation, and a next user message that corrects (:func:`corrects`). Feedback counts
-    for the exchange that it is about; if there is none, that of its work order counts, then of its
-    turn, then of its decision. A judge's feedback counts only without any other. Learning's own
-    calls are left out (:func:`~remit.learning.calls.is_own`). A retry is recognised if it is among
-    these exchanges, at most 1,000 later.
+    Outcomes come from the ledger: failure, retry, the verdict of the quality gate, tool errors,
+    repeated output, cancellation, and corrections by the next user message (:func:`corrects`).
+    Feedback on the exchange applies; without any, feedback on its work order, then on its turn,
+    then on its decision. A judge's feedback applies only if there is no other. Learning's own calls
+    are left out. A retry is recognised if it is among the exchanges read, at most 1,000 later.
 
     Args:
-        ledger: the record, with the indexes `entries_event_type`, `entries_submission_id`,
-            `entries_work_order_id` and `entries_session_event`.
+        ledger: the ledger, with the indexes ``entries_event_type``, ``entries_submission_id``,
+            ``entries_work_order_id`` and ``entries_session_event``.
         since: start, inclusive.
         until: end, exclusive.
-        after: id of an entry: only later exchanges.
+        after: id of an entry; only later exchanges are read.
         model_id: only exchanges of this model.
         contract_id: only exchanges of this contract.
+
+    Raises:
+        InvalidInputError: ``since`` or ``until`` is not a time.
     """
     packages = _contract_packages(ledger)
     entries = ledger.query(
@@ -123,7 +125,7 @@ class _Joined:
     )
 
     def turn_of(self, row: _Row) -> int | None:
-        """The turn that an exchange is part of, by the sequence number of its entry."""
+        """Return the sequence number of the turn of an exchange; ``None`` if it has none."""
         metadata = row.metadata
         plan = self._of(row, "WO_PLANNED")
         if not plan or plan[0].metadata.get("turn_number") is None:
@@ -133,7 +135,7 @@ class _Joined:
         return turns[place] if place < len(turns) else None
 
     def is_degraded(self, row: _Row) -> bool:
-        """Whether the turn's loop had failed when the exchange was made."""
+        """Return True if the turn's loop had failed before the exchange."""
         session = str(row.metadata.get("session_id"))
         degraded = self.degradations.get(session, [])
         last = bisect_right(degraded, row.seq) - 1
@@ -149,14 +151,14 @@ class _Joined:
             row, "WO_QUALITY_GATE"))  # fmt: skip
 
     def asked_again(self, row: _Row) -> bool:
-        """Whether a whole answer was followed by another call in its order, which is no retry."""
-        if row.metadata.get("finish_reason") not in _WHOLE:
+        """Return True if a complete answer was followed by another call that is not a retry."""
+        if row.metadata.get("finish_reason") not in _FINAL_REASONS:
             return False
         later = [one for one in self._of(row, "EXCHANGE") if one.seq > row.seq]
         return bool(later) and later[0].metadata.get("retry_of") != entry_id(row.seq)
 
     def tool_calls(self, row: _Row) -> list[_Row]:
-        """Calls of tools between this exchange and the next one of its order."""
+        """Return the tool calls between this exchange and the next one of its order."""
         later = [one.seq for one in self._of(row, "EXCHANGE") if one.seq > row.seq]
         end = later[0] if later else None
         calls = self._of(row, "TOOL_CALL")
@@ -331,7 +333,7 @@ def _package_of(row: _Row, packages: Mapping[str, list[tuple[int, str]]]) -> str
 def _rows(
     ledger: LedgerReader, column: str, values: set[str], events: Sequence[str]
 ) -> Iterator[_Row]:
-    """Entries of some types by a column of theirs, in order."""
+    """Yield entries of some types by the value of a column, in ledger order."""
     for part in _parts(values):
         found = ledger.select(
             f"SELECT seq, event_type, record FROM entries WHERE {column} IN ({_marks(part)}) "
@@ -355,8 +357,8 @@ def _text(data: dict[str, Any], name: str) -> str:
 
 def _parts(values: Iterable[str]) -> Iterator[list[str]]:
     wanted = sorted(values)
-    for start in range(0, len(wanted), _AT_ONCE):
-        yield wanted[start : start + _AT_ONCE]
+    for start in range(0, len(wanted), _BATCH):
+        yield wanted[start : start + _BATCH]
 
 
 def _marks(values: Sequence[str]) -> str:

@@ -16,8 +16,9 @@ from remit.ledger import LedgerReader, is_authentic
 
 __all__ = ["Calibration", "Effect", "EffectReader", "agrees", "calibrate"]
 
-_LEAST = 30  # samples on each side below which nothing is concluded
-_NAMED = 500  # exchanges of a side that are named as evidence, the latest
+_MIN_SAMPLES = 30  # Both sides need as many samples for a conclusion.
+_EVIDENCE = 500
+"""Largest number of exchanges of a side that are named as evidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ class Effect:
 
     @property
     def disappoints(self) -> bool:
-        """Whether it is in force and things look worse since, surely (`harmful`) or not."""
+        """True if the change is in force and results have become worse since, surely or not."""
         if self.state != "adopted" or self.realised is None or self.kind == "rollback":
             return False
         return self.realised.value < 0
@@ -98,7 +99,7 @@ class _Side:
     def __init__(self) -> None:
         self.reward = ConfidenceSequence()
         self.count, self.total, self.squares = 0, 0.0, 0.0
-        self.latest: deque[str] = deque(maxlen=_NAMED)
+        self.latest: deque[str] = deque(maxlen=_EVIDENCE)
 
     def add(self, value: float, metric: str, exchange_id: str) -> None:
         self.latest.append(exchange_id)
@@ -120,15 +121,15 @@ class _Side:
 
 
 class EffectReader:
-    """Compares the effect of each proposal ever adopted with its prediction.
+    """The comparison of each adopted proposal's effect with its prediction.
 
-    The epoch before is compared with the epoch that the adoption began, over clean samples that the
-    change concerns: those of its contract, of calls whose model a route chose, or all. This is not
-    an experiment: other changes between the epochs count too.
+    The epoch before the adoption is compared with the epoch that the adoption began. Only untainted
+    samples count that the change concerns: those of its contract, those whose model a route chose,
+    or all. Other changes between the epochs are included, because this is not an experiment.
 
     Args:
-        ledger: the record.
-        proposals: the root's proposals.
+        ledger: the ledger.
+        proposals: the proposals of the root.
     """
 
     def __init__(self, ledger: LedgerReader, proposals: Proposals) -> None:
@@ -156,7 +157,7 @@ class EffectReader:
             self._sides[epoch].append((proposal, after))
 
     def watch(self, samples: Iterable[Sample]) -> Iterator[Sample]:
-        """Count samples, oldest first, while something else reads them."""
+        """Yield the samples unchanged, oldest first, and count them."""
         for sample in samples:
             for proposal, side in () if sample.tainted else self._sides.get(sample.epoch, ()):
                 metric = self._metrics[proposal.proposal_id]
@@ -223,7 +224,7 @@ def _concerns(proposal: Proposal, sample: Sample) -> bool:
 def _effect(proposal: Proposal, epoch: int, metric: str, before: _Side, after: _Side) -> Effect:
     predicted = Estimate(**proposal.predicted) if proposal.predicted else None
     realised = regained = None
-    if min(before.count, after.count) >= _LEAST:
+    if min(before.count, after.count) >= _MIN_SAMPLES:
         if metric == "reward":
             realised, regained = difference(after.reward, before.reward), _fall(before, after)
         else:

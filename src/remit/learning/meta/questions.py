@@ -30,11 +30,11 @@ from remit.ledger import Erased, LedgerEntry, LedgerReader, entry_id
 
 __all__ = ["Question", "answer_value", "read_questions"]
 
-_HIGH = 0.1  # lower end above which a share is high
-_PAGE = 200  # exchanges whose content is held at once
-_REMEMBERED = 100_000  # questions that an equal one is looked for among
-_NAMED = 20  # exchanges that a question names
-_SHORT = 60  # characters up to which a text is compared whole
+_HIGH = 0.1  # A share is high if its lower end is above this.
+_PAGE = 200  # The content of so many exchanges is in memory.
+_MAX_QUESTIONS = 100_000  # Older questions are not compared.
+_EXAMPLES = 20
+_SHORT = 60  # Longer texts are compared by their figures.
 _FIGURE = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?![\w.]*\d)")
 
 
@@ -68,7 +68,7 @@ class Question:
 
     @property
     def wrong(self) -> bool:
-        """Whether answers looked right and the question was wrong: Q2 or Q3 surely above 10 %."""
+        """True if disagreement (Q2) or unstated requirements (Q3) are surely above 10 %."""
         return self.disagreement.low > _HIGH or self.unstated.low > _HIGH
 
     def to_dict(self) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def _first(known: OrderedDict[bytes, bool], name: str) -> bool:
     if key in known:
         return False
     known[key] = True
-    if len(known) > _REMEMBERED:
+    if len(known) > _MAX_QUESTIONS:
         known.popitem(last=False)
     return True
 
@@ -204,7 +204,7 @@ def _count(
         missing = unstated(dict.fromkeys(demanded), said)
         of.unstated.update(float(bool(missing)))
         of.missing.update(missing)
-        if missing and len(of.examples) < _NAMED:
+        if missing and len(of.examples) < _EXAMPLES:
             of.examples.append(sample.exchange_id)
     value = answer_value(entry.metadata.get("response"))
     if value is None:
@@ -214,12 +214,12 @@ def _count(
     before = of.waiting.pop(question, None)
     if before is None:
         of.waiting[question] = answer, sample.exchange_id
-        if len(of.waiting) > _REMEMBERED:
+        if len(of.waiting) > _MAX_QUESTIONS:
             of.waiting.popitem(last=False)
         return
     differs = before[0] != answer
     of.disagreement.update(float(differs))
-    if differs and len(of.differing) < _NAMED:
+    if differs and len(of.differing) < _EXAMPLES:
         of.differing.append((before[1], sample.exchange_id))
 
 

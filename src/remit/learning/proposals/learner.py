@@ -1,4 +1,4 @@
-"""The rights of a learner: reading the record, noting a signal, and proposing."""
+"""A learner's rights on a root: to read the ledger, to record signals, and to propose."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from remit.packages import PLACES, Archive, Manifest, Registry, disk_errors, pac
 __all__ = ["MIN_EFFECTIVE_SAMPLES", "Learner"]
 
 MIN_EFFECTIVE_SAMPLES = 200
-"""Below this effective sample size nothing is proposed."""
+"""Smallest effective sample size of a proposal."""
 
 _ALWAYS_VALID = ("betting", "empirical_bernstein")
 
@@ -40,15 +40,15 @@ _PREDICTED = (
 
 
 class Learner:
-    """A learner's handle on a root: it reads, and writes nothing but signals and proposals.
+    """A learner's handle on a root, which reads, and writes only signals and proposals.
 
-    It is a :class:`~remit.ledger.LedgerReader`, which is all that learners take.
+    The handle is a :class:`~remit.ledger.LedgerReader`, so that learners can use it as one.
 
     Args:
         root: the installation.
-        ledger: its record.
-        loaded: its settings.
-        identity: who lets it learn; the role has to allow `propose`.
+        ledger: the root's ledger.
+        loaded: the root's settings.
+        identity: the owner of the learner; the role must allow `propose`.
 
     Raises:
         ProposalError: ``no_role``.
@@ -72,10 +72,10 @@ class Learner:
         self._ledger = ledger
 
     def read(self, entry_id: str) -> LedgerEntry:
-        """An entry with its content, such as an exchange.
+        """Return an entry with its content.
 
         Raises:
-            EntryNotFoundError: there is none.
+            EntryNotFoundError: there is no such entry.
         """
         return self._ledger.read(entry_id)
 
@@ -84,12 +84,12 @@ class Learner:
         return self._ledger.read_many(entry_ids)
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of one portable SQL statement, over a connection that only reads."""
+        """Return the rows of a portable SQL statement over a read-only connection."""
         return self._ledger.select(sql, parameters)
 
     @property
     def query(self) -> Callable[..., Iterator[LedgerEntry]]:
-        """Streams entries; the arguments of :meth:`LedgerClient.query`."""
+        """The query of the ledger, with the arguments of :meth:`LedgerClient.query`."""
         return self._ledger.query
 
     def observe(self, signals: Iterable[Signal], *, window: str) -> list[str]:
@@ -300,7 +300,7 @@ class Learner:
 
 
 def _gated(gate: Estimate, evidence: Sequence[str], replay: Mapping[str, Any]) -> dict[str, Any]:
-    """The replay's summary with the estimate that the proposal rests on, which is enough."""
+    """Return the replay's summary with its gate; raise ProposalError unless the gate suffices."""
     _require_enough(gate, evidence)
     return {**replay, "gate": {name: getattr(gate, name) for name in _PREDICTED}}
 
@@ -317,7 +317,7 @@ def _require_enough(predicted: Estimate, evidence: Sequence[str]) -> None:
             f"The interval ({predicted.method}) holds at one number of samples only: an "
             f"always-valid one is needed ({' or '.join(_ALWAYS_VALID)})."
         )
-    if not predicted.low > 0:  # also where it is no number
+    if not predicted.low > 0:  # NaN is refused too.
         missing.append(
             f"The effect is between {predicted.low:.4f} and {predicted.high:.4f} with "
             f"{predicted.confidence:.0%} confidence ({predicted.method}): it may be none."

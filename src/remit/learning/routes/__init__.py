@@ -1,4 +1,4 @@
-"""Routes that learn: graded answers read, bought within a budget, and fitted."""
+"""Routes that learn: graded answers are read, bought within a budget, and fitted."""
 
 from remit.learning.routes.calibration import Calibration, Grader, calibrate
 from remit.learning.routes.graded_prompts import graded_prompts, held_out

@@ -1,4 +1,4 @@
-"""Intervals, alarms, off-policy estimates, and a judge's grades held against people's."""
+"""Confidence intervals, alarms, off-policy estimates, and prediction-powered inference."""
 
 from remit.learning.statistics.alarm import Alarm
 from remit.learning.statistics.confidence import (

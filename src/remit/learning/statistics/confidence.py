@@ -85,14 +85,12 @@ class ConfidenceSequence:
         self.samples += 1
 
     def merge(self, other: ConfidenceSequence, weight: float = 1.0) -> None:
-        """Add the values of another sequence of the same bounds and levels, weighted.
+        """Add the values of another sequence with a weight.
 
-        The guarantee stays: for a weight of at most 1 that does not depend on the values, the
-        expectation of a factor to the power of the weight is at most 1.
+        The guarantee holds for a weight that does not depend on the values.
 
         Raises:
-            InvalidInputError: the weight does not lie between 0 and 1, or the bounds or levels
-                differ.
+            InvalidInputError: the weight is not between 0 and 1, or bounds or levels differ.
         """
         if not 0 <= weight <= 1:
             raise InvalidInputError("a weight lies between 0 and 1")
@@ -139,9 +137,9 @@ class ConfidenceSequence:
         )
 
     def capital(self, mean: float, *, up: bool) -> float:
-        """Return the log of what one unit has become by betting against a mean.
+        """Return the logarithm of the capital after bets of one unit against a mean.
 
-        Where the true mean is `mean`, or below it for `up` (above it for not `up`), this ever
+        If the true mean is ``mean`` or below it (with ``up``; above it otherwise), the capital ever
         reaches log(1/alpha) with probability at most alpha.
         """
         slack = 0.5 / self._levels if self._rounded else 0.0
@@ -171,12 +169,20 @@ def evidence_below(
     margin: float = 0.0,
     enough: float = math.inf,
 ) -> float:
-    """Return the log evidence that the live mean is more than `margin` below the baseline's.
+    """Return the log evidence that the live mean is more than ``margin`` below the baseline's.
 
-    Where it does not, this ever reaches log(1/alpha) with probability at most alpha, although the
-    baseline is itself an estimate: the product of both capitals, at the common mean that explains
-    both best. 0 where the samples point the other way.
-    Below `enough` it is only known to be below: the search stops there.
+    If it is not, the evidence ever reaches log(1/alpha) with probability at most alpha, although
+    the baseline is an estimate too. The evidence is the product of both capitals at the common mean
+    that fits best.
+
+    Args:
+        live: the later values.
+        baseline: the earlier values.
+        margin: difference that does not matter.
+        enough: the search stops at a result below this bound.
+
+    Returns:
+        The evidence; 0 if the live mean is not lower by more than ``margin``.
     """
     if not live.samples or not baseline.samples or live.mean >= baseline.mean - margin:
         return 0.0
@@ -221,7 +227,7 @@ def difference(a: ConfidenceSequence, b: ConfidenceSequence) -> Estimate:
 def _bisect(
     excluded: Callable[[float], bool], outside: float, inside: float, steps: int = _STEPS
 ) -> float:
-    """The largest value found excluded, between one that is not asked about and one inside."""
+    """Return the largest excluded value found between ``outside`` and ``inside``."""
     for _ in range(steps):
         middle = (outside + inside) / 2
         if excluded(middle):
@@ -232,10 +238,10 @@ def _bisect(
 
 
 def _smallest(function: Callable[[float], float], low: float, high: float, enough: float) -> float:
-    """The minimum by golden section, or anything found below `enough`.
+    """Return the minimum by golden section, or any value found below ``enough``.
 
-    Exact, since the log of a capital is convex in the mean: each factor 1 - f + f x / m is a sum of
-    log-convex functions of m, and so are products and sums of such.
+    The search is exact, because the log of a capital is convex in the mean: each factor 1 - f + f x
+    / m is a sum of log-convex functions of m, and so are products and sums of them.
     """
     golden = (math.sqrt(5) - 1) / 2
     left, right = high - golden * (high - low), low + golden * (high - low)
