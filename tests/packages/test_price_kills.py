@@ -112,7 +112,7 @@ def test_what_was_cut_off_is_said_and_never_charged_by(priced: Path, tmp_path: P
     advice = run_remit("doctor", "--root", root).stdout
     assert f"was cut off; last on record is {recorded.entry_id}" in advice
     listed = run_remit("price", "list", "--own", "--root", root)
-    assert f"{recorded.entry_id} put on record was cut off; now it is done" in listed.stderr
+    assert f"recorded as {recorded.entry_id} was interrupted" in listed.stderr
     assert " 3 " in listed.stdout
     assert "cut off" not in run_remit("price", "list", "--root", root).stderr
     # Where the new file is lost as well, no call is charged by the old one.

@@ -7,9 +7,8 @@ from typing import Any
 
 from remit.contracts import ContractError, ContractLoader, PromptContract
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.json_text import JsonTextError, load_answer
-from remit.kernel.schemas import first_problem, schema_problem
 from remit.learning.calls import is_own_call
+from remit.learning.evidence.grading import check_schema, matches_schema, normal_text
 from remit.learning.held_out import is_whole
 from remit.ledger import LedgerEntry, LedgerReader
 
@@ -80,29 +79,17 @@ def grader(schema: Any, references: Mapping[str, Any] | None = None) -> Grade:
         InvalidInputError: neither is given, or the schema is not valid.
     """
     if references is not None:
-        right = {name: _plain(str(answer)) for name, answer in references.items()}
+        right = {name: normal_text(str(answer)) for name, answer in references.items()}
 
         def by_reference(entry: LedgerEntry, text: str) -> float | None:
             wanted = right.get(entry.id)
-            return None if wanted is None else float(_plain(text) == wanted)
+            return None if wanted is None else float(normal_text(text) == wanted)
 
         return by_reference
-    if not schema or (problem := schema_problem(schema)):
+    if not schema:
         raise InvalidInputError(
-            "There is nothing to grade answers by: the contract has no output schema."
-            if not schema
-            else f"The schema is {problem}.",
+            "There is nothing to grade answers by: the contract has no output schema.",
             next_step="Give a schema or references.",
         )
-
-    def by_schema(entry: LedgerEntry, text: str) -> float:
-        try:
-            return float(not first_problem(schema, load_answer(text)))
-        except JsonTextError:
-            return 0.0
-
-    return by_schema
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split()).casefold().removesuffix(".")
+    check_schema(schema)
+    return lambda _, text: float(matches_schema(text, schema))

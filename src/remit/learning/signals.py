@@ -9,7 +9,7 @@ import hashlib
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
@@ -123,16 +123,8 @@ class Signal:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, for JSON."""
-        return {
-            "dimension": self.dimension,
-            "name": self.name,
-            "metric": self.metric,
-            "baseline": self.baseline.to_dict(),
-            "live": self.live.to_dict(),
-            "crossed": self.crossed,
-            "evidence": list(self.evidence),
-            "uncalibrated": list(self.uncalibrated),
-        }
+        texts = {"evidence": list(self.evidence), "uncalibrated": list(self.uncalibrated)}
+        return {**asdict(self), **texts}
 
 
 @dataclass(slots=True)

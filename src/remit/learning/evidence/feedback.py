@@ -278,17 +278,11 @@ def _feedback(entry: LedgerEntry, *, again: bool = False) -> Feedback:
     score = data.get("score")
     return Feedback(
         entry_id=entry.id,
-        target_entry_id=data["target_entry_id"],
-        target_type=data["target_type"],
-        source=data["source"],
+        **{name: data[name] for name in ("target_entry_id", "target_type", "source", "by")},
         score=None if score is None else float(score),
-        label=data.get("label", ""),
-        reason=data.get("reason", ""),
-        by=data["by"],
-        key_id=data.get("key_id", ""),
+        **{name: data.get(name, "") for name in ("label", "reason", "key_id", "replaces")},
         rater=rater_of(data),
         session_id=data["session_id"],
         at=entry.timestamp,
-        replaces=data.get("replaces", ""),
         again=again,
     )

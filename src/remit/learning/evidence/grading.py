@@ -10,7 +10,7 @@ import orjson
 from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.json_text import JsonTextError, load_answer
 from remit.kernel.schemas import first_problem, schema_problem
-from remit.learning.evidence.feedback import Feedback, Source, give_feedback
+from remit.learning.evidence.feedback import Feedback, give_feedback
 from remit.learning.evidence.target import find_target
 from remit.ledger import LedgerClient
 
@@ -32,8 +32,8 @@ def grade_by_reference(ledger: LedgerClient, target: str, reference: str, *, by:
         ConflictError: there is no answer, its content was erased, or the grader gave feedback on it
             100 times.
     """
-    found = float(is_reference(answer_of(ledger, target), reference))
-    return _give(ledger, target, "reference", found, by)
+    score = float(is_reference(answer_of(ledger, target), reference))
+    return give_feedback(ledger, target, score=score, source="reference", by=by)
 
 
 def is_reference(answer: str, reference: str) -> bool:
@@ -44,9 +44,9 @@ def is_reference(answer: str, reference: str) -> bool:
     Raises:
         InvalidInputError: the reference answer is empty.
     """
-    if not _squeezed(reference):
+    if not normal_text(reference):
         raise InvalidInputError("The reference answer is empty.")
-    return _squeezed(answer) == _squeezed(reference)
+    return normal_text(answer) == normal_text(reference)
 
 
 def grade_by_schema(
@@ -66,16 +66,25 @@ def grade_by_schema(
         ConflictError: there is no answer, its content was erased, or the grader gave feedback on it
             100 times.
     """
+    check_schema(schema)
+    score = float(matches_schema(answer_of(ledger, target), schema))
+    return give_feedback(ledger, target, score=score, source="schema", by=by)
+
+
+def check_schema(schema: object) -> None:
+    """Raise InvalidInputError unless a value is a JSON Schema."""
     if not isinstance(schema, Mapping):
         raise InvalidInputError("A JSON Schema is an object.")
     if problem := schema_problem(schema):
         raise InvalidInputError(f"The schema is {problem}.")
-    answer = answer_of(ledger, target)
+
+
+def matches_schema(answer: str, schema: Mapping[str, Any]) -> bool:
+    """Return True if an answer is JSON that matches a JSON Schema."""
     try:
-        found = float(not first_problem(schema, load_answer(answer)))
+        return not first_problem(schema, load_answer(answer))
     except JsonTextError:
-        found = 0.0
-    return _give(ledger, target, "schema", found, by)
+        return False
 
 
 def grade_by_test(
@@ -97,7 +106,8 @@ def grade_by_test(
             100 times.
     """
     found = test(answer_of(ledger, target))
-    return _give(ledger, target, "test", float(found) if isinstance(found, bool) else found, by)
+    score = float(found) if isinstance(found, bool) else found
+    return give_feedback(ledger, target, score=score, source="test", by=by)
 
 
 def answer_of(ledger: LedgerClient, target: str) -> str:
@@ -134,9 +144,6 @@ def answer_of(ledger: LedgerClient, target: str) -> str:
     return answer
 
 
-def _give(ledger: LedgerClient, target: str, source: Source, score: float, by: str) -> Feedback:
-    return give_feedback(ledger, target, score=score, source=source, by=by)
-
-
-def _squeezed(text: str) -> str:
+def normal_text(text: str) -> str:
+    """Return a text without case, runs of white space, and a final full stop."""
     return " ".join(text.split()).casefold().removesuffix(".")

@@ -25,6 +25,12 @@ _NANO = 1_000_000_000
 _CONTRACTS = "HO1/contracts/"
 # These answers are complete, so another call in the same order asks for the answer again.
 _FINAL_REASONS = frozenset({"stop", "end_turn", "stop_sequence"})
+_TEXTS = (
+    "session_id", "work_order_id", "agent_id", "framework_id", "contract_id", "contract_version",
+    "model_id", "provider_id", "key_id",
+)  # fmt: skip
+"""Metadata of an ``EXCHANGE`` that a sample has under the same name."""
+
 _OF_ORDERS = ("EXCHANGE", "WO_PLANNED", "WO_QUALITY_GATE", "TOOL_CALL")
 _OF_SESSIONS = ("TURN_RECORDED", "DEGRADATION")
 
@@ -282,15 +288,7 @@ def _sample(row: _Row, joined: _Joined, package_id: str, retried: set[str]) -> S
         judged=judged,
         tainted=_taint(row, joined),
         at=row.timestamp,
-        session_id=_text(data, "session_id"),
-        work_order_id=_text(data, "work_order_id"),
-        agent_id=_text(data, "agent_id"),
-        framework_id=_text(data, "framework_id"),
-        contract_id=_text(data, "contract_id"),
-        contract_version=_text(data, "contract_version"),
-        model_id=_text(data, "model_id"),
-        provider_id=_text(data, "provider_id"),
-        key_id=_text(data, "key_id"),
+        **{name: _text(data, name) for name in _TEXTS},
     )
 
 

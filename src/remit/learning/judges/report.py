@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from statistics import fmean
 from typing import Any
@@ -42,14 +42,8 @@ class JudgeReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, for JSON."""
-        return {
-            "judge": self.judge,
-            "contract_id": self.contract_id,
-            "width": self.width,
-            "labels_needed": self.labels_needed,
-            "label_next": list(self.label_next),
-            **self.calibration.to_dict(),
-        }
+        own = asdict(self) | {"label_next": list(self.label_next)}
+        return {**own, **own.pop("calibration"), "calibrated": self.calibration.calibrated}
 
 
 def read_judges(ledger: LedgerReader, *, width: float = 0.1) -> list[JudgeReport]:

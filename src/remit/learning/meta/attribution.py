@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from remit.learning.replay import Replay, ReplayResult
@@ -44,13 +44,7 @@ class Attribution:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, for JSON."""
-        return {
-            "question": self.question.to_dict(),
-            "model": self.model.to_dict(),
-            "advantage": self.advantage.to_dict(),
-            "cause": self.cause,
-            "exchanges": list(self.exchanges),
-        }
+        return {**asdict(self), "exchanges": list(self.exchanges)}
 
 
 def replay_both(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import NormalDist
 from typing import Any
 
@@ -64,11 +64,7 @@ class Effect:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields but `evidence`, for JSON."""
-        found = {name: getattr(self, name) for name in self.__slots__ if name != "evidence"}
-        return {
-            name: value.to_dict() if isinstance(value, Estimate) else value
-            for name, value in found.items()
-        }
+        return {name: value for name, value in asdict(self).items() if name != "evidence"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +85,7 @@ class Calibration:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, for JSON."""
-        share = None if self.share is None else self.share.to_dict()
-        return {"held": self.held, "missed": self.missed, "open": self.open, "share": share}
+        return asdict(self)
 
 
 class _Side:

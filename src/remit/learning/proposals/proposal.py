@@ -278,20 +278,13 @@ def _proposal(entry: LedgerEntry, decisions: Sequence[LedgerEntry]) -> Proposal:
     epoch = last.metadata.get("policy_epoch") if last else 0
     return Proposal(
         proposal_id=entry.submission_id,
-        kind=data["kind"],
-        target=data["target"],
-        package_id=data["package_id"],
-        version=data["version"],
-        base_version=data["base_version"],
-        digest=data["digest"],
+        **{name: data[name] for name in _TEXTS},
         evidence=tuple(value("evidence", ())),
-        evidence_sha256=data["evidence_sha256"],
         holds=tuple(value("holds", ())),
-        predicted=value("predicted", {}),
-        replay=value("replay", {}),
-        diff=value("diff", ""),
-        reason=value("reason", ""),
-        by=data["by"],
+        **{
+            name: value(name, _CONTENT[name]())
+            for name in ("predicted", "replay", "diff", "reason")
+        },
         entry_id=entry.id,
         at=entry.timestamp,
         state=state,
