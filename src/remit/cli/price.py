@@ -288,8 +288,8 @@ def _change(
     if dry_run:
         note("Nothing was changed (--dry-run).")
     elif entry_id:
-        note(f"Recorded as {entry_id}; prices are {made.versions[1]}. A running server applies them "
-             "within seconds.")  # fmt: skip
+        note(f"Recorded as {entry_id}; prices are {made.versions[1]}. A running server applies "
+             "them within seconds.")  # fmt: skip
     else:
         note("The prices are set so already; nothing was changed.")
 
@@ -307,4 +307,4 @@ def _left_out(known: Price | None, rates: Mapping[str, str]) -> Iterator[str]:
             yield (f"{rate} was {was[rate]} and is now charged as {whole}: "
                    f"--{rate.replace('_', '-')} sets it.")  # fmt: skip
     if known.tiers:
-        yield "The tiers by context length were removed; a table with `tiers` sets them."
+        yield "The tiers by context length were removed; import a table to set them."

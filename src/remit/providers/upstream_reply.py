@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import io
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from multidict import CIMultiDict
 
 from remit.kernel.errors import let_go
 from remit.providers.http_connection import BrokenError
-from remit.providers.inflate import Inflate
+from remit.providers.inflate import inflated
 from remit.providers.protocol import ProviderError
 from remit.providers.sse import SseEvent, SseParser
 from remit.providers.upstream_errors import hide
@@ -77,7 +78,9 @@ class UpstreamReply:
         kind = self.headers.get("content-type", "")
         self.content_type: str = kind.partition(";")[0].strip().lower()
         encoding = self.headers.get("content-encoding", "").strip().lower()
-        self._inflate = None if encoding in ("", "identity") else Inflate()
+        self._inflate: AsyncIterator[bytes] | None = None
+        if encoding not in ("", "identity"):
+            self._inflate = inflated(functools.partial(answer.piece, idle_s))
 
     def __repr__(self) -> str:
         return f"UpstreamReply({self.status}, {self.content_type!r})"
@@ -228,7 +231,7 @@ class UpstreamReply:
                 piece = await answer.piece(self._idle_s, pass_on)
                 ends = answer.at_end
             else:
-                piece = await self._inflated(self._inflate)
+                piece = await self._decompressed(self._inflate)
                 ends = not piece
         except _BROKEN as error:
             failure = self._broken(error)
@@ -244,18 +247,12 @@ class UpstreamReply:
         await self._give_up()
         raise failure
 
-    async def _inflated(self, inflate: Inflate) -> bytes:
+    async def _decompressed(self, pieces: AsyncIterator[bytes]) -> bytes:
         encoding = self.headers.get("content-encoding", "").strip().lower()
         if encoding not in ("gzip", "x-gzip", "deflate"):
             said = f"the answer is compressed in an unasked way ({encoding[:40]})"
             raise ProviderError("SERVER_ERROR", said, maybe_billed=True, status=self.status)
-        while not (piece := inflate.take()):
-            part = await self._answer.piece(self._idle_s)
-            if not part:
-                inflate.end()
-                return b""
-            inflate.give(part)
-        return piece
+        return await anext(pieces, b"")
 
     def _broken(self, error: BaseException) -> ProviderError:
         if isinstance(error, TimeoutError):

