@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +27,8 @@ from remit.ledger import LedgerClient
 
 __all__ = ["Measured", "PromptLoop"]
 
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """The effect of additions on held-out exchanges.
-
-    Attributes:
-        replay: the replay of the exchanges.
-        effect: the difference of the grades.
-    """
-
-    replay: ReplayResult
-    effect: PairedEffect
+Measured = tuple[ReplayResult, PairedEffect]
+"""The replay of the held-out exchanges under some additions, and the effect."""
 
 
 class PromptLoop:
@@ -159,6 +148,9 @@ class PromptLoop:
             budget_nano: limit of the cost over all runs, in nano-dollars.
             progress: called with the number done and the number in all.
 
+        Returns:
+            The replay, and the effect of the additions.
+
         Raises:
             ConflictError: the prices or the model that answers changed during the replay.
             InvalidInputError: a call has no upper bound.
@@ -171,7 +163,7 @@ class PromptLoop:
         # An addition may be why there was no answer: the gate takes it for the worst.
         lost = [*result.differences, *[-1.0] * result.failed]
         gate = paired_effect(lost, alpha=alpha).gate
-        return Measured(result, paired_effect(result.differences)._replace(gate=gate))
+        return result, paired_effect(result.differences)._replace(gate=gate)
 
     def propose(
         self,
@@ -186,7 +178,7 @@ class PromptLoop:
         Args:
             learner: the learner that proposes.
             found: the additions.
-            measured: the measured effect.
+            measured: the result of :meth:`measure`.
             learned: ids of the exchanges of the search.
             reason: the purpose, in words.
 
@@ -194,16 +186,17 @@ class PromptLoop:
             ProposalError: ``not_enough``: there are too few pairs, or the effect may be zero.
                 ``stale``: evidence was erased.
         """
-        pairs = measured.replay.pairs
+        replay, effect = measured
+        pairs = replay.pairs
         return learner.propose(
             Change("prompt", contract_id=self._contract.contract_id, additions=found.additions),
             evidence=[
                 *learned,
                 *(one for pair in pairs for one in (pair.exchange_id, pair.replayed_id)),
             ],
-            predicted=measured.effect.predicted,
-            gate=measured.effect.gate,
-            replay={**measured.replay.summary(), "validation": [found.before, found.after]},
+            predicted=effect.predicted,
+            gate=effect.gate,
+            replay={**replay.summary(), "validation": [found.before, found.after]},
             reason=reason,
         )
 
