@@ -41,7 +41,7 @@ _ON_RECORD = (
 
 
 class SignalPolicy(BaseModel):
-    """The rules by which a signal is crossed; a file of a package, in whole numbers.
+    """The thresholds of signals, in whole numbers, from a file of a package.
 
     Attributes:
         alpha_permille: probability of a false crossing of one signal, in thousandths.

@@ -51,7 +51,7 @@ _ON = "SELECT record FROM entries WHERE submission_id = ? AND event_type || '' =
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feedback:
-    """Recorded feedback.
+    """Feedback as recorded in a ``FEEDBACK`` entry.
 
     Attributes:
         entry_id: id of the `FEEDBACK` entry.

@@ -1,4 +1,4 @@
-"""Calibration: every candidate answers recorded prompts within a budget; answers are graded."""
+"""Calibration: candidates answer recorded prompts within a budget, and answers are graded."""
 
 from __future__ import annotations
 
