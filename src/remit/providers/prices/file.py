@@ -226,7 +226,7 @@ _INHERITED = (
     "max_output_tokens", "context_window", "thinks", "max_completion_tokens", "aliases",
     "snapshots",
 )  # fmt: skip
-_SAME_FIELDS = sorted(set(Model.model_fields) & set(Price.__dataclass_fields__) - {"tiers"})
+_PRICE_FIELDS = sorted(set(Model.model_fields) & set(Price.__dataclass_fields__) - {"tiers"})
 
 
 class _Tool(_Table):
@@ -271,7 +271,7 @@ class TableFile(_Table):
             per_character=model.per_million_characters,
             server_tools={tool: one.per_use for tool, one in tools.items()},
             surcharges=self.surcharges.get(model.provider, {}),
-            **{field: getattr(model, field) for field in _SAME_FIELDS},
+            **{field: getattr(model, field) for field in _PRICE_FIELDS},
         )
 
 
