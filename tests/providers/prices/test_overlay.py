@@ -131,9 +131,7 @@ def test_floats_of_litellm_are_read_as_decimals() -> None:
 
 
 def test_what_litellm_does_not_state_stays_in_force() -> None:
-    found, _ = _litellm(
-        {"gpt-4o": _model(input_cost_per_token=2e-06, output_cost_per_token=8e-06)}
-    )
+    found, _ = _litellm({"gpt-4o": _model(input_cost_per_token=2e-06, output_cost_per_token=8e-06)})
     table = BASE.overlaid(PriceTable.overlay(found.to_toml(), "own.toml", BASE))
     (change,) = differences(BASE, table)
     changed = {key for key, value in change["after"].items() if change["before"][key] != value}
