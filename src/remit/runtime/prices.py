@@ -183,7 +183,7 @@ def change_own_prices(
     if owner := InstalledFiles(root.path).owner(file):
         raise RemitError(
             f"budget.prices names {file}, which the package {owner} installed.",
-            next_step="Remove the setting to use prices of your own, or upgrade the package.",
+            next_step="Unset budget.prices to use prices of your own, or upgrade the package.",
         )
 
     def call(data: bytes) -> PriceChange:
