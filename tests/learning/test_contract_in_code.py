@@ -12,7 +12,7 @@ from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError
 from remit.learning.proposals import Change, Learner
 from tests.learning.conftest import MODEL
-from tests.learning.proposals.conftest import Effect
+from tests.learning.proposals.conftest import gain
 from tests.support.commands import run_remit
 from tests.support.scripted import Scripted
 
@@ -44,7 +44,7 @@ def test_nothing_is_learned_of_it(tmp_path: Path, provider: Scripted) -> None:
         )
         change = Change("prompt", contract_id=CONTRACT, additions=["Be brief."])
         with pytest.raises(InvalidInputError, match="is of no package"):
-            learner.propose(change, evidence=asked, predicted=Effect(), replay={}, reason="Why.")
+            learner.propose(change, evidence=asked, predicted=gain(), replay={}, reason="Why.")
         before = runtime.ledger.count()
     provider.bodies.clear()
     (tmp_path / "change.toml").write_text('kind = "prompt"\nadditions = ["Be brief."]\n')

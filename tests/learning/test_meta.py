@@ -25,7 +25,7 @@ from remit.learning.meta.requirements import criteria_requirements
 from remit.learning.proposals import Change
 from remit.learning.replay import Pair
 from remit.ledger import LedgerClient, LedgerEntry
-from tests.learning.proposals.conftest import Effect, world  # noqa: F401
+from tests.learning.proposals.conftest import gain, world  # noqa: F401
 from tests.support.commands import run_remit
 
 SCHEMA = {
@@ -159,7 +159,7 @@ def test_effects_by_epoch_and_the_report(world: Any) -> None:  # noqa: F811
     good, bad, none = effect(0.6), effect(0.1), effect()
     assert (good.held, bad.held, none.held) == (True, False, None)
     assert (good.harmful, bad.harmful) == (False, True)
-    assert good.predicted.value == Effect().value
+    assert good.predicted.value == gain().value
     assert [calibrate([good, bad, none]).to_dict()[k] for k in ("held", "missed", "open")] == [
         1
     ] * 3

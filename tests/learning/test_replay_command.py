@@ -21,7 +21,7 @@ from remit.learning import ChangedRequests, held_out_sides, is_held_out
 from remit.learning.proposals import Change, Learner
 from tests.agents.queue.test_workers import working
 from tests.learning.conftest import CONTRACT, MODEL, RULE, answer, becomes_another, record
-from tests.learning.proposals.conftest import Effect
+from tests.learning.proposals.conftest import gain
 from tests.support.commands import run_remit
 from tests.support.processes import Program
 from tests.support.scripted import Scripted
@@ -240,7 +240,11 @@ def test_a_proposal_and_another_model(answered: Path, provider: Scripted) -> Non
         (first, *_) = runtime.ledger.query(event_type="EXCHANGE", contract_id=CONTRACT)
         change = Change("prompt", contract_id=CONTRACT, additions=(RULE,))
         learner.propose(
-            change, evidence=[first.id], predicted=Effect(), replay={}, reason="It is asked for."
+            change,
+            evidence=[first.id],
+            predicted=gain(),
+            replay={},
+            reason="It is asked for.",
         )
     provider.bodies.clear()
     common = ["learn", "replay", "--contract", CONTRACT, "--usd", 1, "--root", answered, "--json",

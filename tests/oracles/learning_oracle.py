@@ -1,6 +1,6 @@
 """Other people's figures for the same data: ``python learning_oracle.py < DATA``, JSON to JSON.
 
-`ville`: intervals for a mean, by betting and by empirical Bernstein. `truescore`:
+`ville`: intervals for a mean, by betting. `truescore`:
 prediction-powered inference (PPI++). `vowpalwabbit`: the value of always choosing action 2, from
 logged exchanges, by inverse propensities and by its own doubly robust estimate. `judgekeeper`: its
 recorded judge, with the labels of the same answers and how far it says that these agree.
@@ -15,7 +15,7 @@ import numpy as np
 from judgekeeper.demo import DEMO_DATA
 from judgekeeper.metrics import agreement
 from truescore.correct import ppi_estimate
-from ville.means import BettingCS, EmpiricalBernsteinCS
+from ville.means import BettingCS
 from vowpalwabbit import Workspace
 
 
@@ -52,7 +52,6 @@ def main() -> None:
     powered = ppi_estimate(np.array(judged + others), np.array(grades), np.arange(len(grades)))
     out = {
         "betting": BettingCS(grid=2000, intersect=False).fit(data["values"]).interval(),
-        "empirical_bernstein": EmpiricalBernsteinCS().fit(data["values"]).interval(),
         "prediction_powered": (powered.point, powered.low, powered.high),
         "recorded_judge": recorded_judge(),
         "ips": off_policy(data["logged"], "ips"),

@@ -112,7 +112,7 @@ def test_what_was_cut_off_is_said_and_never_charged_by(priced: Path, tmp_path: P
     advice = run_remit("doctor", "--root", root).stdout
     assert f"was interrupted; last recorded is {recorded.entry_id}" in advice
     listed = run_remit("price", "list", "--own", "--root", root)
-    assert f"{recorded.entry_id} recorded was interrupted; it is finished now" in listed.stderr
+    assert f"recorded as {recorded.entry_id} was interrupted" in listed.stderr
     assert " 3 " in listed.stdout
     assert "interrupted" not in run_remit("price", "list", "--root", root).stderr
     # Where the new file is lost as well, no call is charged by the old one.

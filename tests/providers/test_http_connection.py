@@ -111,7 +111,7 @@ async def test_what_drips_within_the_time_is_no_timeout() -> None:
 
 
 async def test_connections_that_wait_too_long_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connection, "_KEPT_S", 0.05)
+    monkeypatch.setattr(http_connection, "_IDLE_S", 0.05)
 
     async def script(connection: Connection) -> None:
         while True:

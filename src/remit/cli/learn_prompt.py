@@ -117,7 +117,7 @@ def prompt(
             learned, Purse(budget // _SEARCH, calls), schema=wanted if right is None else None,
             reflect=(model[0], model[2]) if reflect else None,
         )  # fmt: skip
-        measured = None
+        measured: Measured | None = None
         if not found.additions:
             missing.append(_why_none(found, reflect))
         else:
@@ -125,7 +125,7 @@ def prompt(
                 found.additions, known, budget_nano=budget - found.spent_nano,
                 progress=lambda done, total: note(f"held out: {done} of {total}"),
             )  # fmt: skip
-            if measured.replay.ended == "budget":
+            if measured[0].ended == "budget":
                 missing.append("The budget ended before all held-out exchanges were asked.")
             elif propose:
                 learner = Learner(
@@ -140,10 +140,11 @@ def prompt(
     value = {"contract_id": contract_id, "search": asdict(found), "missing": missing,
              "unused_references": unused}  # fmt: skip
     if measured is not None:
+        replay, effect = measured
         value |= {
-            "held_out": measured.replay.summary(),
-            "effect": measured.effect.predicted.to_dict(),
-            "gate": measured.effect.gate.to_dict(),
+            "held_out": replay.summary(),
+            "effect": effect.predicted.to_dict(),
+            "gate": effect.gate.to_dict(),
         }
     emit(as_json, {**value, "proposal_id": made}, _lines(found, measured, missing))
     if made and not as_json:
@@ -170,8 +171,7 @@ def _lines(found: Found, measured: Measured | None, missing: Sequence[str]) -> I
     if measured is not None:
         yield f"validation  {found.before:.3f} before, {found.after:.3f} after"
         yield from (f"addition    {one}" for one in found.additions)
-        known, gate = measured.effect
-        done = measured.replay
+        done, (known, gate) = measured
         yield f"held out    {len(done.pairs)} of {done.wanted} asked again, {done.failed} failed"
         yield f"effect      {known.value:+.4f} [{known.low:+.4f}, {known.high:+.4f}]"
         yield f"            always valid [{gate.low:+.4f}, {gate.high:+.4f}]"

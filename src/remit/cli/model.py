@@ -31,10 +31,10 @@ def list_models(root: Path | None, as_json: bool) -> None:
     """Models that are here, and those that can be pulled."""
     from remit.providers.weights import known_models
 
-    here = {item.name: item for item in _store(root).list()}
+    here = {path.stem: path for path in _store(root).list()}
     rows: list[dict[str, Any]] = [
-        {"name": item.name, "here": True, "bytes": item.bytes, "path": str(item.path)}
-        for item in here.values()
+        {"name": name, "here": True, "bytes": path.stat().st_size, "path": str(path)}
+        for name, path in here.items()
     ]
     rows += [
         {"name": item.name, "here": False, "bytes": item.bytes, "title": item.title,
@@ -63,10 +63,9 @@ def pull(name: str | None, if_needed: bool, root: Path | None) -> None:
         return
     store = _store(root)
     name = name or settings.local.model
-    if name not in {item.name for item in store.list()}:
+    if name not in {path.stem for path in store.list()}:
         note(f"fetching the weights of {name} …")
-    kept = store.pull(name, progress("unpacking"))
-    note(f"{kept.name} is here: {kept.path} ({kept.bytes:,} bytes)")
+    _note_stored(store.pull(name, progress("unpacking")))
 
 
 @model.command()
@@ -75,5 +74,8 @@ def pull(name: str | None, if_needed: bool, root: Path | None) -> None:
 @common
 def add(file: Path, name: str | None, root: Path | None) -> None:
     """Take a GGUF file of your own; then `remit chat --model NAME`."""
-    kept = _store(root).add(file, name)
-    note(f"{kept.name} is here: {kept.path} ({kept.bytes:,} bytes)")
+    _note_stored(_store(root).add(file, name))
+
+
+def _note_stored(path: Path) -> None:
+    note(f"{path.stem} is here: {path} ({path.stat().st_size:,} bytes)")

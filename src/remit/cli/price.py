@@ -1,4 +1,4 @@
-"""``remit price``: what models cost here, and the operator's own prices over the shipped ones."""
+"""The commands of ``remit price``: prices in force, and changes of the operator's own prices."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _RATES = ("input", "output", "cached_input", "cache_write", "cache_write_long", 
 
 @click.group()
 def price() -> None:
-    """What models cost: US dollars per million tokens."""
+    """Prices of models, in US dollars per million tokens."""
 
 
 @price.command("list")
@@ -45,7 +45,7 @@ def price() -> None:
 def list_all(
     root: Path | None, as_json: bool, pattern: str | None, provider: str | None, own: bool
 ) -> None:
-    """The prices in force; with PATTERN (gpt-4o*) of the models that match."""
+    """List the prices in force; with PATTERN (gpt-4o*), those of matching models."""
     found = _prices(root)[1]
     chosen = found.chosen(provider=provider, pattern=pattern or "*", own=own)
     data = [found.shown(one) for one in chosen]
@@ -56,10 +56,10 @@ def list_all(
 
 @price.command()
 @click.argument("model")
-@click.option("--provider", help="Whose model; needed where several have it.")
+@click.option("--provider", help="Provider of the model; required if several have it.")
 @reads
 def show(root: Path | None, as_json: bool, model: str, provider: str | None) -> None:
-    """What one model costs, by any of its names, and where that comes from."""
+    """Show the price of a model, by any of its names, and its origin."""
     settings, found = _prices(root)
     who, bare = named_model(model, provider, found, settings)
     one = found.table.find(who, bare)
@@ -76,22 +76,30 @@ def show(root: Path | None, as_json: bool, model: str, provider: str | None) -> 
 
 @price.command("set")
 @click.argument("model")
-@click.option("--input", "input_", required=True, metavar="USD", help="Of a million input tokens.")
-@click.option("--output", required=True, metavar="USD", help="Of a million output tokens.")
-@click.option("--cached-input", metavar="USD", help="Read from a cache; as input when left out.")
-@click.option("--cache-write", metavar="USD", help="Written to one; as input when left out.")
-@click.option("--cache-write-long", metavar="USD", help="For long retention; as --cache-write.")
-@click.option("--reasoning", metavar="USD", help="Thinking; as output when left out.")
-@click.option("--context-window", type=click.IntRange(1), help="Most tokens of a call.")
-@click.option("--max-output-tokens", type=click.IntRange(1), help="Most tokens of an answer.")
-@click.option("--provider", help="Whose model; needed where several have it, or none.")
-@click.option("--source", default="", help="Where the price comes from; stays in the table.")
+@click.option(
+    "--input", "input_", required=True, metavar="USD", help="Price of a million input tokens."
+)
+@click.option("--output", required=True, metavar="USD", help="Price of a million output tokens.")
+@click.option("--cached-input", metavar="USD", help="Input read from a cache; default: as input.")
+@click.option("--cache-write", metavar="USD", help="Input written to a cache; default: as input.")
+@click.option(
+    "--cache-write-long", metavar="USD", help="For long retention; default: as --cache-write."
+)
+@click.option("--reasoning", metavar="USD", help="Reasoning; default: as output.")
+@click.option(
+    "--context-window", type=click.IntRange(1), help="Largest number of tokens of a call."
+)
+@click.option(
+    "--max-output-tokens", type=click.IntRange(1), help="Largest number of tokens of an answer."
+)
+@click.option("--provider", help="Provider of the model; required if several or none have it.")
+@click.option("--source", default="", help="Origin of the price, for the table.")
 @reads
 def set_(root: Path | None, as_json: bool, model: str, **given: Any) -> None:
-    """Set a price of your own: these rates, and no others.
+    """Set a price of your own, with these rates only.
 
-    Sizes and names of a model that is known stay. A model that is not needs --provider,
-    --context-window and --max-output-tokens, without which no call of it has a bound.
+    Sizes and names of a known model are kept. An unknown model needs --provider, --context-window
+    and --max-output-tokens; without them its calls have no upper bound.
     """
     from remit.providers.prices import Overlay, parse_decimal
 
@@ -128,18 +136,18 @@ def set_(root: Path | None, as_json: bool, model: str, **given: Any) -> None:
 
 @price.command()
 @click.argument("model", required=False)
-@click.option("--provider", help="Whose model; needed where several have it.")
+@click.option("--provider", help="Provider of the model; required if several have it.")
 @click.option("--all", "everything", is_flag=True, help="All prices of your own.")
 @reads
 def unset(
     root: Path | None, as_json: bool, model: str | None, provider: str | None, everything: bool
 ) -> None:
-    """Take a price of your own back: the shipped one holds again, or none."""
+    """Remove a price of your own, so that the shipped one applies, if any."""
     from remit.kernel.errors import RemitError
     from remit.providers.prices import Overlay
 
     if everything == bool(model):
-        raise click.UsageError("Name a model, or say --all.")
+        raise click.UsageError("Name a model, or pass --all.")
 
     def change(found: RootPrices, settings: Settings) -> Overlay:
         if everything:
@@ -148,8 +156,8 @@ def unset(
         key = found.own.key_of(who, bare, found.base)
         if key not in found.own.models:
             raise RemitError(
-                f"There is no price of your own for {bare} of {who}.",
-                next_step="`remit price list --own` shows those there are.",
+                f"You have no price of your own for {bare} of {who}.",
+                next_step="`remit price list --own` lists your prices.",
             )
         return found.own.without(key, datetime.now(UTC).date())
 
@@ -158,11 +166,13 @@ def unset(
 
 @price.command("import")
 @click.argument("file", type=FILE)
-@click.option("--provider", "providers", multiple=True, help="Only prices of this provider; again "
-              "for more. Else of those that are set up or have a price here.")  # fmt: skip
-@click.option("--models", "pattern", metavar="PATTERN", help="Only models that match, as gpt-5*.")
-@click.option("--replace", is_flag=True, help="Instead of your prices there are, not over them.")
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--provider", "providers", multiple=True, help="Only prices of this provider; may be "
+              "repeated. Default: providers that are configured or have a price.")  # fmt: skip
+@click.option(
+    "--models", "pattern", metavar="PATTERN", help="Only matching models, such as gpt-5*."
+)
+@click.option("--replace", is_flag=True, help="Replace all your prices instead of adding to them.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @reads
 def import_(
     root: Path | None,
@@ -173,8 +183,10 @@ def import_(
     replace: bool,
     dry_run: bool,
 ) -> None:
-    """Take prices of FILE as your own: a table as docs/prices.md describes it, or LiteLLM's
-    model_prices_and_context_window.json, of which what differs is taken.
+    """Import the prices of FILE as your own.
+
+    FILE is a table as in docs/prices.md, or LiteLLM's model_prices_and_context_window.json, of
+    which the prices that differ are taken.
     """
     day = datetime.now(UTC).date()
     counts: dict[str, Any] = {}
@@ -192,7 +204,9 @@ def import_(
 @price.command()
 @click.argument("file", required=False, type=FILE)
 @click.option("--provider", "providers", multiple=True, help="Only of this provider.")
-@click.option("--models", "pattern", metavar="PATTERN", help="Only models that match, as gpt-5*.")
+@click.option(
+    "--models", "pattern", metavar="PATTERN", help="Only matching models, such as gpt-5*."
+)
 @reads
 def diff(
     root: Path | None,
@@ -201,7 +215,7 @@ def diff(
     providers: Sequence[str],
     pattern: str | None,
 ) -> None:
-    """Your own prices against the shipped ones; with FILE, the prices in force against it."""
+    """Compare your own prices with the shipped ones; with FILE, the prices in force with it."""
     from remit.providers.prices import differences
     from remit.runtime.prices import planned
 
@@ -226,7 +240,7 @@ def _prices(root: Path | None) -> tuple[Settings, RootPrices]:
 
 
 def _settled(root: Path | None) -> tuple[Root, Settings]:
-    """A root and its settings; a change of prices that was cut off is finished first, or undone."""
+    """Return a root and its settings; complete or undo an interrupted change of prices first."""
     from remit.packages import PRICES_FILE, finish_prices, is_staged
 
     place, loaded = open_settings(root)
@@ -236,9 +250,9 @@ def _settled(root: Path | None) -> tuple[Root, Settings]:
         with open_ledger(root) as ledger:
             wait_s = settings.packages.lock_timeout_s
             if entry_id := finish_prices(place.path, ledger, file, wait_s):
-                note(f"The change that {entry_id} recorded was interrupted; it is finished now.")
+                note(f"The change recorded as {entry_id} was interrupted; it is complete now.")
             else:
-                note("A change was interrupted before it was recorded; nothing of it is left.")
+                note("An interrupted change was not recorded; it was discarded.")
     return place, settings
 
 
@@ -252,7 +266,7 @@ def _change(
     more: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
 ) -> None:
-    """Change the operator's prices, and print what that came to."""
+    """Change the operator's prices, and print the changes."""
     from remit.runtime.prices import change_own_prices, planned, prices_of
 
     place, settings = _settled(root)
@@ -274,14 +288,14 @@ def _change(
     if dry_run:
         note("Nothing was changed (--dry-run).")
     elif entry_id:
-        note(f"On record as {entry_id}; prices are {made.versions[1]}. A running server takes them "
-             "up within seconds.")  # fmt: skip
+        note(f"Recorded as {entry_id}; prices are {made.versions[1]}. A running server applies "
+             "them within seconds.")  # fmt: skip
     else:
-        note("Nothing had to be changed.")
+        note("The prices are set so already; nothing was changed.")
 
 
 def _left_out(known: Price | None, rates: Mapping[str, str]) -> Iterator[str]:
-    """Rates that the price before had apart, and the new one has not."""
+    """Yield a sentence for each separate rate of the old price that the new one lacks."""
     from remit.providers.prices import price_data
 
     if known is None:
@@ -291,6 +305,6 @@ def _left_out(known: Price | None, rates: Mapping[str, str]) -> Iterator[str]:
         whole = "output" if rate == "reasoning" else "input"
         if rate not in rates and was[rate] != was[whole]:
             yield (f"{rate} was {was[rate]} and is now charged as {whole}: "
-                   f"--{rate.replace('_', '-')} sets it apart.")  # fmt: skip
+                   f"--{rate.replace('_', '-')} sets it.")  # fmt: skip
     if known.tiers:
-        yield "The tiers by context length are gone; a table with `tiers` can be imported."
+        yield "The tiers by context length were removed; import a table to set them."

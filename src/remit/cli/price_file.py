@@ -1,4 +1,4 @@
-"""A named file of prices: a table of docs/prices.md, or LiteLLM's."""
+"""Files of prices for import: tables as in docs/prices.md, or LiteLLM's list."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ def read_prices(
         data = file.read_bytes()
     except OSError as error:
         raise RemitError(
-            f"{file} cannot be read: {error.strerror}.", next_step="Name a file of prices."
+            f"{file} cannot be read: {error.strerror}.", next_step="Give a file that you can read."
         ) from error
     known = known_providers(found, settings)
     for name in providers:
         check_provider(name, known)
     if is_litellm(data):
-        imported = read_litellm(
+        read, read_counts = read_litellm(
             data, str(file), found.table, found.base, found.own,
             providers=providers or known, models=pattern or "*", day=datetime.now(UTC).date(),
         )  # fmt: skip
-        counts |= {"same": imported.same, "skipped": dict(imported.skipped)}
-        return imported.overlay
+        counts |= read_counts
+        return read
     read = Overlay.read(data, str(file), found.base)
     for key, size in read.without_sizes(found.base).items():
         raise RemitError(
-            f'{file}: models."{key}" has no {size}, and is unknown here: its calls have no bound.',
+            f'{file}: models."{key}" has no {size}, and the model is new: its calls have no bound.',
             next_step=f"Add {size}; docs/prices.md describes every key.",
         )
     for key, entry in list(read.models.items()):

@@ -35,7 +35,7 @@ def named_model(
     if len(having) == 1:
         return having[0], model
     if len(having) > 1:
-        raise click.UsageError(f"Several providers have {model}: name one with --provider "
+        raise click.UsageError(f"Several providers have {model}; choose one with --provider "
                                f"({', '.join(having)}).")  # fmt: skip
     if owner := owner_by_prefix(settings.model.prefixes, model):
         return owner, model
@@ -52,8 +52,8 @@ def check_provider(name: str, known: Sequence[str]) -> None:
     if name not in known:
         near = nearest(name, known)
         hint = f"Did you mean {near}?" if near else f"Known are {', '.join(known)}."
-        raise click.UsageError(f"There is no provider {name}: neither in remit.toml nor among the "
-                               f"prices. {hint}")  # fmt: skip
+        raise click.UsageError(f"Unknown provider {name}: it is neither in remit.toml nor in "
+                               f"the prices. {hint}")  # fmt: skip
 
 
 def known_providers(found: RootPrices, settings: Settings) -> list[str]:
@@ -70,9 +70,9 @@ def unknown_model(
     near = nearest(bare, (one.bare_name for one in found.table if one.provider == provider))
     hint = f"Did you mean {near}? " if near else ""
     if for_set:
-        hint += "For a model of its own, pass --context-window and --max-output-tokens: without "
+        hint += "For a new model, pass --context-window and --max-output-tokens: without "
         hint += "them its calls have no bound."
     return RemitError(
-        f"The prices know no model {bare} of {provider}.",
+        f"There is no price for {bare} of {provider}.",
         next_step=hint or "`remit price list` shows all; `remit price set` sets one.",
     )

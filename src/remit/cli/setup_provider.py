@@ -93,7 +93,7 @@ def _found(settings: Settings) -> Iterator[tuple[str, str]]:
                 yield name, f"{provider.base_url_env} is set"
     if models := _listed(f"{_ollama()}/v1", _PROBE_S):
         yield "ollama", f"{len(models)} models at {_ollama()}"
-    if settings.local.model in {model.name for model in weight_store(settings).list()}:
+    if settings.local.model in {path.stem for path in weight_store(settings).list()}:
         yield "local", f"{settings.local.model} is here"
 
 

@@ -16,7 +16,7 @@ from remit.kernel.installation import ChangedFileError, InstalledFiles, NotInsta
 from remit.ledger import Erased, LedgerPort
 
 _CURRENT = "current"
-_LIMIT = 10  # entries of a query that names no limit, as the contract schema says
+_LIMIT = 10  # The contract schema states this default of a query.
 _FRAMEWORK_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _FRAMEWORK_SUFFIXES = (".md", ".json", ".txt")
 
@@ -34,22 +34,24 @@ def required_context(
 
     Args:
         contract: the contract.
-        ledger: a scoped handle returns only entries that its tier may see.
-        directory: the tier folder; frameworks are in its ``frameworks``, and no file is read
-            outside it.
-        max_bytes: most bytes of everything together, entries as JSON.
-        session_id: the session that a query's ``"current"`` stands for.
-        installed: files installed in the root that ``directory`` belongs to; if given, only files
-            that packages installed are read, and only if they are unchanged.
+        ledger: the ledger; a scoped handle returns only entries that its tier may see.
+        directory: the tier folder. Frameworks are in its ``frameworks``, and no file outside is
+            read.
+        max_bytes: limit of the bytes of everything together, entries as JSON.
+        session_id: the session for a query with ``"current"``.
+        installed: installed files of the root that ``directory`` belongs to. If given, only
+            unchanged files of packages are read.
 
     Returns:
-        ``{"ledger": [rows of each query, in turn], "frameworks": {id: text},
-        "files": {path: text}}``. A row is ``{id, event_type, timestamp, reason, metadata}``,
-        JSON values only; an erased value is ``{"erased": erasure id or null}``. A query that
-        finds nothing is no error.
+        ``{"ledger": [rows of each query, in turn], "frameworks": {id: text}, "files": {path:
+        text}}``.
+        A row is ``{id, event_type, timestamp, reason, metadata}`` with JSON values only. An erased
+        value
+        is ``{"erased": erasure id or null}``. A query without results adds no row.
 
     Raises:
-        ContractError: something is missing, refused or too large; the message names it.
+        ContractError: ``required_context_missing``: something is missing, refused or too large; the
+            message names it.
         LedgerError: the ledger cannot be read.
     """
     needs = contract.required_context

@@ -18,7 +18,15 @@ _MAX_PROBLEM = 400  # characters; a problem may quote the file
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Limits that every call under the contract keeps."""
+    """Limits of every call under a contract.
+
+    Attributes:
+        max_tokens: output limit.
+        temperature: temperature.
+        provider_id: provider of the calls; ``None`` leaves the choice to the caller.
+        model_id: model of the calls; ``None`` leaves the choice to the caller.
+        structured_output: JSON Schema of the output, or True for the contract's output schema.
+    """
 
     max_tokens: int
     temperature: float
@@ -56,14 +64,14 @@ class PromptContract:
 
     @classmethod
     def parse(cls, data: bytes, source: str) -> PromptContract:
-        """The contract in a JSON file.
+        """Return the contract in a JSON file.
 
         Args:
             data: the file's bytes.
-            source: its name, for the error.
+            source: the file's name in errors.
 
         Raises:
-            ContractError: ``contract_schema_invalid``: it is not JSON, or does not satisfy the
+            ContractError: ``contract_schema_invalid``: the file is not JSON, or does not match the
                 contract schema; the message names the file and the place in it.
         """
         try:
@@ -87,7 +95,7 @@ class PromptContract:
 
     @property
     def name(self) -> str:
-        """``PRC-ANSWER-001@1.2.0``: one version of one contract."""
+        """Id and version of the contract: ``PRC-ANSWER-001@1.2.0``."""
         return f"{self.contract_id}@{self.version}"
 
     def allows_no_more_than(self, other: PromptContract) -> bool:
@@ -109,7 +117,7 @@ class PromptContract:
 
     @property
     def precedence(self) -> tuple[Any, ...]:
-        """Sorts versions as Semantic Versioning 2.0.0 §11 orders them."""
+        """A sort key of the version in the order of Semantic Versioning 2.0.0 §11."""
         core, _, pre = self.version.partition("+")[0].partition("-")
         numbers = tuple(int(part) for part in core.split("."))
         identifiers = tuple(
@@ -121,5 +129,5 @@ class PromptContract:
 
     @property
     def prerelease(self) -> bool:
-        """Whether the version comes before its release (``2.0.0-rc.1``)."""
+        """True if the version is a pre-release (``2.0.0-rc.1``)."""
         return "-" in self.version.partition("+")[0]

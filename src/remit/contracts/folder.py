@@ -1,4 +1,4 @@
-"""Files that others wrote, read from their folder: bounded, regular, parsed when they change."""
+"""Files of other authors, read from a folder: bounded, regular, parsed again if they change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from remit.kernel.installation import (
 )
 
 _MAX_BYTES = 1024 * 1024
-"""Most bytes that a contract or pack may have."""
+"""Largest size of a contract or pack."""
 
 _T = TypeVar("_T")
 
@@ -40,15 +40,15 @@ class ContractError(RemitError):
 
 
 class Folder(Generic[_T]):
-    """Files of one directory, by the part of their name before ``@`` and the suffix.
+    """Files of a directory, keyed by the part of their name before ``@`` and the suffix.
 
-    A file is read again when it may have changed, and parsed again when its bytes have.
+    A file is read again if it may have changed, and parsed again if its bytes have changed.
 
     Args:
         path: the directory; it need not exist.
-        suffixes: of the files that count.
-        parse: makes the value of a file's path and bytes.
-        installed: where given, only installed files that are as they were installed count.
+        suffixes: suffixes of the files that are read.
+        parse: returns the value of a file, given its path and bytes.
+        installed: installed files; if given, only unchanged files of packages are read.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Folder(Generic[_T]):
         self._listed: tuple[FileIdentity, dict[str, list[str]]] | None = None
 
     def names(self) -> dict[str, list[str]]:
-        """The file names of each name, sorted.
+        """Return the sorted file names, keyed by name.
 
         Raises:
             ContractError: the directory cannot be listed.
@@ -112,7 +112,7 @@ class Folder(Generic[_T]):
             if seen is not None and seen == file_identity(path):
                 self._read[file] = seen, name, digest_of(data)
         except FileNotFoundError:
-            # A dangling link is there all the same.
+            # A dangling link is an error, not a missing file.
             return _unusable(f"{path} leads nowhere.") if path.is_symlink() else None
         except (NotInstalledError, ChangedFileError) as error:
             return ContractError("contract_changed", error.message, next_step=error.next_step)
@@ -122,22 +122,23 @@ class Folder(Generic[_T]):
 
 
 def read_inside(directory: Path, path: Path, max_bytes: int) -> bytes:
-    """The bytes of a regular file in ``directory``, symbolic links resolved.
+    """Return the bytes of a regular file in a directory; symbolic links are followed inside it.
 
     Args:
-        directory: what the file may not lead out of.
+        directory: the directory that the file must not leave.
         path: the file, below ``directory``.
-        max_bytes: most bytes it may have.
+        max_bytes: largest number of bytes.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ContractError: it leads out, is not a regular file, is too large, or cannot be read.
+        ContractError: the file is outside the directory, is not regular, is too large, or cannot be
+            read.
     """
     try:
         resolved = os.path.realpath(path, strict=True)
         if not resolved.startswith(os.path.join(os.path.realpath(directory), "")):
             raise _unusable(f"{path} leads out of {directory}.")
-        # Resolved just now: a link or a pipe put there since is refused, and none is waited for.
+        # A link or pipe that replaced the file since is refused without a wait.
         handle = os.open(resolved, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -154,10 +155,14 @@ def read_inside(directory: Path, path: Path, max_bytes: int) -> bytes:
 
 
 def text_of(data: bytes, name: str) -> str:
-    """The bytes as text.
+    """Return bytes as text.
+
+    Args:
+        data: the bytes.
+        name: the file's name in errors.
 
     Raises:
-        ContractError: they are not UTF-8, or begin with a byte order mark.
+        ContractError: the bytes are not UTF-8, or begin with a byte order mark.
     """
     try:
         text = data.decode("utf-8")

@@ -1,8 +1,8 @@
 """The language of prompt packs: the part of Jinja that always ends and reaches nothing.
 
-A pack may fill in values, choose (``if``), repeat (``for``), name (``set``) and use the filters
-below. It may not call, multiply, concatenate, define or include: what is left takes work in
-proportion to the template and the values, and that work is counted and has a bound.
+A pack may insert values, choose (``if``), repeat (``for``), name (``set``) and use the filters
+below. Calls, multiplication, concatenation, definitions and includes are refused. The remaining
+work is proportional to the template and the values, and is counted and bounded.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from jinja2.runtime import Context, LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 MAX_STEPS = 100_000
-"""Most rounds that all loops of one section may make together."""
+"""Largest number of rounds of all loops of a section together."""
 
 MAX_TEXT = 16 * 1024 * 1024
-"""Most characters that one section may make, in its text and on the way to it."""
+"""Largest number of characters of a section, intermediate texts included."""
 
-_WORK = "\0work"  # no template can name it
+_WORK = "\0work"  # No template can use this name.
 _ROUNDS = "\0rounds"
 
 _ALLOWED = (
@@ -36,7 +36,7 @@ _ALLOWED = (
 
 
 class Value(str):
-    """A text that came from a variable, not from the template."""
+    """A text from a variable, as opposed to text of the template."""
 
     __slots__ = ()
 
@@ -68,7 +68,7 @@ class _Environment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset("+-")
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """An item of an object, a property of ``loop``; nothing else has attributes."""
+        """Return an item of an object, or a property of ``loop``; there are no other attributes."""
         if isinstance(obj, LoopContext | Undefined):
             return super().getattr(obj, attribute)
         return self.getitem(obj, attribute)
@@ -85,7 +85,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         return self.undefined(obj=obj, name=argument)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Sums of numbers; a text or list that grows would grow without bound."""
+        """Add or subtract numbers; refuse texts and lists, which could grow without bound."""
         if not (isinstance(left, int | float) and isinstance(right, int | float)):
             raise SecurityError(f"{operator} is for numbers alone")
         return super().call_binop(context, operator, left, right)
@@ -108,7 +108,13 @@ def _tojson(value: Any) -> str:
 
 
 def fence(value: Any, label: str = "") -> str:
-    """The value between lines of backticks that nothing in it can close."""
+    """Return a value between lines of backticks that the value cannot close.
+
+    Args:
+        value: the value; other than text it becomes JSON.
+        label: the label of the first line, without other characters than letters, digits and
+            ``_.-``.
+    """
     text = str(value) if isinstance(value, str | Undefined) else _tojson(value)
     longest = max(map(len, re.findall("`+", text)), default=0)
     mark = "`" * max(3, longest + 1)
@@ -117,7 +123,7 @@ def fence(value: Any, label: str = "") -> str:
 
 
 def _charged(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as a filter whose text counts."""
+    """Return a function as a filter whose resulting text is counted."""
 
     @pass_context
     def counted(context: Context, *arguments: Any, **named: Any) -> Any:
@@ -130,7 +136,7 @@ def _charged(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _measured(function: Callable[..., Iterator[int | str]]) -> Callable[..., Any]:
-    """The function as a filter that yields its text's length before the text."""
+    """Return a function as a filter that counts the text's length before it makes the text."""
 
     @pass_context
     def counted(context: Context, *arguments: Any, **named: Any) -> Any:
@@ -160,7 +166,7 @@ _environment = _Environment(
     lstrip_blocks=True,
     keep_trailing_newline=False,
     finalize=Value,
-    optimized=False,  # constants pass through finalize as well
+    optimized=False,  # Constants pass through finalize too.
 )
 _kept = ("default", "items", "length", "lower", "string", "trim", "upper")
 _filters: dict[str, Callable[..., Any]] = {
@@ -178,14 +184,15 @@ _environment.globals.clear()
 
 
 def compile_section(text: str, first_line: int) -> Template:
-    """The template of one section.
+    """Return the template of a section.
 
     Args:
-        text: its source.
-        first_line: the number of its first line in the pack, from 1, for errors.
+        text: the source of the section.
+        first_line: number of its first line in the pack, from 1, for errors.
 
     Raises:
-        ValueError: it is not a template, or uses what packs may not; the text names the line.
+        ValueError: the source is not a template, or uses a feature that packs may not use; the text
+            names the line.
     """
     try:
         tree = _environment.parse(text)
@@ -216,7 +223,7 @@ def pieces(template: Template, variables: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _problem(node: nodes.Node) -> str:
-    """Why the node has no place in a pack; empty when it has one."""
+    """Return the reason why a node is refused in a pack; empty if it is allowed."""
     name = type(node).__name__
     if not isinstance(node, _ALLOWED):
         return f"a pack cannot use {_NAMES.get(name, name)}"

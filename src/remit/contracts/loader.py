@@ -1,4 +1,4 @@
-"""Finds contracts and packs, in every version, and notices when they change."""
+"""The loader of contracts and packs, in every version, which notices changes of files."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _Contracts = list[PromptContract]
 
 
 class ContractLoader:
-    """Reads ``contracts/`` and ``prompt_packs/`` below tier folders.
+    """A reader of ``contracts/`` and ``prompt_packs/`` below tier folders.
 
-    A contract's file is called ``{contract_id}.json`` or ``{contract_id}@{version}.json``, a
-    pack's ``{prompt_pack_id}`` with the suffix ``.txt``, ``.md`` or ``.j2``. What two files say
-    of one version, or of one pack, must be equal.
+    The file of a contract is named ``{contract_id}.json`` or ``{contract_id}@{version}.json``, that
+    of a pack ``{prompt_pack_id}`` with the suffix ``.txt``, ``.md`` or ``.j2``. Two files of one
+    version, or of one pack, must be equal.
 
     Args:
         directory: the tier folder, ``HO1`` of a root.
-        more: folders of the same form, searched after it.
-        installed: of the root that ``directory`` belongs to: only what packages brought to it
-            is loaded, and only as they brought it.
-        framework_of: the framework of an installed package, by the package's id.
+        more: folders of the same form that are searched after it.
+        installed: installed files of the root that ``directory`` belongs to. If given, only
+            unchanged files of packages are loaded from there.
+        framework_of: returns the framework of an installed package, given the package's id.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class ContractLoader:
         ]
 
     def load(self, contract_id: str, version: str | None = None) -> PromptContract:
-        """The newest installed version of a contract, or exactly the one asked for.
+        """Return the newest version of a contract, or a given one.
 
-        Newest is by the precedence of Semantic Versioning 2.0.0; a pre-release only where
-        there is no release.
+        The order is that of Semantic Versioning 2.0.0; a pre-release is returned only if there is
+        no release.
 
         Raises:
-            ContractError: ``contract_not_found``; or ``contract_schema_invalid``, when a file
-                that could hold what is asked for cannot be used, or two files disagree.
+            ContractError: ``contract_not_found``; or ``contract_schema_invalid`` if a file that
+                could hold the version is not valid, or two files differ.
         """
         versions, broken = self._versions(contract_id)
         found = {known: files for known, files in versions.items() if version in (None, known)}
@@ -110,7 +110,7 @@ class ContractLoader:
         return None
 
     def _owned(self, path: Path, contract: PromptContract) -> PromptContract:
-        """The contract with the package that brought it."""
+        """Return the contract with the package that installed it."""
         if self._installed is None or not path.is_relative_to(self._directory):
             return contract
         owner = self._installed.owner(self._installed.path_of(path))
@@ -118,11 +118,11 @@ class ContractLoader:
         return replace(contract, package_id=owner, framework_id=framework)
 
     def load_pack(self, prompt_pack_id: str) -> PromptPack:
-        """The pack with that id.
+        """Return a prompt pack.
 
         Raises:
-            ContractError: ``prompt_pack_not_found``; or ``contract_schema_invalid``, when it
-                is not a pack, or two files disagree.
+            ContractError: ``prompt_pack_not_found``; or ``contract_schema_invalid`` if a file is
+                not a pack, or two files differ.
         """
         found: list[tuple[Path, PromptPack]] = []
         if _PACK_ID.fullmatch(prompt_pack_id):
@@ -141,11 +141,11 @@ class ContractLoader:
         return found[0][1]
 
     def list(self) -> _Contracts:
-        """Every version of every contract that can be loaded, by id, older versions first."""
+        """Return every valid version of every contract, by id, older versions first."""
         return self._examined()[0]
 
     def beside(self) -> _Problems:
-        """Ids of the contracts in the folders that are searched after the first one."""
+        """Return the ids of the contracts in folders other than the first one."""
         return _names(self._contracts[1:])
 
     def problems(self) -> _Problems:
@@ -169,7 +169,7 @@ class ContractLoader:
         return problems
 
     def _versions(self, contract_id: str) -> tuple[_Versions, _Broken]:
-        """The files of a contract by the version they hold, and those that cannot be used."""
+        """Return the files of a contract by version, and those that are not valid."""
         versions: _Versions = {}
         broken: _Broken = []
         for path, value in _all(self._contracts, contract_id):
@@ -244,7 +244,11 @@ def _rank(contract: PromptContract) -> tuple[object, ...]:
 
 
 def parse_contract(path: Path, data: bytes) -> PromptContract:
-    """The contract in a file; raises :class:`ContractError`, also for another file name."""
+    """Return the contract in a file.
+
+    Raises:
+        ContractError: the file is not a contract, or its name is not that of the contract.
+    """
     contract = PromptContract.parse(data, path.name)
     names = f"{contract.contract_id}.json", f"{contract.contract_id}@{contract.version}.json"
     if path.name not in names:
@@ -257,7 +261,11 @@ def parse_contract(path: Path, data: bytes) -> PromptContract:
 
 
 def parse_pack(path: Path, data: bytes) -> PromptPack:
-    """The pack in a file; raises :class:`ContractError`, also for another file name."""
+    """Return the pack in a file.
+
+    Raises:
+        ContractError: the file is not a pack, or its name is not that of a pack.
+    """
     if not _PACK_ID.fullmatch(path.stem) or path.suffix not in _PACK_SUFFIXES:
         raise ContractError(
             "contract_schema_invalid",

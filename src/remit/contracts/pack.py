@@ -1,10 +1,9 @@
-"""A prompt pack: the template text of a contract.
+"""Prompt packs: the template text of a contract.
 
-A pack is a sequence of sections, each begun by a line that holds only ``[system]``,
-``[user]``, ``[assistant]`` or ``[history]``. A section becomes one message; ``[history]``
-marks where the turns of the conversation go. A pack without such a line is one user message.
-Sections are cut before anything is filled in, so no value can begin one; values are inserted
-as text, unchanged, and never read as template.
+A pack is a sequence of sections. A line with only ``[system]``, ``[user]``, ``[assistant]`` or
+``[history]`` begins each. A section becomes a message; ``[history]`` is the place of the
+conversation's turns. A pack without such a line is one user message. Sections are cut before values
+are inserted, so a value cannot begin one. Values are inserted unchanged and never read as template.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ _SECTION = re.compile(r"^\[(system|user|assistant|history)\][ \t\r]*$", re.MULTI
 
 @dataclass(frozen=True, slots=True)
 class PromptPack:
-    """A pack, ready to render.
+    """A pack that can be rendered.
 
     Attributes:
-        sections: role and template of each, in order.
-        digest: SHA-256 of its text in UTF-8, 64 hex digits.
+        sections: role and template of each section, in order.
+        digest: SHA-256 of the text in UTF-8, 64 hex digits.
     """
 
     prompt_pack_id: str
@@ -48,11 +47,11 @@ class PromptPack:
 
     @classmethod
     def parse(cls, prompt_pack_id: str, text: str) -> PromptPack:
-        """The pack in a template file.
+        """Return the pack in a template's text.
 
         Raises:
-            ContractError: ``contract_schema_invalid``: a section is not a template, or uses
-                what packs may not; the message names the line.
+            ContractError: ``contract_schema_invalid``: a section is not a template, or uses a
+                feature that packs may not use; the message names the line.
         """
         compiled = []
         try:
@@ -80,13 +79,17 @@ class PromptPack:
     def render(
         self, variables: Mapping[str, Any], history: Sequence[Message] = ()
     ) -> list[Message]:
-        """The messages of the pack with ``variables`` filled in; empty ones are left out.
+        """Return the messages of the pack with ``variables`` inserted, without empty messages.
 
-        White space around a section is the template's and goes; a value's stays.
+        White space of the template at the ends of a section is removed; that of a value remains.
+
+        Args:
+            variables: values by name.
+            history: messages in the place of ``[history]``.
 
         Raises:
-            ContractError: ``contract_schema_invalid``: the template asks for something that
-                values do not have, or makes more than a section may.
+            ContractError: ``contract_schema_invalid``: the template uses something that the values
+                do not have, or exceeds the limits of a section.
         """
         messages: list[Message] = []
         for number, (role, template) in enumerate(self.sections, 1):
@@ -107,7 +110,7 @@ class PromptPack:
 
 
 def cut_sections(text: str) -> list[tuple[str, int, str]]:
-    """Role, first line and source of each section."""
+    """Return role, number of the first line, and source of each section."""
     marks = list(_SECTION.finditer(text))
     begin, *ends = [*(mark.start() for mark in marks), len(text)]
     cut = [("user", 1, text[:begin])] if text[:begin].strip() else []
@@ -126,7 +129,7 @@ def _literal(template: Template) -> str:
 
 
 def _trimmed(made: Iterable[str]) -> str:
-    """The text without the template's own white space at its ends; empty where blank."""
+    """Return the text without the template's white space at its ends; empty if it is blank."""
     parts = [part for part in made if part]
     if not "".join(parts).strip():
         return ""

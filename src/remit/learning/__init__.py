@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from remit.learning.changed_requests import ChangedRequests
     from remit.learning.gradable import gradable_exchanges, grader, learnable_contract
     from remit.learning.held_out import held_out_sides, is_held_out
-    from remit.learning.kept import Kept, KeptFile, KeptOnRecord
     from remit.learning.replay import Replay, ReplayResult
+    from remit.learning.replay_progress import Kept, KeptFile, KeptOnRecord
     from remit.learning.signals import Signal, SignalPolicy, current_signals, observe
 else:
     __getattr__ = lazy_names(
@@ -57,7 +57,7 @@ else:
             "changed_requests": "ChangedRequests",
             "gradable": "gradable_exchanges grader learnable_contract",
             "held_out": "is_held_out held_out_sides",
-            "kept": "Kept KeptFile KeptOnRecord",
+            "replay_progress": "Kept KeptFile KeptOnRecord",
             "replay": "Replay ReplayResult",
             "signals": "Signal SignalPolicy current_signals observe",
         },

@@ -1,4 +1,4 @@
-"""Learning's own calls about exchanges: on whose terms they are made, and which they are."""
+"""Calls that learning makes about exchanges: their account, their cost and their recognition."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def open_account(budgeter: TokenBudgeter, by: str) -> None:
 
 
 def is_own_call(metadata: Mapping[str, Any]) -> bool:
-    """Whether learning itself made an `EXCHANGE`: a replay, a judge's call, a reflection.
+    """Return True if learning made an ``EXCHANGE``: a replay, a judge's call, or a reflection.
 
-    Such a call counts against learning's account, which the gateway's callers cannot name; the id
-    of its agent, anyone could. It says nothing of how the contract does that it repeats.
+    Such a call is charged to learning's account, which callers of the gateway cannot name. Its
+    outcome says nothing about the contract that it repeats.
     """
     return not _OWN.isdisjoint(metadata.get("charged_to") or ())
 
 
 def terms_of(ledger: LedgerClient, exchange: LedgerEntry) -> dict[str, Any]:
-    """Fields of a request that repeats an exchange's content.
+    """Return the fields of a request that repeats an exchange's content.
 
-    It has the exchange's session and person, so that an erasure of either reaches the copy, and
-    counts against the account `session:learning` too.
+    The request has the session and person of the exchange, so that an erasure of either reaches the
+    copy. It is charged to the account ``session:learning`` too.
     """
     subject = ledger.select(_SUBJECT, (parse_entry_id(exchange.id),))
     return {
@@ -51,10 +51,10 @@ def terms_of(ledger: LedgerClient, exchange: LedgerEntry) -> dict[str, Any]:
 
 
 def bound_of(gateway: LLMGateway, request: PromptRequest) -> int:
-    """The most that a call can cost, in billionths of a US dollar.
+    """Return the highest possible cost of a call, in nano-dollars.
 
     Raises:
-        InvalidInputError: there is no such bound.
+        InvalidInputError: the call has no upper bound.
     """
     bound = gateway.cost_bound(request, request.provider_id or "", request.model_id or "")
     if bound is None:

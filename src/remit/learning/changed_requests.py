@@ -19,17 +19,21 @@ _TEMPLATE = ("{{", "{%", "{#")
 
 
 class ChangedRequests:
-    """Makes an exchange's request again, under files that a change makes, or with another model.
+    """Requests that repeat recorded exchanges under changed files or with another model.
 
-    What was filled into the recorded prompt is not on record apart from it. A changed section
-    therefore has to be plain text before and after, or to gain plain text at its end.
+    The ledger does not hold the values of a prompt's variables separately. A changed section must
+    therefore be plain text before and after, or be extended by plain text at its end.
 
     Args:
-        ledger: the record.
-        installed: where the packs of recorded prompts are.
-        contract: the contract, as it is or as the change makes it.
-        files: that the change makes, by path, such as those of ``Change.made``.
-        model: provider and model that are asked; else the contract's, else those of the record.
+        ledger: the ledger of the exchanges.
+        installed: the installed files, with the packs of recorded prompts.
+        contract: the present contract.
+        files: changed files by path, such as those of ``Change.made``; a contract among them
+            replaces ``contract``.
+        model: provider and model to ask; ``None`` for those of the contract, else of the exchange.
+
+    Raises:
+        ContractError: a changed contract is not valid.
     """
 
     def __init__(
@@ -55,7 +59,7 @@ class ChangedRequests:
         """Return the changed request of an exchange.
 
         Raises:
-            InvalidInputError: the change cannot be made to this prompt.
+            InvalidInputError: the change cannot be applied to this prompt.
         """
         data, contract = exchange.metadata, self._contract
         prompt = data["prompt"]
@@ -78,7 +82,10 @@ class ChangedRequests:
         )  # fmt: skip
 
     def _asked(self, exchange: LedgerEntry) -> str:
-        """The provider, which an `EXCHANGE` names only where its request did not."""
+        """Return the provider of an exchange.
+
+        The ``EXCHANGE`` names it only if the request did not; else the ``DISPATCH`` does.
+        """
         if named := exchange.metadata.get("provider_id"):
             return str(named)
         reason = self._ledger.read(exchange.metadata["dispatch_entry_id"]).reason

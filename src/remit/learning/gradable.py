@@ -1,4 +1,4 @@
-"""Exchanges that can be asked again, and graders by schema and by right answers."""
+"""Exchanges that can be asked again, and graders by schema or reference answers."""
 
 from __future__ import annotations
 
@@ -7,27 +7,26 @@ from typing import Any
 
 from remit.contracts import ContractError, ContractLoader, PromptContract
 from remit.kernel.errors import InvalidInputError
-from remit.kernel.json_text import JsonTextError, load_answer
-from remit.kernel.schemas import first_problem, schema_problem
 from remit.learning.calls import is_own_call
+from remit.learning.evidence.grading import check_schema, matches_schema, normal_text
 from remit.learning.held_out import is_whole
 from remit.ledger import LedgerEntry, LedgerReader
 
 __all__ = ["Grade", "gradable_exchanges", "grader", "learnable_contract"]
 
 Grade = Callable[[LedgerEntry, str], float | None]
-"""Grades an answer to an exchange, 0 to 1; ``None`` where it cannot."""
+"""Grades an answer to an exchange, 0 to 1; ``None`` if it cannot."""
 
 
 def learnable_contract(
     ledger: LedgerReader, contracts: ContractLoader, contract_id: str
 ) -> PromptContract:
-    """The version in force of a contract that something can be learned of.
+    """Return the version in force of a contract that can be learned about.
 
     Raises:
-        InvalidInputError: it is on record, and of no package: a program brought a folder of its
-            own, where nothing that is learned could be put.
-        ContractError: there is none, or it cannot be used.
+        InvalidInputError: the contract is recorded but belongs to no package, because a program
+            used a folder of its own. Learned changes could not be installed there.
+        ContractError: the contract does not exist, or is not valid.
     """
     try:
         return contracts.load(contract_id)
@@ -38,9 +37,9 @@ def learnable_contract(
         if error.code != "contract_not_found" or not any(asked):
             raise
         raise InvalidInputError(
-            f"{contract_id} is of no package, so nothing is learned of it: a program brought it "
-            "in a folder of its own (contracts=…).",
-            next_step="Bring it in a package: `remit package new`.",
+            f"{contract_id} is of no package: a program loads it from a folder of its own "
+            "(contracts=…), where no change could be installed.",
+            next_step="Put the contract into a package: `remit package new`.",
         ) from error
 
 
@@ -69,39 +68,28 @@ def gradable_exchanges(
 
 
 def grader(schema: Any, references: Mapping[str, Any] | None = None) -> Grade:
-    """A grader that gives 1 to an answer that is right, else 0.
+    """Return a grader that gives 1 to a right answer and 0 to any other.
 
     Args:
-        schema: a JSON Schema that an answer has to satisfy; not looked at beside ``references``.
-        references: right answers by exchange id, compared without case, spaces and a last stop.
+        schema: JSON Schema that an answer must match; ignored if there are ``references``.
+        references: right answers by exchange id. Case, white space and a final full stop are
+            ignored. The grader returns ``None`` for exchanges without one.
 
     Raises:
-        InvalidInputError: neither is given, or the schema is not one.
+        InvalidInputError: neither is given, or the schema is not valid.
     """
     if references is not None:
-        right = {name: _plain(str(answer)) for name, answer in references.items()}
+        right = {name: normal_text(str(answer)) for name, answer in references.items()}
 
         def by_reference(entry: LedgerEntry, text: str) -> float | None:
             wanted = right.get(entry.id)
-            return None if wanted is None else float(_plain(text) == wanted)
+            return None if wanted is None else float(normal_text(text) == wanted)
 
         return by_reference
-    if not schema or (problem := schema_problem(schema)):
+    if not schema:
         raise InvalidInputError(
-            "There is nothing to grade answers by: the contract has no output schema."
-            if not schema
-            else f"The schema is {problem}.",
+            "There is nothing to grade answers by: the contract has no output schema.",
             next_step="Give a schema or references.",
         )
-
-    def by_schema(entry: LedgerEntry, text: str) -> float:
-        try:
-            return float(not first_problem(schema, load_answer(text)))
-        except JsonTextError:
-            return 0.0
-
-    return by_schema
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split()).casefold().removesuffix(".")
+    check_schema(schema)
+    return lambda _, text: float(matches_schema(text, schema))

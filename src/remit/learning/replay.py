@@ -1,7 +1,8 @@
-"""Held-out exchanges asked again through the gateway, within a hard budget.
+"""Replay: held-out exchanges are asked again through the gateway, within a hard budget.
 
-Each held-out exchange is asked again with what would change; the new answer and the recorded one
-are graded alike, and their difference counts. What is kept between runs are ids and grades alone.
+Each exchange is asked again with a change. The new and the recorded answer are graded by the same
+grader, and the difference of both grades is the effect. Only ids and grades are stored between
+runs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from remit.gateway import LLMGateway, PromptRequest
 from remit.learning.calls import bound_of, cost_of
 from remit.learning.held_out import held_out_sides, is_whole
-from remit.learning.kept import Kept, KeptFile, Pair, drift
+from remit.learning.replay_progress import Kept, KeptFile, Pair, drift
 from remit.ledger import LedgerClient, LedgerEntry
 
 __all__ = ["Pair", "Replay", "ReplayResult"]
@@ -27,12 +28,12 @@ class ReplayResult:
     """The result of a replay.
 
     Attributes:
-        pairs: pairs of all runs.
-        wanted: number of held-out exchanges.
+        pairs: pairs of all runs whose answers could be graded.
+        wanted: number of held-out exchanges without erased ones.
         failed: number of calls without an answer that can be graded.
         calls: number of calls over all runs.
         spent_nano: cost over all runs in nano-dollars.
-        ended: ``complete``, or ``budget`` if the budget ended the replay early.
+        ended: ``complete``, or ``budget`` if a limit ended the replay early.
     """
 
     pairs: tuple[Pair, ...]
@@ -44,11 +45,11 @@ class ReplayResult:
 
     @property
     def differences(self) -> list[float]:
-        """New grade minus recorded grade, of each pair."""
+        """New grade minus recorded grade of each pair."""
         return [pair.after - pair.before for pair in self.pairs]
 
     def summary(self) -> dict[str, object]:
-        """For a proposal, as JSON."""
+        """Return counts, mean grades and cost as JSON data, for a proposal."""
         done = max(len(self.pairs), 1)
         return {
             "held_out": self.wanted,
@@ -62,15 +63,15 @@ class ReplayResult:
 
 
 class Replay:
-    """Asks held-out exchanges again under one change.
+    """The replay of exchanges under one change.
 
     Args:
-        gateway: makes the calls, so that each is on record, budgeted and billed.
-        ledger: the record.
-        ask: the request that an exchange becomes under the change; it names its model.
-        grade: grades an answer to an exchange, 0 to 1; ``None`` where it cannot.
+        gateway: makes the calls, which are recorded, budgeted and billed.
+        ledger: the ledger of the exchanges.
+        ask: returns the request for an exchange under the change; the request names its model.
+        grade: grades an answer to an exchange from 0 to 1; returns ``None`` if it cannot.
         prices: version of the prices in force.
-        kept: what a run that was ended goes on by: a file that is appended to, or another.
+        kept: the progress of earlier runs; a path is a file to which pairs are appended.
     """
 
     def __init__(
@@ -99,23 +100,27 @@ class Replay:
         held_out: bool = True,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> ReplayResult:
-        """Ask exchanges of one part again, in their order, as far as the budget surely reaches.
+        """Ask exchanges again, in their order, until all are done or a limit is reached.
 
-        A call is made only where its upper bound still fits, so that no run spends more.
+        A call is made only if its upper bound fits into the rest of the budget, so no run exceeds
+        it. Each new pair is stored. A call that was paid before the process was killed is answered
+        from the ledger.
 
         Args:
-            exchange_ids: exchanges; those of the other part, and those that are erased, are passed
-                over.
-            budget_nano: for all runs together, in billionths of a US dollar.
-            calls: the most of all runs together.
-            held_out: False asks those that are not held out again instead, which a learner looks at
-                before anything is concluded.
-            progress: called with how many are done, and of how many.
+            exchange_ids: ids of exchanges. Exchanges of the other part, and erased ones, are
+                skipped.
+            budget_nano: limit of the cost of all runs together, in nano-dollars.
+            calls: limit of the calls of all runs together; ``None`` for no limit. A later run may
+                have a lower limit.
+            held_out: True to ask held-out exchanges; False to ask the others, which a search may
+                use.
+            progress: called with the number done and the number in all.
 
         Raises:
-            ConflictError: prices, the model that answers, or the rule by which exchanges are
-                held out, are others than before.
-            InvalidInputError: a call has no upper bound: its model has no price.
+            ConflictError: the prices, the model that answers, or the rule for holding out has
+                changed since an earlier run.
+            InvalidInputError: a call has no upper bound, because its model has no price.
+            EntryNotFoundError: there is no such exchange.
         """
         wanted = self.part(exchange_ids, held_out=held_out)
         earlier = self._kept.read(self._graded, self._bound)
@@ -140,7 +145,7 @@ class Replay:
                 continue
             request = self._ask(entry)
             bound = bound_of(self._gateway, request)
-            if spent + bound > budget_nano or len(pairs) == calls:
+            if spent + bound > budget_nano or (calls is not None and len(pairs) >= calls):
                 ended = "budget"
                 break
             # A call that was paid before a kill is answered from the record, and not paid again.
@@ -167,7 +172,10 @@ class Replay:
         )
 
     def part(self, exchange_ids: Iterable[str], *, held_out: bool = True) -> list[str]:
-        """Return the exchanges that are held out, or that are not; erased ones are neither."""
+        """Return the exchanges that are held out, or with ``held_out`` False those that are not.
+
+        The order is kept. Missing and erased exchanges are left out.
+        """
         ids = list(exchange_ids)
         self._sides |= held_out_sides(self._ledger, (one for one in ids if one not in self._sides))
         return [one for one in ids if self._sides.get(one) == held_out]

@@ -9,7 +9,7 @@ import hashlib
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from remit.kernel.errors import ConfigError
 from remit.kernel.installation import InstalledFiles
 from remit.learning.evidence import Sample, read_samples
-from remit.learning.judges.reading import calibrated_judges
+from remit.learning.judges.report import calibrated_judges
 from remit.learning.statistics import Estimate
 from remit.learning.windows import Window, is_below
 from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, LedgerReader, Transaction, instant
@@ -31,9 +31,9 @@ __all__ = [
 ]  # fmt: skip
 
 _FILE = "HOT/documents/signals.json"
-_KEPT = 50  # ids of exchanges that a signal names
-_MOST_MS = 86_400_000  # a day: typical times lie on a log scale from 0 to this
-_MOST_NANO = 10**15  # a million US dollars, likewise
+_EVIDENCE = 50
+_MAX_MS = 86_400_000  # Latencies are on a log scale up to a day.
+_MAX_NANO = 10**15  # Costs are on a log scale up to a million US dollars.
 _ON_RECORD = (
     "SELECT 1 FROM entries WHERE submission_id = ? AND event_type || '' = 'SIGNAL_OBSERVED' "
     f"AND {KERNEL_ROWS}"
@@ -41,16 +41,16 @@ _ON_RECORD = (
 
 
 class SignalPolicy(BaseModel):
-    """When a signal counts as crossed; a file of a package, so whole numbers only.
+    """The thresholds of signals, in whole numbers, from a file of a package.
 
     Attributes:
         alpha_permille: probability of a false crossing of one signal, in thousandths.
-        reference: first samples of a group that are its baseline, where no other is stated.
-        least: samples that baseline and live values each need.
-        set_aside_after: in how many turns of a session in a row a model, tool or contract version
-            must have failed to be set aside until the session ends.
-        tool_fallbacks: the tools that may stand in for one that is set aside, by its id.
-        margin_permille: by metric, difference that does not matter, in thousandths of its scale.
+        reference: number of a group's first samples that are its baseline by default.
+        least: smallest number of samples of baseline and live values.
+        set_aside_after: number of failed turns in a row of one session after which a model, tool or
+            contract version is set aside until the session ends.
+        tool_fallbacks: tools that may replace a tool that is set aside, keyed by its id.
+        margin_permille: difference that does not matter, by metric, in thousandths of its scale.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -64,19 +64,22 @@ class SignalPolicy(BaseModel):
 
     @classmethod
     def installed(cls, files: InstalledFiles) -> SignalPolicy:
-        """Return the policy that a root's packages bring.
+        """Return the policy that a root's packages installed.
 
         Raises:
-            ConfigError: the file does not say what it must.
+            ConfigError: the file is not a policy.
+            NotInstalledError: no package installed one.
+            ChangedFileError: the file differs from the installed one.
         """
         return cls.from_json(files.read(_FILE))
 
     @classmethod
     def from_json(cls, data: bytes) -> SignalPolicy:
-        """Read a policy file.
+        """Return the policy in a file's bytes.
 
         Raises:
-            ConfigError: the file is not a policy.
+            ConfigError: the file is not a policy, or does not state a margin from 0 to 999 for each
+                metric.
         """
         try:
             policy = cls.model_validate_json(data)
@@ -120,16 +123,8 @@ class Signal:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, for JSON."""
-        return {
-            "dimension": self.dimension,
-            "name": self.name,
-            "metric": self.metric,
-            "baseline": self.baseline.to_dict(),
-            "live": self.live.to_dict(),
-            "crossed": self.crossed,
-            "evidence": list(self.evidence),
-            "uncalibrated": list(self.uncalibrated),
-        }
+        texts = {"evidence": list(self.evidence), "uncalibrated": list(self.uncalibrated)}
+        return {**asdict(self), **texts}
 
 
 @dataclass(slots=True)
@@ -137,7 +132,7 @@ class _Group:
     alpha: float
     baseline: Window = field(init=False)
     live: Window = field(init=False)
-    latest: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    latest: deque[str] = field(default_factory=lambda: deque(maxlen=_EVIDENCE))
     judges: set[tuple[str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -149,7 +144,7 @@ def _log_scale(value: int, most: int) -> float:
 
 
 _METRICS = ("failure", "retry", "rejection", "repair", "cost", "latency", "reward")
-_MOST = {"cost": _MOST_NANO, "latency": _MOST_MS}
+_SCALES = {"cost": _MAX_NANO, "latency": _MAX_MS}
 
 
 def _values(sample: Sample) -> Iterator[tuple[str, float]]:
@@ -157,9 +152,9 @@ def _values(sample: Sample) -> Iterator[tuple[str, float]]:
     yield "retry", float(sample.retried)
     yield "rejection", float(sample.rejected)
     yield "repair", float(sample.repaired)
-    yield "latency", _log_scale(sample.latency_ms, _MOST_MS)
+    yield "latency", _log_scale(sample.latency_ms, _MAX_MS)
     if sample.cost_nano is not None:
-        yield "cost", _log_scale(sample.cost_nano, _MOST_NANO)
+        yield "cost", _log_scale(sample.cost_nano, _MAX_NANO)
     if sample.reward is not None:
         yield "reward", sample.reward
 
@@ -186,23 +181,25 @@ def read_signals(
     before: str = "",
     calibrated: Callable[[], Collection[tuple[str, str]]] = tuple,
 ) -> list[Signal]:
-    """Return every signal of some exchanges, sorted; memory grows with things, not exchanges.
+    """Return all signals of some exchanges, sorted by dimension, name and metric.
 
-    What is tainted or was cancelled by its caller does not count. A tool fails when its call does,
-    all else when the exchange does. Of rewards no party makes up more than its part
-    (:func:`rater_weights`); their effective samples count. Each signal holds however often it is
-    looked at. That of rewards too (:class:`Window`), where exchanges are graded in their order: a
-    grade that comes late can move the weights behind it, if a party gave more than its part.
-    Over many signals, each has its own probability of a false crossing.
+    Tainted samples and samples cancelled by their caller are ignored. A tool fails if its call
+    fails, all else if the exchange fails. Rewards are weighted so that no party exceeds its share
+    (:func:`rater_weights`).
+
+    Each signal is valid however often it is read; each has its own probability of a false crossing.
+    For rewards this requires that exchanges are graded in their order: a late grade of a party
+    above its share can change later weights. Memory grows with the number of groups, not of
+    exchanges.
 
     Args:
-        samples: oldest first.
-        policy: thresholds.
-        before_epoch: the baseline is what came before this policy epoch.
-        before: the baseline is what came before this instant, ISO 8601 in UTC as in `Sample.at`.
-            Without either it is the first `policy.reference` samples of each.
-        calibrated: judges, each with the contract of what it graded, that people stand behind;
-            asked for once, where a judge's word alone made a reward.
+        samples: samples, oldest first.
+        policy: the thresholds.
+        before_epoch: samples before this policy epoch are the baseline.
+        before: samples before this instant are the baseline; ISO 8601 in UTC, as in ``Sample.at``.
+            Without either, the baseline is the first ``policy.reference`` samples of each group.
+        calibrated: returns the judges, each with a contract, that enough people confirmed. Called
+            at most once, and only if judges alone gave a reward.
     """
     groups: dict[tuple[str, str, str], _Group] = {}
     for sample in samples:
@@ -258,7 +255,7 @@ def _signal(
 
 
 def _in_units(estimate: Estimate, metric: str) -> Estimate:
-    if (most := _MOST.get(metric)) is None:
+    if (most := _SCALES.get(metric)) is None:
         return estimate
     value, low, high = (
         math.expm1(end * math.log1p(most)) for end in (estimate.value, estimate.low, estimate.high)
@@ -267,13 +264,13 @@ def _in_units(estimate: Estimate, metric: str) -> Estimate:
 
 
 class CurrentSignals(NamedTuple):
-    """The signals of a ledger as it stands.
+    """The present signals of a ledger.
 
     Attributes:
-        signals: sorted.
-        window: what :func:`observe` takes: the start of the live samples.
-        exchanges: how many were read.
-        complete: whether these are all exchanges on record.
+        signals: all signals, sorted.
+        window: the start of the live samples, for :func:`observe`.
+        exchanges: number of exchanges that were read.
+        complete: True if these are all recorded exchanges.
     """
 
     signals: list[Signal]
@@ -289,20 +286,21 @@ def current_signals(
     since: str | None = None,
     latest: int | None = None,
 ) -> CurrentSignals:
-    """Return the signals of a ledger as it stands.
+    """Return the present signals of a ledger.
 
-    Live is what came since an instant, else since the policy epoch in force began, else, before
-    the first, all but the first `policy.reference` samples of each.
+    Live samples are those since ``since``, else those of the policy epoch in force. Before the
+    first epoch they are all except the first ``policy.reference`` samples of each group.
 
     Args:
-        ledger: whose exchanges are read.
-        policy: thresholds.
-        since: ISO 8601.
-        latest: read at most so many exchanges, the latest; all when left out. An interval is
-            always valid for a fixed start alone, so :func:`observe` only what is complete.
+        ledger: the ledger.
+        policy: the thresholds.
+        since: start of the live samples, ISO 8601.
+        latest: largest number of exchanges, counted from the latest; ``None`` for all. Pass signals
+            to :func:`observe` only if all exchanges were read, because intervals need a fixed
+            start.
 
     Raises:
-        InvalidInputError: `since` is not a time.
+        InvalidInputError: ``since`` is not a time.
     """
     before = instant(since) or ""
     epoch = 0 if before else policy_epoch(ledger)
@@ -332,15 +330,15 @@ def before_latest(ledger: LedgerReader, latest: int) -> str | None:
 
 
 def observe(ledger: LedgerClient, signals: Iterable[Signal], *, window: str) -> list[str]:
-    """Write a `SIGNAL_OBSERVED` for each crossed signal that has none; return the new ids.
+    """Write a ``SIGNAL_OBSERVED`` entry for each crossed signal without one; return the new ids.
 
-    All in one transaction: of two that observe at once, one writes.
+    All entries are written in one transaction, so two concurrent calls write each entry once.
 
     Args:
-        ledger: where to.
-        signals: all that were read.
-        window: what the baseline was, such as `epoch 3` or `first 200`: a signal is written once
-            for each.
+        ledger: the ledger.
+        signals: all signals; those that are not crossed are ignored.
+        window: the baseline, such as ``epoch 3`` or ``first 200``. Each signal is written once for
+            each window.
     """
     entries = [_entry(signal, window) for signal in signals if signal.crossed]
     prepared = [(entry.submission_id, ledger.prepare(entry)) for entry in entries]

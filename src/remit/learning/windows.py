@@ -1,4 +1,4 @@
-"""Values of one metric over a stretch of the record, and whether one lies below another."""
+"""Values of one metric over a part of the ledger, and the comparison of two such windows."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ __all__ = ["Window", "is_below"]
 
 
 class Window:
-    """Values of one metric, weighted in two ways where parties gave them.
+    """Values of one metric, with two weightings of values that parties gave.
 
-    Once by weights that are settled as values come: that is what holds at every look. And once so
-    that no party makes up more than its part of the whole, in any order: those weights move.
+    The settled weights are fixed when a value is added, which keeps intervals valid at every look.
+    The balanced weights limit each party to its share of the whole, in any order of the values.
 
     Args:
-        alpha: probability that the settled sequence ever leaves the mean out.
+        alpha: probability that the settled sequence ever excludes the mean.
+
+    Attributes:
+        samples: number of values.
     """
 
     def __init__(self, alpha: float) -> None:
@@ -33,7 +36,12 @@ class Window:
         )
 
     def add(self, value: float, raters: tuple[str, ...] = ()) -> None:
-        """Add one value; of a reward also who gave it."""
+        """Add a value.
+
+        Args:
+            value: the value, 0 to 1.
+            raters: the parties that gave it, for a reward; empty for other metrics.
+        """
         self.samples += 1
         if weight := self._weights.weigh(raters):
             self._settled.update(value, weight)
@@ -41,7 +49,7 @@ class Window:
             self._by[raters].update(value)
 
     def sequences(self) -> list[ConfidenceSequence]:
-        """The settled one; where parties gave the values, then the balanced one."""
+        """Return the settled sequence; if parties gave the values, also the balanced one."""
         if not self._by:
             return [self._settled]
         graded: Counter[str] = Counter()
@@ -54,7 +62,7 @@ class Window:
         return [self._settled, whole]
 
     def estimate(self) -> Estimate:
-        """The balanced value, in an interval wide enough to hold at every look."""
+        """Return the balanced estimate, with an interval that also covers the settled one."""
         settled, *balanced = (one.estimate for one in self.sequences())
         if not balanced:
             return settled
@@ -63,10 +71,10 @@ class Window:
 
 
 def is_below(live: Window, baseline: Window, margin: float, alpha: float) -> bool:
-    """Whether the live mean is surely more than `margin` below the baseline's.
+    """Return True if the live mean is surely more than ``margin`` below the baseline's.
 
-    By both ways of weighting: the settled one keeps false crossings under `alpha` however often
-    one looks, the balanced one keeps one party from crossing alone.
+    Both weightings must agree. The settled one keeps false crossings below ``alpha`` at every look;
+    the balanced one prevents that a single party causes a crossing.
     """
     goal = math.log(1 / alpha)
     pairs = zip(live.sequences(), baseline.sequences(), strict=False)

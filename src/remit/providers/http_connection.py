@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection to a provider: requests one after the other, answers as they come."""
+"""An HTTP/1.1 connection to a provider: one request at a time, and the answer as it arrives."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from typing_extensions import override
 
 from remit.providers.http_pool import HttpPool
 
-_MOST_HEADER_BYTES = 256 * 1024
-_MOST_HEADERS = 1_000
-_HIGH_WATER = 256 * 1024  # bytes that wait for their reader; above it no more is read
-_KEPT_S = 15.0  # servers close what waits longer
+_MAX_HEADER_BYTES = 256 * 1024
+_MAX_HEADERS = 1_000
+_HIGH_WATER = 256 * 1024
+"""Bytes that may wait for their reader; above it the connection is not read."""
+
+_IDLE_S = 15.0  # Servers close connections that are idle for longer.
 _END_S = 0.01
-_TWO_WRITES = 65_536  # bytes of a body that is not copied behind its head
+_COPY_BYTES = 65_536
+"""Bodies below this size are copied behind the head, so that one write sends both."""
+
 _FIELD = re.compile(r"([^:\r\n]+):[ \t]*([^\r\n]*)\r\n")
 _BLANK = b"\r\n\r\n"
 
@@ -27,8 +31,8 @@ class BrokenError(Exception):
     """The connection cannot be used any more.
 
     Attributes:
-        heard: whether any byte of an answer to the last request had come.
-        is_http: whether what came was HTTP.
+        heard: True if a byte of an answer to the last request had come.
+        is_http: True if the received bytes were HTTP.
     """
 
     def __init__(self, why: str, *, heard: bool, is_http: bool = True) -> None:
@@ -38,20 +42,20 @@ class BrokenError(Exception):
 
 
 class HttpConnection(asyncio.Protocol):
-    """A connection, and the answer that is on its way over it.
+    """A connection and the answer that it is receiving.
 
     Args:
-        pool: where it is kept between two requests, and which ends its waits.
+        pool: the pool that stores the connection between two requests and ends its waits.
 
     Attributes:
-        begun: whether the headers of the answer have come.
-        failure: why nothing more will come; ``TimeoutError`` where it did not come in time.
-        status: of the answer.
-        headers: of the answer, case-insensitive, a name may be there more than once.
-        requests: how many have been made.
-        at_end: whether all of the answer has come, and been taken.
-        unused: whether no answer is waited for: it waits for the next request, or is leaving.
-        deadline: when what is waited for is overdue, in the loop's time.
+        begun: True if the headers of the answer have come.
+        failure: the reason for which nothing more will come; ``None`` if there is none.
+        status: HTTP status of the answer.
+        headers: headers of the answer, case-insensitive; a name may occur more than once.
+        requests: number of requests so far.
+        at_end: True if the whole answer has come and has been taken.
+        unused: True if no answer is awaited.
+        deadline: time at which the present wait is overdue, in the loop's time.
     """
 
     __slots__ = (
@@ -63,12 +67,12 @@ class HttpConnection(asyncio.Protocol):
 
     def __init__(self, pool: HttpPool) -> None:
         self._pool = pool
-        self._loop = asyncio.get_running_loop()  # asking costs a system call each time
+        self._loop = asyncio.get_running_loop()  # Each query costs a system call.
         self._transport: asyncio.Transport | None = None
         self._parser: Any = None
         self._pass_on: Callable[[bytes], bool] | None = None
         self._pieces: list[bytes] = []
-        self._waiting = 0  # bytes of these
+        self._waiting = 0
         self._waiter: asyncio.Future[None] | None = None
         self._complete = self._interim = self._paused = self._kept = self._leaving = False
         self._heard = False
@@ -82,16 +86,22 @@ class HttpConnection(asyncio.Protocol):
         self.status = 0
         self.headers: Mapping[str, str] = {}
 
-    # -- for who asks ----------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------
 
     @property
     def is_open(self) -> bool:
-        """Whether another request may be made."""
+        """True if another request may be sent."""
         transport = self._transport
         return transport is not None and not transport.is_closing() and self.failure is None
 
     def request(self, head: bytes, body: bytes, timeout_s: float) -> asyncio.Future[None]:
-        """Send a request: done once its answer has ``begun``, or there is a ``failure``."""
+        """Send a request; return a future that is done once ``begun`` or ``failure`` is set.
+
+        Args:
+            head: request line and headers.
+            body: the body.
+            timeout_s: longest wait for the headers of the answer, in seconds.
+        """
         transport = self._transport
         assert transport is not None
         self.requests += 1
@@ -101,7 +111,7 @@ class HttpConnection(asyncio.Protocol):
         self._head_bytes = self._interims = 0
         self._parser = httptools.HttpResponseParser(self)
         waiter = self._until(timeout_s)
-        if len(body) < _TWO_WRITES:
+        if len(body) < _COPY_BYTES:
             transport.write(head + body)
         else:
             transport.write(head)
@@ -111,16 +121,16 @@ class HttpConnection(asyncio.Protocol):
     async def piece(
         self, timeout_s: float, pass_on: Callable[[bytes], bool] | None = None
     ) -> bytes:
-        """What has come of the body; empty at its end.
+        """Return the next bytes of the body; empty at its end.
 
         Args:
-            timeout_s: the longest wait for more.
-            pass_on: takes what comes meanwhile without this being resumed; what it refuses is
-                what comes back. It does not raise.
+            timeout_s: longest wait for more bytes, in seconds.
+            pass_on: takes bytes as they arrive, without a switch of tasks. Bytes that it refuses
+                are returned from here. It must not raise.
 
         Raises:
-            TimeoutError: nothing came for ``timeout_s``.
-            BrokenError: it breaks off here.
+            TimeoutError: nothing came for ``timeout_s`` seconds.
+            BrokenError: the connection broke.
         """
         pieces = self._pieces
         while not pieces:
@@ -144,9 +154,10 @@ class HttpConnection(asyncio.Protocol):
         return piece
 
     async def release(self) -> None:
-        """Let another request be made over it, where its answer ends here; else close it.
+        """Return the connection to its pool if the answer has ended; close it otherwise.
 
-        Behind a stream's last event its end is on the way: that is waited for apart from the call.
+        A stream's end may arrive just after its last event. The connection waits up to 10 ms for
+        this end, without delaying the caller.
         """
         transport = self._transport
         if self.unused:
@@ -154,7 +165,7 @@ class HttpConnection(asyncio.Protocol):
         if transport is None or self.failure is not None or transport.is_closing():
             self.close()
             return
-        # What was not taken of this answer must not be there for who asks next.
+        # The next request must not see bytes of this answer.
         self._pieces.clear()
         self._waiting = 0
         if self._paused:
@@ -164,22 +175,22 @@ class HttpConnection(asyncio.Protocol):
             self._leaving = True
             self._leave_unused(_END_S)
         elif self._kept and not transport.get_write_buffer_size():
-            self._leave_unused(_KEPT_S)
+            self._leave_unused(_IDLE_S)
             self._pool.kept.append(self)
-        else:  # it answered before it had read
+        else:  # The server answered before it had read the request.
             self.close()
 
     async def aclose(self) -> None:
-        """:meth:`close`."""
+        """Close the connection, as :meth:`close`."""
         self.close()
 
     def close(self) -> None:
-        """Give the connection up, whatever is on its way."""
+        """Abort the connection and discard bytes in transit."""
         if self._transport is not None:
             self._transport.abort()
 
     def overdue(self) -> None:
-        """Its deadline has passed."""
+        """End the present wait, because its deadline has passed."""
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             self.failure = self.failure or TimeoutError()
@@ -217,7 +228,7 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._heard = True
         if self._parser is None or self._complete:
-            # An answer to nothing: whose it is cannot be known.
+            # No request is open, so the bytes belong to no caller.
             self._fail(BrokenError("unasked bytes", heard=True))
             return
         if not self.begun:
@@ -229,7 +240,7 @@ class HttpConnection(asyncio.Protocol):
             self._wake()
         except httptools.HttpParserError:
             self._fail(BrokenError("not HTTP", heard=True, is_http=False))
-        if not self.begun and self._head_bytes > _MOST_HEADER_BYTES:
+        if not self.begun and self._head_bytes > _MAX_HEADER_BYTES:
             self._fail(BrokenError("endless headers", heard=True, is_http=False))
         elif self._pass_on is not None and (pieces := self._pieces):
             piece = pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -273,15 +284,20 @@ class HttpConnection(asyncio.Protocol):
         self._wake()
 
     # -- httptools -------------------------------------------------------------------------
-    # It reads and checks the headers. It is not asked for them, as it gives them one by one.
+    # The parser checks the headers. They are read from the bytes at once, which is faster than the
+    # parser's callback for each header.
 
     def on_message_begin(self) -> None:
-        """An answer begins: the one asked for, or one before it in between."""
+        """Raise ValueError at a second answer to one request."""
         if self._complete:
             raise ValueError("a second answer to one request")
 
     def on_headers_complete(self) -> None:
-        """The body follows."""
+        """Store status and headers of an answer, and note that it has ``begun``.
+
+        Raises:
+            ValueError: the headers are too many or too long.
+        """
         status: int = self._parser.get_status_code()
         if 100 <= status < 200 and status != 101:
             self._interim = True
@@ -293,7 +309,7 @@ class HttpConnection(asyncio.Protocol):
             head = head[head.index(_BLANK) + 4 :].lstrip(b"\r\n")
         start, end = head.index(b"\r\n") + 2, head.index(_BLANK) + 2
         fields = _FIELD.findall(head[start:end].decode("utf-8", "surrogateescape"))
-        if len(fields) > _MOST_HEADERS or end > _MOST_HEADER_BYTES:
+        if len(fields) > _MAX_HEADERS or end > _MAX_HEADER_BYTES:
             raise ValueError("too many headers")
         self.headers = CIMultiDict(fields)
         self.status = status
@@ -301,7 +317,7 @@ class HttpConnection(asyncio.Protocol):
         self._wake()
 
     def on_body(self, data: bytes) -> None:
-        """A piece of the body."""
+        """Store bytes of the body, and pause reading if too many wait."""
         self._waiting += len(data)
         if not self._leaving:
             self._pieces.append(data)
@@ -314,7 +330,7 @@ class HttpConnection(asyncio.Protocol):
             self.close()
 
     def on_message_complete(self) -> None:
-        """The body has ended."""
+        """Note the end of the answer; wake the reader or return to the pool."""
         if self._interim:
             self._interim = False
             return
@@ -325,7 +341,7 @@ class HttpConnection(asyncio.Protocol):
         elif self._leaving:
             self._leaving = False
             if self._kept:
-                self._leave_unused(_KEPT_S)
+                self._leave_unused(_IDLE_S)
                 self._pool.kept.append(self)
             else:
                 self.close()

@@ -1,4 +1,4 @@
-"""The connections of one event loop to one server, and the one timer that ends their waits."""
+"""The connections of one event loop to one server, with one timer for all their deadlines."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from remit.providers.http_connection import HttpConnection
 
-_SWEEP_S = 0.1  # how late a wait may end: a timer for each would cost more than the wait
+_SWEEP_S = 0.1
+"""The longest delay of a deadline; a timer for each wait would cost more than the wait."""
 
 
 class HttpPool:
-    """Connections that wait for their next request, and all that are open.
+    """Idle connections and all open ones.
 
     Attributes:
-        kept: those that wait, the latest last.
-        open: all of them.
-        timer: of the next look at their deadlines; ``None`` while nothing is waited for.
-        with_loop: the generator that ends with the loop, and closes all.
+        kept: idle connections, the latest last.
+        open: all open connections.
+        timer: the timer of the next check of deadlines; ``None`` if no connection is open.
+        with_loop: the generator that ends with the loop and closes all connections.
     """
 
     __slots__ = ("kept", "open", "timer", "with_loop")
@@ -31,7 +32,7 @@ class HttpPool:
         self.with_loop: AsyncGenerator[None, None] | None = None
 
     def take(self) -> HttpConnection | None:
-        """The connection that waited least, where one can be used."""
+        """Remove and return the most recent usable idle connection; ``None`` if there is none."""
         while self.kept:
             connection = self.kept.pop()
             if connection.is_open:
@@ -40,26 +41,26 @@ class HttpPool:
         return None
 
     def lost(self, connection: HttpConnection) -> None:
-        """A connection has ended."""
+        """Forget a connection that has ended."""
         self.open.discard(connection)
         if connection in self.kept:
             self.kept.remove(connection)
 
     def close(self) -> None:
-        """Close those by which no answer comes."""
+        """Close all connections without a pending answer."""
         for connection in tuple(self.open):
             if connection.unused:
                 connection.close()
         self.kept.clear()
 
     def abort(self) -> None:
-        """Close all."""
+        """Close all connections."""
         for connection in tuple(self.open):
             connection.close()
         self.kept.clear()
 
     def watch(self) -> None:
-        """Look at the deadlines from now on, as long as there are any."""
+        """Start the timer, which checks deadlines while any connection is open."""
         self.timer = asyncio.get_running_loop().call_later(_SWEEP_S, self._sweep)
 
     def _sweep(self) -> None:

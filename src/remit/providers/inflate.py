@@ -1,49 +1,45 @@
-"""Compressed bodies, decompressed in pieces of bounded size: a bomb takes no memory."""
+"""Decompression of bodies in pieces of bounded size, so that a bomb takes no memory."""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 _PIECE_BYTES = 256 * 1024
-_MEMBERS = 100  # of one gzip body
+_MAX_MEMBERS = 100
+"""Largest number of members of a gzip body."""
 
 
-class Inflate:
-    """Decompresses one body in gzip or deflate."""
+async def inflated(read: Callable[[], Awaitable[bytes]]) -> AsyncIterator[bytes]:
+    """Yield a body in gzip or deflate, decompressed, in pieces of at most 256 KiB.
 
-    def __init__(self) -> None:
-        self._window = 0  # zlib's name for the format; 0: nothing has come
-        self._stream: Any = None
-        self._data = b""
-        self._full = False
-        self._members = 1
+    Args:
+        read: returns the next compressed bytes; empty at the end.
 
-    def give(self, data: bytes) -> None:
-        """Take a piece of the body; all of the one before must have been taken."""
-        if not self._window:
-            plain = data[0] & 0x0F == zlib.DEFLATED or data[:1] == b"\x1f"
-            self._window = zlib.MAX_WBITS | 32 if plain else -zlib.MAX_WBITS
-            self._stream = zlib.decompressobj(self._window)
-        self._data = data
-
-    def take(self) -> bytes:
-        """The next decompressed piece; empty where more has to come."""
-        while self._data or self._full:
-            if self._stream.eof:  # gzip may hold several members
-                self._members += 1
-                if self._members > _MEMBERS:
+    Raises:
+        zlib.error: the bytes are not valid, or gzip holds more than 100 members.
+        EOFError: the compressed data is cut off.
+    """
+    stream: Any = None
+    window, members = 0, 1
+    while data := await read():
+        if stream is None:
+            is_wrapped = data[0] & 0x0F == zlib.DEFLATED or data[:1] == b"\x1f"
+            window = zlib.MAX_WBITS | 32 if is_wrapped else -zlib.MAX_WBITS
+            stream = zlib.decompressobj(window)
+        is_full = False
+        while data or is_full:
+            if stream.eof:  # A gzip body may have several members.
+                members += 1
+                if members > _MAX_MEMBERS:
                     raise zlib.error
-                self._stream = zlib.decompressobj(self._window)
-            piece: bytes = self._stream.decompress(self._data, _PIECE_BYTES)
-            self._data = self._stream.unconsumed_tail or self._stream.unused_data
-            # zlib may hold more than it was let to give, with nothing left to feed it.
-            self._full = len(piece) == _PIECE_BYTES and not self._stream.eof
+                stream = zlib.decompressobj(window)
+            piece: bytes = stream.decompress(data, _PIECE_BYTES)
+            data = stream.unconsumed_tail or stream.unused_data
+            # zlib may hold more output than one piece, without further input.
+            is_full = len(piece) == _PIECE_BYTES and not stream.eof
             if piece:
-                return piece
-        return b""
-
-    def end(self) -> None:
-        """Raises :class:`EOFError` where the compressed data is cut."""
-        if self._stream is not None and not self._stream.eof:
-            raise EOFError
+                yield piece
+    if stream is not None and not stream.eof:
+        raise EOFError

@@ -1,4 +1,4 @@
-"""A small real model in this process: llama.cpp through ``xllamacpp``, no key, no network."""
+"""A small model in this process: llama.cpp through ``xllamacpp``, without key and network."""
 
 from __future__ import annotations
 
@@ -18,31 +18,35 @@ from remit.kernel.loops import abandon, call_in_thread
 from remit.kernel.settings import LocalModelSettings
 from remit.providers.dialects import DialectError, ModelCall, error_body, read_request
 from remit.providers.local_limits import refuse_unable
-from remit.providers.outgoing import WireDialect, neutral_call
 from remit.providers.protocol import Outgoing, ProviderError, ProviderRequest
 from remit.providers.sse import SseEvent
 from remit.providers.upstream_http import Timeouts
 from remit.providers.weights import file_sha256
 from remit.providers.wire.answers import stream_sum
 from remit.providers.wire.endpoint import CHAT, MESSAGES, RESPONSES, Endpoint
+from remit.providers.wire_dialect import WireDialect, neutral_call
 
 __all__ = ["LocalProvider"]
 
-_LONGEST_STEP_S = 60.0  # reading a full context window, the one thing that cannot be stopped
-_IN_TURN: Any = object()  # what a reply gets before its first chunk
+_LONGEST_STEP_S = 60.0  # Reading a full context window cannot be interrupted.
+_IN_TURN: Any = object()
+"""The item that a reply receives before its first chunk, when the model is free."""
+
 _TEXT = {"type": "text"}
 _FIELD = re.compile("Field '([^']+)': ")
 
 
 class LocalProvider(WireDialect):
-    """Runs one GGUF file. The model is loaded at the first call; calls are taken in turn.
+    """A provider that runs one GGUF file.
+
+    The model is loaded at the first call. Calls run one at a time.
 
     Args:
         path: the weights.
-        model_id: the name it answers to.
+        model_id: the name of the model in requests.
         settings: context window, threads, sampling.
-        sha256: the SHA-256 that the weights must have when they are loaded, in hex; if it is
-            empty, none is recorded, and they are refused.
+        sha256: SHA-256 that the weights must have when they are loaded, in hex. Empty if none is
+            recorded; the weights are then refused.
     """
 
     home = CHAT
@@ -64,17 +68,17 @@ class LocalProvider(WireDialect):
         return f"LocalProvider({self._model_id!r})"
 
     def capabilities(self, model_id: str) -> ModelCapabilities:
-        """Structured output always; tools as the model's template allows."""
+        """Return the abilities: structured output always, tools by the settings."""
         return ModelCapabilities(
             self._settings.native_tools, prose=self._settings.prose, images=False
         )
 
     def speaks(self, endpoint: Endpoint) -> bool:
-        """Chat Completions alone."""
+        """Return True for Chat Completions."""
         return endpoint is CHAT
 
     async def aclose(self) -> None:
-        """Free the model, once no call is using it."""
+        """Free the model once no call uses it; wait at most 60 seconds."""
         await call_in_thread("remit-local-close", self._end)
         atexit.unregister(self._end)
 
@@ -86,10 +90,11 @@ class LocalProvider(WireDialect):
         self._ending = False
 
     def outgoing(self, request: ProviderRequest) -> Outgoing:
-        """What the model would be given.
+        """Return the request that the model would receive.
 
         Raises:
-            ProviderError: it cannot do what is asked, or is another model.
+            ProviderError: ``INVALID_REQUEST``: the request names another model, or the model cannot
+                serve it.
         """
         if request.model_id != self._model_id:
             raise ProviderError(
@@ -101,16 +106,17 @@ class LocalProvider(WireDialect):
         return super().outgoing(request)
 
     async def send(self, outgoing: Outgoing, timeouts: Timeouts) -> _LocalReply:
-        """Begin to answer; waits for its turn, then for the first piece.
+        """Wait for the model to be free, start the answer, and return it at its first piece.
 
         Raises:
-            ProviderError: the model refused, or was busy with other calls all the time.
-            TimeoutError: its turn came, and no piece did.
+            ProviderError: the model refused the request, the weights are missing or changed, or
+                other calls used the model for the whole wait (``RATE_LIMITED``).
+            TimeoutError: the model was free and no piece came in time.
         """
         reply = _LocalReply(outgoing.stream)
         body = {
             **outgoing.body.value,
-            "stream": True,  # also where the answer is wanted whole: only a stream can be stopped
+            "stream": True,  # Only a stream can be stopped.
             "stream_options": {"include_usage": True},
             "cache_prompt": True,
         }
@@ -127,7 +133,7 @@ class LocalProvider(WireDialect):
                 await reply.begun()
         except BaseException as error:
             await reply.aclose()
-            if isinstance(error, TimeoutError) and not in_turn:  # no sign of ill health
+            if isinstance(error, TimeoutError) and not in_turn:  # The provider is healthy.
                 message = "the local model is busy with other calls"
                 raise ProviderError("RATE_LIMITED", message) from error
             raise
@@ -186,7 +192,7 @@ class LocalProvider(WireDialect):
         params.cpuparams.n_threads = self._settings.threads or os.cpu_count() or 1
         params.verbosity = 0
         params.ui = False
-        # Its port is on loopback and cannot be switched off: let no other process use it.
+        # The server listens on loopback, which cannot be switched off; the key keeps others out.
         params.api_keys = [secrets.token_urlsafe(32)]
         try:
             self._server = xllamacpp.Server(params)
@@ -216,7 +222,7 @@ class LocalProvider(WireDialect):
 
 
 class _LocalReply:
-    """What the model says, as a server of the same API would send it."""
+    """The answer of the model, in the form of a server of the same API."""
 
     status = 200
     headers: Mapping[str, str] = {}
@@ -229,7 +235,7 @@ class _LocalReply:
         self._task: asyncio.Future[None] | None = None
 
     def begin(self, run: Callable[[Callable[[Any], None]], None]) -> None:
-        """Have ``run`` deliver chunks from a thread of its own."""
+        """Start ``run`` in a thread; it delivers chunks."""
         loop = asyncio.get_running_loop()
 
         def deliver(chunk: Any) -> None:
@@ -239,15 +245,15 @@ class _LocalReply:
             call_in_thread("remit-local-model", lambda: run(deliver))
         )
         self._task.add_done_callback(lambda _: self._chunks.put_nowait(None))
-        abandon(self._task)  # nobody may read the answer to its end
+        abandon(self._task)  # The answer may be left unread.
 
     async def in_turn(self) -> None:
-        """Wait until the model is free; raises what was raised before it was."""
+        """Wait until the model is free; raise an error that came before."""
         if await self._chunks.get() is None:
             self._raise()
 
     async def begun(self) -> None:
-        """Wait for the first chunk; raises what the model raised before one came."""
+        """Wait for the first chunk; raise an error that came before."""
         self._first = await self._chunks.get()
         if self._first is None:
             self._raise()
@@ -267,21 +273,21 @@ class _LocalReply:
     async def events(
         self, pass_on: Callable[[bytes], bool] | None = None
     ) -> AsyncIterator[list[SseEvent]]:
-        """As a stream; nothing is passed on without it."""
+        """Yield the answer as events; ``pass_on`` is ignored."""
         async for chunk in self._each():
             data = dump(chunk)
             yield [SseEvent(b"data: %s\n\n" % data, "", data)]
         yield [SseEvent(b"data: [DONE]\n\n", "", b"[DONE]")]
 
     async def read(self) -> bytes:
-        """In one piece."""
+        """Return the answer as one body."""
         total = stream_sum(CHAT.name)
         async for chunk in self._each():
             total.add("", dump(chunk))
         return dump(total.answer())
 
     async def aclose(self) -> None:
-        """Stop the model, where it still speaks."""
+        """Stop the model if it is still answering."""
         self.stop.set()
 
 
@@ -303,7 +309,7 @@ def _asked(request: ProviderRequest) -> ModelCall:
 
 
 def _say_nothing(chunk: dict[str, Any]) -> None:
-    """An answer that calls no tool has a text, though it be empty."""
+    """Replace a ``null`` text by an empty one: an answer without tool calls has a text."""
     for choice in chunk.get("choices") or ():
         delta = choice.get("delta")
         if isinstance(delta, dict) and "content" in delta and delta["content"] is None:
@@ -317,13 +323,13 @@ def _refusal(detail: Any) -> ProviderError:
     if detail.get("type") != "exceed_context_size_error" and "context size" not in said:
         field = _FIELD.match(said)
         return _refused("INVALID_REQUEST", said, field[1] if field else None)
-    if window:  # in words that clients of both dialects know
+    if window:  # Clients of both dialects know these words.
         said = f"prompt is too long: {detail.get('n_prompt_tokens')} tokens > {window} maximum"
     return _refused("CONTEXT_LENGTH", said, "messages")
 
 
 def _refused(code: str, said: str, param: str | None = None) -> ProviderError:
-    """What the model refused, also as a server of the same API would say it."""
+    """Return the error of a refusal, with the reply that a server of the same API would send."""
     message = f"the local model refused: {said}"
     name = "context_length_exceeded" if code == "CONTEXT_LENGTH" else code.lower()
     body = dump(error_body(CHAT.name, 400, name, message, param))

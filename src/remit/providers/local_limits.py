@@ -1,4 +1,4 @@
-"""What the local model cannot do, refused by the client's own field before anything runs."""
+"""Requests that the local model cannot serve, refused by the name of the client's field."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ _TOOLS = frozenset({"tool_use", "tool_result"})
 
 
 def refuse_unable(call: ModelCall, *, tools: bool) -> None:
-    """Refuse what llama.cpp would leave out without a word, or fail at in words of its own.
+    """Raise ProviderError if the local model cannot serve a call.
+
+    llama.cpp would ignore such requests silently, or fail with a message about its own fields.
 
     Args:
-        call: what is asked.
-        tools: whether the model's template has tools. Where it has none, the model never sees
-            those that are offered.
+        call: the call.
+        tools: True if the model's template supports tools.
 
     Raises:
-        ProviderError: the call asks for something of that kind.
+        ProviderError: ``INVALID_REQUEST``; the message and ``param`` name the first refused field.
     """
     found = next(_unable(call, tools), None)
     if found is not None:

@@ -1,4 +1,4 @@
-"""Scripted answers, for unit tests of one component."""
+"""A provider with scripted answers, for tests."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["MockProvider"]
 
 
 class MockProvider:
-    """Answers without a model.
+    """A provider that answers without a model.
 
     Args:
-        default_response: the text given when the script is used up.
-        responses: a script: texts, responses, or exceptions to raise, in order.
-        delay_s: seconds to take for each answer.
-        input_tokens: tokens reported for a text.
-        output_tokens: tokens reported for a text.
+        default_response: text of the answers after the script.
+        responses: script of texts, responses, and exceptions to raise, in order.
+        delay_s: duration of each answer in seconds.
+        input_tokens: input tokens that an answer with a text reports.
+        output_tokens: output tokens that an answer with a text reports.
 
     Attributes:
-        requests: every request it got.
+        requests: all received requests.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class MockProvider:
 
     @property
     def call_count(self) -> int:
-        """How many requests it got."""
+        """The number of received requests."""
         return len(self.requests)
 
     def send(self, request: ProviderRequest) -> ProviderResponse:
-        """The next answer of the script, or the default."""
+        """Return the next answer of the script, or the default; raise a scripted exception."""
         with self._lock:
             self.requests.append(request)
             answer = self._script.pop(0) if self._script else self._default

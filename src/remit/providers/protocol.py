@@ -1,4 +1,4 @@
-"""What the gateway asks of a provider, and what it gets."""
+"""The protocol between the gateway and a provider: requests, responses, streams and errors."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ something on this machine."""
 
 
 class ProviderRequest(Struct, frozen=True, gc=False):
-    """One call: in neutral form (messages as in :mod:`remit.kernel.exchange`), or as a body.
+    """A call, in neutral form (messages as in :mod:`remit.kernel.exchange`) or as a body.
 
     Attributes:
-        max_tokens: ``None`` leaves the end to the model.
-        temperature: ``None`` sends none.
-        response_schema: a JSON Schema to hold the output to.
-        timeout_s: how long the gateway will wait, in seconds.
-        stream: whether the answer is wanted in pieces.
-        body: what a client sent, as it is on the wire; then nothing of the neutral form counts.
-        headers: of the client's, which the provider may pass on.
-        largest_output: most output tokens that the model can make, where that is known.
-        max_completion_tokens: whether Chat Completions takes the limit by this name alone for the
-            model, and no temperature.
-        translate: the body is sent in the form of the provider's main endpoint, whatever it is in.
+        max_tokens: output limit; ``None`` sends none.
+        temperature: temperature; ``None`` sends none.
+        response_schema: JSON Schema that the output must match.
+        timeout_s: the longest wait of the gateway, in seconds.
+        stream: True if the answer is wanted as a stream.
+        body: a client's body as received; if there is one, the neutral form is ignored.
+        headers: headers of the client, some of which the provider forwards.
+        largest_output: largest number of output tokens of the model; ``None`` if it is unknown.
+        max_completion_tokens: True if Chat Completions accepts the model's output limit only under
+            this name and accepts no temperature.
+        translate: True to send the body in the form of the provider's main endpoint.
     """
 
     model_id: str
@@ -80,29 +80,28 @@ class ProviderRequest(Struct, frozen=True, gc=False):
 
 
 class ProviderResponse(Struct, frozen=True):
-    """One answer in neutral form, and as it came.
+    """An answer in neutral form, and as received.
 
     Attributes:
-        model: the model that answered, as the provider names it.
+        model: the model that answered, by the provider's name.
         finish_reason: ``stop``, ``length``, ``tool_use``, ``content_filter`` or ``error``.
-        cached: the provider answered from a cache of its own.
-        content_blocks: text and tool_use blocks, when the provider sends blocks. Not made of
-            answers to a body.
-        cached_input_tokens: part of ``input_tokens`` read from a prompt cache, when reported.
-        cache_write_tokens: part of ``input_tokens`` written to one, when reported;
-            ``cache_write_short_tokens`` of them are reported as kept for the usual short time,
-            ``cache_write_long_tokens`` for longer.
-        reasoning_tokens: part of ``output_tokens`` that was thinking, when reported.
-        audio_input_tokens: part of ``input_tokens`` that was sound, when reported;
-            ``audio_output_tokens`` that of ``output_tokens``.
-        audio_seconds: length of the sound that was read or made, when that is what is reported.
-        usage_reported: ``False`` when the provider reported no token counts: then the call is
-            charged at its upper bound.
-        server_tool_uses: how often each tool ran that the provider runs.
-        served: the service that the provider says it gave, by the field that asks for it.
-        reply: the answer as it came, or as its stream adds up.
-        more_than_text: whether ``content`` leaves out any of it.
-        failure: the provider's own word for the end of an answer that failed; else empty.
+        cached: True if the provider answered from a cache of answers.
+        content_blocks: text and tool_use blocks; empty for answers to a body.
+        cached_input_tokens: input tokens read from a prompt cache; ``None`` if not reported.
+        cache_write_tokens: input tokens written to a prompt cache; ``None`` if not reported.
+        cache_write_short_tokens: written tokens with ordinary retention; ``None`` if not reported.
+        cache_write_long_tokens: written tokens with long retention; ``None`` if not reported.
+        reasoning_tokens: output tokens of reasoning; ``None`` if not reported.
+        audio_input_tokens: input tokens of audio; ``None`` if not reported.
+        audio_output_tokens: output tokens of audio; ``None`` if not reported.
+        audio_seconds: length of audio that was read or made; ``None`` if not reported.
+        usage_reported: False if the provider reported no token counts, so that the call is charged
+            at its upper bound.
+        server_tool_uses: number of uses of each tool that the provider runs.
+        served: the service levels that the provider states, by the request field that selects them.
+        reply: the answer as received, or as assembled from its stream.
+        more_than_text: True if ``content`` omits a part of the answer.
+        failure: the provider's word for the end of a failed answer; empty otherwise.
     """
 
     content: str
@@ -131,24 +130,24 @@ class ProviderResponse(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """An event for listeners of the stream: the intent of an attempt is durable."""
+    """The event that the intent of an attempt is durable."""
 
     dispatch_entry_id: str
 
 
 class WireChunk(Struct, frozen=True):
-    """One event of a provider's stream as it came.
+    """An event of a provider's stream as received.
 
     Attributes:
-        endpoint: in whose form it is, as ``openai.chat``.
-        raw: its exact bytes, with the line ends.
-        name: the event's name; empty where the dialect has none.
-        value: its data, read; ``None`` where it has none, or none that is JSON.
-        is_last: whether the answer is complete with it.
-        is_asked: whether it answers only what Remit asked for, and the client did not.
-        content_type: of a body that is no stream of events, such as sound; else empty.
-        more: whether the next one is at hand: they may go out together.
-        headers: those of its answer that the client gets, lower case.
+        endpoint: the endpoint whose form the event has, such as ``openai.chat``.
+        raw: exact bytes, with the line ends.
+        name: name of the event; empty if the dialect names none.
+        value: the parsed data; ``None`` without data or if the data is not JSON.
+        is_last: True if the event completes the answer.
+        is_asked: True if only Remit, and not the client, asked for the event.
+        content_type: content type of a body that is not an event stream, such as audio; else empty.
+        more: True if the next event is available, so that both can be sent together.
+        headers: headers of the answer that the client receives, with lower-case names.
     """
 
     endpoint: str
@@ -163,19 +162,24 @@ class WireChunk(Struct, frozen=True):
 
 
 class EventSink(Protocol):
-    """Receives what a stream brings."""
+    """A receiver of a stream's events."""
 
     async def take(self, event: StreamEvent | WireChunk | Dispatched) -> bool | None:
-        """One event; the provider is not read on until it returns.
+        """Take an event; the provider is not read until this returns.
 
-        ``False``: nothing has reached the client yet, so another model may still answer.
+        Returns:
+            ``False`` if nothing has reached the client yet, so that another model may answer.
         """
         ...
 
     def pass_on(self, raw: bytes) -> bool:
-        """Whole events behind the first, of the dialect of the chunks before, none the last.
+        """Take complete events after the first one; none of them is the last.
 
-        ``False``: not now; each is to be given to :meth:`take`.
+        Args:
+            raw: exact bytes of events in the dialect of the previous chunks.
+
+        Returns:
+            ``False`` if each event must be given to :meth:`take` instead.
         """
         ...
 
@@ -185,16 +189,16 @@ NeutralSink = Callable[[StreamEvent], None]
 
 
 class Outgoing(Struct, frozen=True, gc=False):
-    """A call as it goes out.
+    """A request as sent.
 
     Attributes:
-        body: what is sent, in the form of an endpoint of the provider's.
-        headers: beside the provider's own.
-        stream: whether the answer is asked for as a stream.
-        asks_usage: whether Remit asked for the stream's usage, and the client did not.
-        reconnect: whether it must use a new connection.
-        method: of HTTP.
-        path: behind the base URL, with its query; the endpoint's where empty.
+        body: the body, in the form of an endpoint of the provider.
+        headers: headers in addition to the provider's own.
+        stream: True if the answer is requested as a stream.
+        asks_usage: True if Remit, and not the client, asked for the stream's usage.
+        reconnect: True if the request must use a new connection.
+        method: HTTP method.
+        path: path after the base URL, with its query; empty for the path of the endpoint.
     """
 
     body: Body
@@ -207,41 +211,49 @@ class Outgoing(Struct, frozen=True, gc=False):
 
 
 class ProviderReply(Protocol):
-    """An answer as it comes: a :class:`~remit.providers.upstream_reply.UpstreamReply`, or alike."""
+    """An answer while it is received.
+
+    :class:`~remit.providers.upstream_reply.UpstreamReply` is the answer over HTTP.
+    """
 
     @property
     def status(self) -> int:
-        """Of HTTP."""
+        """The HTTP status."""
         ...
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Names in any case."""
+        """The headers; names are case-insensitive."""
         ...
 
     @property
     def content_type(self) -> str:
-        """Without parameters, lower case."""
+        """The content type without parameters, in lower case."""
         ...
 
     async def read(self) -> bytes:
-        """All of it; raises :class:`ProviderError`."""
+        """Return the whole body.
+
+        Raises:
+            ProviderError: the body is too long, or the connection breaks.
+        """
         ...
 
     def events(
         self, pass_on: Callable[[bytes], bool] | None = None
     ) -> AsyncIterator[list[SseEvent]]:
-        """The events of a stream, those together that came at once; raises
-        :class:`ProviderError`.
+        """Yield the events of a stream; events that came together are in one list.
 
         Args:
-            pass_on: may be given whole events as they came; those that it takes are not given
-                here.
+            pass_on: may receive complete events as bytes; events that it takes are not yielded.
+
+        Raises:
+            ProviderError: the body is not an event stream, or the connection breaks.
         """
         ...
 
     async def aclose(self) -> None:
-        """Let go of the connection; what was not read is given up."""
+        """Release the connection and discard the unread part of the body."""
         ...
 
 
@@ -250,22 +262,22 @@ class ProviderError(RemitError):
 
     Args:
         code: one of :data:`CODES`.
-        message: what the provider said; no key in it.
-        retryable: whether the same call may succeed a moment later.
-        retry_after_s: how long the provider asked to wait, in seconds.
-        maybe_billed: the request reached the provider and its usage was not reported; an error
-            that the provider states itself costs what it had put out by then.
-        status: the HTTP status it answered with, where it answered with one.
-        param: the request's field that it refused, as the provider names it.
-        reply: the answer as it came, where there was one.
-        stale: the connection had been kept open, and was closed just as the request went out:
-            nothing is wrong, and the request is to be sent again on a new one.
-        healthy: the provider is in good health though the code speaks against it.
-        to_translate: the server has no such endpoint just now: the call can be sent in the form
-            of the provider's main one.
+        message: the provider's message, without any key.
+        retryable: True if the same call may succeed a moment later.
+        retry_after_s: wait that the provider asked for, in seconds; ``None`` if it asked for none.
+        maybe_billed: True if the provider may have received the request and reported no usage. An
+            error that the provider states itself costs the output before it.
+        status: HTTP status of the answer; ``None`` without an answer.
+        param: refused field of the request, by the provider's name.
+        reply: the answer as received; ``None`` without an answer.
+        stale: True if a pooled connection was closed just when the request was sent; the request is
+            to be sent again on a new connection.
+        healthy: True if the provider is healthy although ``code`` suggests otherwise.
+        to_translate: True if the server has no such endpoint at present, so that the call can be
+            sent in the form of the provider's main endpoint.
 
     Attributes:
-        answer: what had come of the answer, where the provider reported its usage.
+        answer: the received part of the answer, if the provider reported its usage.
     """
 
     answer: ProviderResponse | None = None
@@ -299,60 +311,73 @@ class ProviderError(RemitError):
 
     @property
     def speaks_of_health(self) -> bool:
-        """Whether a circuit breaker should count it.
+        """True if a circuit breaker must count the error.
 
-        A refusal of one request does not; nor does being asked to come later, which a provider
-        in the best of health does.
+        Refusals of a single request and rate limits do not count.
         """
         return self.code in ("TIMEOUT", "SERVER_ERROR") and not self.healthy
 
 
 @runtime_checkable
 class WireProvider(Protocol):
-    """A provider that is spoken to in a dialect: bodies go out, answers come back as they are."""
+    """A provider with a dialect: bodies are sent, and answers are received as they are."""
 
     def outgoing(self, request: ProviderRequest) -> Outgoing:
-        """What would be sent.
+        """Return the request that would be sent.
 
         Raises:
-            ProviderError: the request asks for what this provider cannot be asked.
+            ProviderError: ``INVALID_REQUEST``: the provider cannot express or do what is requested.
         """
         ...
 
     async def send(self, outgoing: Outgoing, timeouts: Timeouts) -> ProviderReply:
-        """Send it; returns when the answer begins.
+        """Send a request and return the reply as soon as the answer begins.
 
         Raises:
-            ProviderError: there is no answer, or it is a refusal.
+            ProviderError: there is no answer, or the provider refused the request.
         """
         ...
 
 
 class Provider(Protocol):
-    """The least a provider must have. It may block; the gateway gives it a thread."""
+    """The smallest provider. ``send`` may block; the gateway runs it in a thread."""
 
     def send(self, request: ProviderRequest) -> ProviderResponse:
-        """Answer one request; raises :class:`ProviderError`."""
+        """Answer a request.
+
+        Raises:
+            ProviderError: the call failed.
+        """
         ...
 
 
 @runtime_checkable
 class AsyncProvider(Protocol):
-    """A provider that does not block, and can stream."""
+    """A provider that does not block and can stream text."""
 
     async def asend(
         self, request: ProviderRequest, *, on_text: TextSink | None = None
     ) -> ProviderResponse:
-        """Answer one request; with ``on_text``, streaming. Raises :class:`ProviderError`."""
+        """Answer a request; stream the text to ``on_text`` if it is given.
+
+        Raises:
+            ProviderError: the call failed.
+        """
         ...
 
 
 @runtime_checkable
 class StreamingProvider(Protocol):
-    """A provider that passes on all of a stream, ends at once when cancelled, and keeps time."""
+    """A provider that forwards all events of a stream, ends at once if cancelled, and keeps to the
+    timeout.
+    """
 
     async def astream(
         self, request: ProviderRequest, on_event: NeutralSink | None
     ) -> ProviderResponse:
-        """Answer one request; with ``on_event``, streaming. Raises :class:`ProviderError`."""
+        """Answer a request; send the events to ``on_event`` if it is given.
+
+        Raises:
+            ProviderError: the call failed.
+        """
         ...

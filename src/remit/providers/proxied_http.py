@@ -1,4 +1,4 @@
-"""HTTP to providers through a proxy: a connection for each request, by aiohttp."""
+"""HTTP to providers through a proxy, by aiohttp; each request has its own connection."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WIRE_ERRORS = (aiohttp.ClientError, HttpProcessingError, OSError, ValueError)
 
 
 def proxy_for(url: URL) -> URL | None:
-    """The proxy that the environment names for ``url``, with its credentials."""
+    """Return the environment's proxy for a URL, with credentials; ``None`` if none is set."""
     try:
         proxy, credentials = get_env_proxy_for_url(url)
     except LookupError:
@@ -41,7 +41,16 @@ async def proxied(
     proxy: URL,
     secrets: Collection[str],
 ) -> ProxiedAnswer:
-    """Send a request through a proxy; returns when the headers of the answer are there.
+    """Send a request through a proxy and return the answer as soon as its headers have come.
+
+    Args:
+        method: HTTP method.
+        url: the whole URL.
+        body: the body as sent; empty for none.
+        headers: all headers, including credentials.
+        timeouts: limits of the waits.
+        proxy: URL of the proxy, with credentials.
+        secrets: texts that errors must not show.
 
     Raises:
         ProviderError: there is no answer.
@@ -91,7 +100,7 @@ async def proxied(
 
 
 class ProxiedAnswer:
-    """An answer that comes through a proxy."""
+    """An answer through a proxy; see :class:`~remit.providers.http_connection.HttpConnection`."""
 
     def __init__(self, session: aiohttp.ClientSession, response: aiohttp.ClientResponse) -> None:
         self._session = session
@@ -101,17 +110,17 @@ class ProxiedAnswer:
 
     @property
     def at_end(self) -> bool:
-        """Whether all of it has been taken."""
+        """True if the whole body has been taken."""
         return self._response.content.at_eof()
 
     async def piece(
         self, timeout_s: float, pass_on: Callable[[bytes], bool] | None = None
     ) -> bytes:
-        """What has come; empty at the end. Nothing is passed on without it.
+        """Return the next bytes of the body; empty at its end. ``pass_on`` is ignored.
 
         Raises:
-            TimeoutError: nothing came for ``timeout_s``.
-            BrokenError: it breaks off here.
+            TimeoutError: nothing came for ``timeout_s`` seconds.
+            BrokenError: the connection broke.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -122,7 +131,7 @@ class ProxiedAnswer:
             raise BrokenError(type(error).__name__, heard=True) from error
 
     async def release(self) -> None:
-        """Close the connection: a proxied one is used once."""
+        """Close the connection, because a proxied one serves one request."""
         await self.aclose()
 
     async def aclose(self) -> None:

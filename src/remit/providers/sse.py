@@ -1,8 +1,8 @@
-"""Server-sent events, taken apart without losing a byte.
+"""Server-sent events, parsed without loss of a byte.
 
-By the rules of WHATWG HTML ("event stream interpretation"), with three additions: each event keeps
-its exact bytes, events without data (comments, keep-alives) are given too, and so is what a stream
-leaves unfinished at its end.
+The rules are those of WHATWG HTML ("event stream interpretation"), with three additions. Each event
+keeps its exact bytes. Events without data (comments, keep-alives) are returned too. So is an
+unfinished event at the end of the stream.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _LF = 10
 # only when more has come, or nothing more will.
 _BLANK = re.compile(rb"(?:\r\n|\r(?!\n)|\n)(?:\r\n|\r(?!\n|\Z)|\n)")
 _LINE_END = re.compile(rb"\r\n|\r(?!\n|\Z)|\n")
-_LONG = 4096  # an unfinished event above it is not searched again from its start
-_OVERLAP = 3  # bytes of it that may be the first part of two line ends
+_SEARCH_BYTES = 4096  # A longer unfinished event is not searched again from its start.
+_OVERLAP = 3  # Bytes at its end that may be the first part of two line ends.
 
 
 class SseEvent(Struct):
-    """One event.
+    """A server-sent event.
 
     Attributes:
-        raw: its exact bytes, with the blank line that ends it.
-        name: its ``event`` field; empty where there is none.
-        data: its ``data`` fields, joined by line feeds; empty where there is none.
-        complete: whether its blank line came before the stream ended.
+        raw: exact bytes, with the blank line that ends the event.
+        name: the ``event`` field; empty if there is none.
+        data: the ``data`` fields, joined by line feeds; empty if there are none.
+        complete: True if the blank line came before the stream ended.
     """
 
     raw: bytes
@@ -44,32 +44,32 @@ class SseEvent(Struct):
 
 
 class SseParser:
-    """Takes a stream in pieces, cut anywhere.
+    """A parser of a stream in pieces of any size.
 
-    The ``raw`` of all its events, joined, is the stream byte for byte.
+    The ``raw`` bytes of all events, joined, are the stream byte for byte.
 
     Args:
-        begun: whether the stream began before: no byte order mark is looked for.
+        begun: True if the first event is past, so that no byte order mark is expected.
 
     Attributes:
-        waiting: how many bytes came of an event that is not complete.
+        waiting: number of bytes of the incomplete event.
     """
 
     def __init__(self, *, begun: bool = False) -> None:
-        self._rest = b""  # of an event that is not complete
-        self._more: list[bytes] = []  # pieces after it, where it is long
+        self._rest = b""
+        self._more: list[bytes] = []
         self.waiting = 0
-        self._begun = begun  # the first event is past: no byte order mark any more
+        self._begun = begun
 
     def feed(self, piece: bytes) -> list[SseEvent]:
-        """The events that ``piece`` completes.
+        """Return the events that ``piece`` completes.
 
         Raises:
             ProviderError: an event is longer than :data:`MAX_EVENT_BYTES`.
         """
         if not piece:
             return []
-        if self.waiting > _LONG:
+        if self.waiting > _SEARCH_BYTES:
             # The piece before may be shorter than two line ends.
             ends = [before[-_OVERLAP:] for before in (self._rest, *self._more[-_OVERLAP:])]
             if _BLANK.search(b"".join(ends)[-_OVERLAP:] + piece) is None:
@@ -120,7 +120,10 @@ class SseParser:
         return events
 
     def end(self) -> SseEvent | None:
-        """What is left at the end of the stream: complete only where a CR was its last byte."""
+        """Return the unfinished event at the end of the stream; ``None`` if there is none.
+
+        The event is complete only if a CR was the last byte.
+        """
         raw = b"".join((self._rest, *self._more))
         self._rest, self.waiting = b"", 0
         self._more.clear()

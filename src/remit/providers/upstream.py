@@ -12,12 +12,12 @@ from typing_extensions import override
 from remit.kernel.exchange import ModelCapabilities, Reply
 from remit.kernel.settings import ProviderSettings
 from remit.providers.dialects.targets import Target, target_of
-from remit.providers.outgoing import WireDialect
 from remit.providers.protocol import Outgoing, ProviderError, ProviderReply
 from remit.providers.upstream_errors import error_of
 from remit.providers.upstream_http import HttpUpstream, Timeouts
 from remit.providers.upstream_reply import UpstreamReply
 from remit.providers.wire.endpoint import CHAT, MESSAGES, RESPONSES, Endpoint
+from remit.providers.wire_dialect import WireDialect
 
 __all__ = ["PASSED_ON", "UpstreamProvider"]
 
@@ -26,27 +26,24 @@ PASSED_ON = (
     "x-should-retry", "openai-processing-ms", "openai-version", "openai-organization",
     "anthropic-organization-id",
 )  # fmt: skip
-"""Headers of an answer that a client gets, and those that begin with :data:`_LIMITS`."""
+"""Headers that a client receives, in addition to those that begin with :data:`_LIMITS`."""
 
 _LIMITS = ("x-ratelimit-", "anthropic-ratelimit-")
 _NO_SUCH_ENDPOINT = (404, 405, 501)
 _MISSES = 3
-"""Answers in a row that say that there is no Responses API; then calls are translated at once."""
+"""Answers in a row without a Responses API, after which calls are translated at once."""
 _PROBE_S = 300.0
-"""Seconds until a server without a Responses API is asked for it again."""
+"""Seconds until a server without a Responses API is tried again."""
 
 
 class UpstreamProvider(WireDialect):
-    """One base URL that speaks one dialect.
-
-    A body in that dialect is sent as it is, but for what must be changed; anything else is
-    translated.
+    """A provider with one base URL and one dialect.
 
     Args:
-        base_url: with the ``/v1`` for ``openai``, without it for ``anthropic``.
-        api_key: as bearer token or ``x-api-key``; empty for servers that want none.
-        settings: dialect, abilities, and what is sent where a request says nothing.
-        name: the provider's id, by which some are known (``mistral``, ``openrouter``).
+        base_url: the URL, with ``/v1`` for ``openai`` and without it for ``anthropic``.
+        api_key: the key, sent as bearer token or ``x-api-key``; empty for servers without keys.
+        settings: dialect, abilities and default values.
+        name: the provider's id, such as ``mistral``; some ids select the blocks that are accepted.
     """
 
     def __init__(
@@ -69,8 +66,8 @@ class UpstreamProvider(WireDialect):
         self.forward_headers = settings.forward_headers
         self.send_temperature = settings.send_temperature
         self.max_completion_tokens_models = settings.max_completion_tokens_models
-        self._misses = 0  # answers in a row that say that there is no Responses API
-        self._probe_at = 0.0  # when it is looked for again
+        self._misses = 0
+        self._probe_at = 0.0
 
     def __repr__(self) -> str:
         return f"UpstreamProvider({self._http!r})"
@@ -80,7 +77,7 @@ class UpstreamProvider(WireDialect):
         return self._target(model_id)
 
     def capabilities(self, model_id: str) -> ModelCapabilities:
-        """What its models can do, as configured."""
+        """Return the abilities of the models, as the settings state them."""
         return ModelCapabilities(
             self._settings.native_tools,
             self._settings.structured_output,
@@ -93,17 +90,21 @@ class UpstreamProvider(WireDialect):
         await self._http.aclose()
 
     def speaks(self, endpoint: Endpoint) -> bool:
-        """Whether bodies of an endpoint are sent as they are."""
+        """Return True if bodies of an endpoint are sent without translation.
+
+        For the Responses API the result is False for 300 seconds after three answers in a row that
+        the server has no such endpoint.
+        """
         if endpoint is RESPONSES and self._settings.kind == "openai":
             is_there = self._misses < _MISSES or time.monotonic() >= self._probe_at
             return self._settings.responses and is_there
         return endpoint.dialect == self._settings.kind
 
     async def send(self, outgoing: Outgoing, timeouts: Timeouts) -> ProviderReply:
-        """Send it; returns when the answer begins.
+        """Send a request and return the reply as soon as its headers have come.
 
         Raises:
-            ProviderError: there is no answer, or it is a refusal.
+            ProviderError: there is no answer, or its status is not 2xx.
         """
         endpoint = outgoing.body.endpoint
         body = outgoing.body
@@ -119,26 +120,27 @@ class UpstreamProvider(WireDialect):
         error = await refusal(endpoint.name, reply, self._http.secrets)
         said = error.reply.body if error.reply is not None else b""
         if endpoint is RESPONSES and reply.status in _NO_SUCH_ENDPOINT and _no_endpoint(said):
-            # Perhaps a server without this endpoint, perhaps a proxy that restarts.
+            # The server may lack this endpoint, or a proxy may be restarting.
             self._misses += 1
             self._probe_at = time.monotonic() + _PROBE_S
             error.retryable = error.to_translate = True
         if endpoint is RESPONSES and _is_forgotten(said):
-            error.retryable = True  # it can be sent whole
+            error.retryable = True  # The whole conversation can be sent again.
         raise error
 
     def passing(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """Those of a client's headers that are passed on."""
+        """Return the headers of a client that are forwarded."""
         return {name: headers[name] for name in self.forward_headers if name in headers}
 
     async def fetch(
         self, path: str, headers: Mapping[str, str], timeouts: Timeouts
     ) -> UpstreamReply:
-        """Read something that the provider keeps or lists: its answer, whatever the status.
+        """Send a GET request and return the reply, whatever its status.
 
         Args:
-            path: behind the base URL, with its query.
-            headers: beside the provider's own.
+            path: path after the base URL, with its query.
+            headers: headers in addition to the provider's own.
+            timeouts: limits of the waits.
 
         Raises:
             ProviderError: there is no answer.
@@ -147,15 +149,15 @@ class UpstreamProvider(WireDialect):
 
 
 async def refusal(endpoint: str, reply: UpstreamReply, secrets: Collection[str]) -> ProviderError:
-    """The error that an answer with a status of one means, with the answer itself.
+    """Return the error of an answer with an error status; the error contains the answer.
 
     Args:
-        endpoint: in whose form it is, as ``openai.chat``.
-        reply: it is read and closed.
-        secrets: what the error must not show.
+        endpoint: the endpoint whose form the answer has, such as ``openai.chat``.
+        reply: the reply, which is read and closed.
+        secrets: texts that the error must not show.
 
     Raises:
-        ProviderError: it cannot be read.
+        ProviderError: the answer cannot be read.
     """
     try:
         said = await reply.read()
@@ -167,7 +169,7 @@ async def refusal(endpoint: str, reply: UpstreamReply, secrets: Collection[str])
 
 
 def passed_on(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The headers of an answer that its client gets, lower case."""
+    """Return the headers of an answer that its client receives, with lower-case names."""
     passed: list[tuple[str, str]] = []
     for name, value in headers.items():
         low = name.lower()
@@ -177,7 +179,7 @@ def passed_on(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def _is_forgotten(said: bytes) -> bool:
-    """Whether a provider does not keep the response that a call goes on from."""
+    """Return True if the error says that the previous response is unknown."""
     try:
         error = orjson.loads(said).get("error")
     except (orjson.JSONDecodeError, AttributeError):
@@ -186,7 +188,7 @@ def _is_forgotten(said: bytes) -> bool:
 
 
 def _no_endpoint(said: bytes) -> bool:
-    """Whether a 404 speaks of the path, and not of a model or an item."""
+    """Return True if the error concerns the path and not a model or an item."""
     try:
         error = orjson.loads(said).get("error")
     except (orjson.JSONDecodeError, AttributeError):

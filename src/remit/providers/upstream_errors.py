@@ -1,4 +1,4 @@
-"""What a provider's refusal means: any status with any body, and error events inside streams."""
+"""Errors of providers, read from any status with any body, and from error events inside streams."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import os
 import socket
 import ssl
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -24,12 +23,12 @@ __all__ = ["error_of", "error_of_event", "hide", "is_shortage", "own_cause"]
 
 _MESSAGE_CHARS = 500
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
-# Of connecting: what this machine lacks, with any provider.
+# Failures to connect that this machine causes, whatever the provider.
 _OWN = _SHORTAGES | {errno.EADDRNOTAVAIL, errno.ENETDOWN, errno.ENETUNREACH}
 _HIDDEN = "[key]"
 
-# The error types and codes of both dialects (and of compatible servers), as HTTP statuses: inside
-# a stream there is no status to go by.
+# HTTP statuses of the error types and codes of both dialects and of compatible servers, because an
+# event of a stream has no status.
 _STATUS_OF = {
     "invalid_request_error": 400,
     "invalid_request": 400,
@@ -65,29 +64,19 @@ _FILTER_WORDS = ("content_filter", "content management policy", "content filteri
 _UNPAID = frozenset({"insufficient_quota", "billing_error", "billing_hard_limit_reached"})
 _NOT_A_REFUSAL_OF_CONTENT = (401, 402, 403, 429)
 _RETRYABLE = (408, 409, 425, 429)
-_GAVE_UP_WAITING = (504, 524)  # a proxy did; the model behind it may still be at work
-
-
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """What an error body says, whatever its shape."""
-
-    message: str
-    words: frozenset[str]  # its type and code, in lower case
-    status: int | None  # a code that is an HTTP status
-    param: str | None
+_GAVE_UP_WAITING = (504, 524)  # A proxy gave up; the model may still be working.
 
 
 def error_of(
     status: int, headers: Mapping[str, str], body: bytes, secrets: Collection[str] = ()
 ) -> ProviderError:
-    """The error that an answer with an error status (or an error for a body) is.
+    """Return the error that an answer states.
 
     Args:
         status: the HTTP status.
-        headers: of the answer, case-insensitive.
-        body: as it came: an error object of any dialect, a text, HTML, nothing.
-        secrets: texts that its message must not hold.
+        headers: the headers of the answer, case-insensitive.
+        body: the body: an error object of any dialect, text, HTML, or nothing.
+        secrets: texts that the message must not contain.
     """
     value = _json(body)
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -96,8 +85,7 @@ def error_of(
             value = body.decode("utf-8", "replace").strip()
         else:
             value = f"{kind} body, {len(body)} bytes"
-    said = _read(value)
-    error = _error(said, status, f"HTTP {status}: {_shown(said.message, secrets)}", secrets)
+    error = _error(value, status, secrets)
     wish = headers.get("x-should-retry", "").strip().lower()
     if wish in ("true", "false"):
         error.retryable = wish == "true"
@@ -106,15 +94,15 @@ def error_of(
 
 
 def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> ProviderError | None:
-    """The error that an event of a stream is; ``None`` for all other events.
+    """Return the error that an event of a stream states; ``None`` for other events.
 
     Args:
-        data: the event's data, or the same already read.
-        secrets: texts that its message must not hold.
+        data: the event's data, as bytes or parsed.
+        secrets: texts that the message must not contain.
     """
     if isinstance(data, bytes):
         data = _json(data)
-    if type(data) is list and len(data) == 1:  # as Gemini has an error
+    if type(data) is list and len(data) == 1:  # Gemini sends errors in a list.
         data = data[0]
     if type(data) is not dict:
         return None
@@ -128,30 +116,28 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
         if isinstance(kind, str):
             return None
         value = data["error"]
-    elif type(stated) is dict and stated.get("status_code"):  # as MiniMax has it
+    elif type(stated) is dict and stated.get("status_code"):  # MiniMax
         value = {"message": stated.get("status_msg")}
     elif data.get("success") is False:
         value = data
-    else:  # as OpenRouter has it
+    else:  # OpenRouter
         first = choices[0] if type(choices) is list and choices else None
         value = first.get("error") if type(first) is dict else None
         if not value:
             return None
-    said = _read(value)
-    status = said.status or next(
-        (_STATUS_OF[word] for word in sorted(said.words) if word in _STATUS_OF), 500
-    )
-    error = _error(said, status, _shown(said.message, secrets), secrets)
-    error.maybe_billed = False  # a refusal before any output is free
-    if error.code == "TIMEOUT":  # the provider's own, which did answer
+    error = _error(value, None, secrets)
+    error.maybe_billed = False  # A refusal before any output is free.
+    if error.code == "TIMEOUT":  # The provider did answer.
         error.code = "SERVER_ERROR"
     error.status = None
     return error
 
 
 def is_shortage(error: BaseException | None) -> bool:
-    """Whether this machine has no file descriptors, memory or buffers left, by an error or what
-    it came of; it passes."""
+    """Return True if this machine has no file descriptors, memory or buffers left.
+
+    The error and its causes are examined.
+    """
     while error is not None:
         if isinstance(error, MemoryError):
             return True
@@ -162,10 +148,10 @@ def is_shortage(error: BaseException | None) -> bool:
 
 
 def own_cause(error: Exception, tls: ssl.SSLContext | None) -> str:
-    """Why a connection that failed says nothing of the provider; empty where it may.
+    """Return the reason of a failed connection that lies in this machine; empty if none does.
 
-    File descriptors, memory, ports and routes are this machine's, and so are its resolver and the
-    certificates that it trusts.
+    Such reasons are missing file descriptors, memory, ports and routes, the resolver, and missing
+    certificates of authorities.
     """
     if isinstance(error, socket.gaierror):
         return f"its name cannot be looked up ({error.strerror})"
@@ -178,29 +164,36 @@ def own_cause(error: Exception, tls: ssl.SSLContext | None) -> str:
 
 
 def _has_folder() -> bool:
-    """Whether there is a folder of certificates: they are read from it as they are needed."""
+    """Return True if the folder of certificates contains any; it is read on demand."""
     folder = ssl.get_default_verify_paths().capath
     return folder is not None and any(Path(folder).iterdir())
 
 
 def hide(text: str, secrets: Collection[str]) -> str:
-    """Return a text with each of ``secrets`` masked, also as a URL spells it."""
+    """Return a text with each of ``secrets`` masked, in plain and in URL-encoded form."""
     for secret in sorted(secrets, key=len, reverse=True):
         if secret:
             text = text.replace(secret, _HIDDEN).replace(quote(secret, safe=""), _HIDDEN)
     return text
 
 
-def _error(said: _Said, status: int, message: str, secrets: Collection[str]) -> ProviderError:
-    param = hide(said.param, secrets) if said.param is not None else None
-    low = said.message.lower()
+def _error(value: Any, status: int | None, secrets: Collection[str]) -> ProviderError:
+    """Return the error that an error object states; ``status`` is ``None`` inside a stream."""
+    text, words, stated, param = _read(value)
+    message, low = _shown(text, secrets), text.lower()
+    if status is not None:
+        message = f"HTTP {status}: {message}"
+    else:
+        known = (_STATUS_OF[word] for word in sorted(words) if word in _STATUS_OF)
+        status = stated or next(known, 500)
+    param = hide(param, secrets) if param is not None else None
     of_content = status not in _NOT_A_REFUSAL_OF_CONTENT
     retryable = False
-    if said.words & _UNPAID or status == 402:
+    if words & _UNPAID or status == 402:
         code = "RATE_LIMITED"
-    elif said.words & _CONTEXT or (of_content and any(word in low for word in _CONTEXT_WORDS)):
+    elif words & _CONTEXT or (of_content and any(word in low for word in _CONTEXT_WORDS)):
         code = "CONTEXT_LENGTH"
-    elif said.words & _FILTER or (of_content and any(word in low for word in _FILTER_WORDS)):
+    elif words & _FILTER or (of_content and any(word in low for word in _FILTER_WORDS)):
         code = "CONTENT_FILTERED"
     else:
         retryable = status in _RETRYABLE or status >= 500 or status < 400
@@ -220,8 +213,12 @@ def _error(said: _Said, status: int, message: str, secrets: Collection[str]) -> 
     )  # fmt: skip
 
 
-def _read(value: Any) -> _Said:
-    """What an error says, found wherever the servers we know put it."""
+def _read(value: Any) -> tuple[str, set[str], int | None, str | None]:
+    """Return message, type and code in lower case, status and parameter of an error object.
+
+    The values are found in the places that known servers use. The status is a code between 400 and
+    599; it and the parameter are ``None`` if the object states none.
+    """
     if isinstance(value, list) and value:
         value = value[0]
     outer = value if isinstance(value, Mapping) else {}
@@ -241,7 +238,8 @@ def _read(value: Any) -> _Said:
         message = value
     if not isinstance(message, str):
         message = _text(message) if message else ""
-    words, status = set(), None
+    words: set[str] = set()
+    status = None
     for word in (inner.get("code"), inner.get("type"), inner.get("status"), outer.get("code")):
         if isinstance(word, str):
             words.add(word.lower())
@@ -251,9 +249,7 @@ def _read(value: Any) -> _Said:
     if isinstance(nested, Mapping) and isinstance(nested.get("code"), str):
         words.add(nested["code"].lower())
     param = inner.get("param")
-    return _Said(
-        message, frozenset(words), status, param if isinstance(param, str) and param else None
-    )
+    return message, words, status, param if isinstance(param, str) and param else None
 
 
 def _text(value: Any) -> str:
@@ -264,7 +260,7 @@ def _text(value: Any) -> str:
 
 
 def _shown(message: str, secrets: Collection[str]) -> str:
-    # Secrets go before the text is cut, or a part of one would stay.
+    # Secrets are masked before the text is cut, or a part of one would remain.
     shown = hide(message, secrets)[:_MESSAGE_CHARS].strip() or "an error without a message"
     return shown.encode("utf-8", "replace").decode()
 

@@ -1,7 +1,7 @@
-"""HTTP to providers, byte for byte: requests go out and answers come back as they are.
+"""HTTP to providers: requests are sent and answers are returned byte for byte.
 
-Nothing is followed, rewritten or read ahead; what goes wrong is a :class:`ProviderError` that holds
-no credential, also where the server echoes one.
+No redirect is followed, and no body is rewritten or read in advance. Each failure is a
+:class:`ProviderError` without credentials, even if the server echoes one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 from urllib.request import getproxies
 
@@ -26,15 +27,18 @@ from remit.providers.http_connection import HttpConnection
 from remit.providers.http_pool import HttpPool
 from remit.providers.protocol import ProviderError
 from remit.providers.upstream_errors import hide, own_cause
-from remit.providers.upstream_reply import Answer, UpstreamReply
+from remit.providers.upstream_reply import UpstreamReply
+
+if TYPE_CHECKING:
+    from remit.providers.proxied_http import ProxiedAnswer
 
 __all__ = ["HttpUpstream", "Timeouts"]
 
-_AT_ONCE_S = 0.25
+_STALE_S = 0.25
 _RETRY_AFTER_S = 1.0
 _NEXT_ADDRESS_S = 0.25
-_MOST_PREPARED = 256
-_SECRET_CHARS = 8  # shorter ones are words that servers without keys are given, such as "ollama"
+_MAX_PREPARED = 256
+_SECRET_CHARS = 8  # Shorter keys are placeholders for servers without keys, such as "ollama".
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[^\r\n\x00]*")
 _TARGET = re.compile(r"/[!-~]*")
@@ -42,11 +46,11 @@ _TARGET = re.compile(r"/[!-~]*")
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long to wait, in seconds. Nothing ends an answer that goes on.
+    """Limits of the waits in seconds. An answer that keeps arriving is not limited.
 
     Attributes:
-        connect_s: until the connection to one address stands, with TLS; and for DNS.
-        first_byte_s: from the request being sent to the answer's headers.
+        connect_s: until the connection to one address is open, with TLS; also for the DNS query.
+        first_byte_s: from the end of the request to the headers of the answer.
         idle_s: between two pieces of the answer.
     """
 
@@ -56,15 +60,16 @@ class Timeouts:
 
 
 class HttpUpstream:
-    """Sends requests to one base URL, over a pool of connections per event loop.
+    """A client for one base URL, with a pool of connections for each event loop.
 
     Args:
-        base_url: with scheme, without a trailing slash.
-        headers: credentials, sent with each request; their values appear in no error and no
+        base_url: the URL with its scheme.
+        headers: credentials, sent with each request. Their values appear in no error and no
             ``repr``.
 
     Attributes:
-        secrets: what must not be shown, for :func:`~remit.providers.upstream_errors.error_of`.
+        secrets: texts that must not be shown, for
+            :func:`~remit.providers.upstream_errors.error_of`.
     """
 
     def __init__(self, base_url: str, headers: Mapping[str, str]) -> None:
@@ -74,14 +79,14 @@ class HttpUpstream:
             if "authorization" not in every:
                 every["authorization"] = _basic(url)
             url = url.with_user(None)
-        # Not compressed: what the provider writes is what is passed on and recorded.
+        # Without compression the recorded bytes are those that the provider writes.
         every["accept-encoding"] = "identity"
         self._headers = {name.lower(): value for name, value in every.items()}
         self._base_url = str(url)
         self.secrets = _secrets(every)
         self._hidden = tuple(secret.encode("utf-8", "surrogatepass") for secret in self.secrets)
         self._url = url
-        # The environment's proxy is looked up once.
+        # Each look-up of the environment's proxy reads its variables.
         self._proxy = _proxy_for(url)
         self._starts: dict[tuple[str, str], bytes] = {}
         self._lines: dict[tuple[str, str], bytes] = {}
@@ -92,7 +97,7 @@ class HttpUpstream:
         return f"HttpUpstream({self._base_url!r})"
 
     async def aclose(self) -> None:
-        """Close the connections of the running loop by which no answer comes."""
+        """Close the connections of the running loop that await no answer."""
         if (pool := self._pools.pop(asyncio.get_running_loop(), None)) is not None:
             pool.close()
             await asyncio.sleep(0)
@@ -102,9 +107,9 @@ class HttpUpstream:
     async def _with_loop(
         self, loop: asyncio.AbstractEventLoop, pool: HttpPool
     ) -> AsyncGenerator[None, None]:
-        """Closes all connections when their loop is about to be closed; after that none can be.
+        """Close all connections when the loop is about to be closed.
 
-        ``asyncio.run`` and its like give no other notice than to end the loop's generators.
+        ``asyncio.run`` gives no other notice than to end the loop's asynchronous generators.
         """
         try:
             yield
@@ -125,24 +130,29 @@ class HttpUpstream:
         *,
         reconnect: bool = False,
     ) -> UpstreamReply:
-        """Send a request, once; the reply comes with its headers, its body is still to be read.
+        """Send a request once; return the reply when its headers have come.
 
         Args:
-            path: behind the base URL, with its query.
-            body: sent as it is.
-            headers: further ones; they do not replace credentials.
-            reconnect: over a new connection, not one that was kept.
+            method: HTTP method.
+            path: path after the base URL, with its query.
+            body: the body, sent as it is.
+            headers: further headers; they do not replace credentials.
+            timeouts: limits of the waits.
+            reconnect: True to use a new connection instead of a pooled one.
+
+        Returns:
+            The reply, whose body is unread. Its status may be 400 or above.
 
         Raises:
-            ProviderError: there is no answer, or a redirect; ``stale`` where a connection that was
-                kept has been closed meanwhile. A status of 400 and above is a reply.
+            ProviderError: there is no answer, or a redirect. ``stale`` is set if a pooled
+                connection had been closed by the server.
         """
         if self._proxy is not None:
             from remit.providers.proxied_http import proxied
 
             url = f"{self._base_url}{path}"
             every = {name.lower(): value for name, value in headers.items()} | self._headers
-            came: Answer = await proxied(
+            came: HttpConnection | ProxiedAnswer = await proxied(
                 method, url, body, every, timeouts, self._proxy, self.secrets
             )
         else:
@@ -156,7 +166,7 @@ class HttpUpstream:
     async def _asked(
         self, head: bytes, body: bytes, timeouts: Timeouts, *, reconnect: bool
     ) -> HttpConnection:
-        """A connection on which the answer has begun."""
+        """Return a connection on which the answer has begun."""
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
@@ -177,10 +187,10 @@ class HttpUpstream:
         raise _unanswered(connection, timeouts.first_byte_s)
 
     def _head(self, method: str, path: str, size: int, headers: Mapping[str, str]) -> bytes:
-        """Request line and headers.
+        """Return request line and headers.
 
         Raises:
-            ProviderError: HTTP cannot carry them.
+            ProviderError: HTTP cannot express them.
         """
         parts = [self._starts.get((method, path)) or self._start(method, path)]
         for field in headers.items():
@@ -197,14 +207,14 @@ class HttpUpstream:
         host = self._url.host_port_subcomponent or ""
         start = f"{method} {target} HTTP/1.1\r\nhost: {host}\r\naccept: */*\r\n".encode()
         start += b"".join(_field(name, value) for name, value in self._headers.items())
-        if len(self._starts) < _MOST_PREPARED:
+        if len(self._starts) < _MAX_PREPARED:
             self._starts[(method, path)] = start
         return start
 
     def _line(self, name: str, value: str) -> bytes:
-        """One header of a request; nothing where it is one of our own."""
+        """Return a header of a request; empty if the provider sets that header itself."""
         line = b"" if name.lower() in self._headers else _field(name.lower(), value)
-        if len(self._lines) < _MOST_PREPARED:
+        if len(self._lines) < _MAX_PREPARED:
             self._lines[(name, value)] = line
         return line
 
@@ -220,7 +230,7 @@ class HttpUpstream:
             failure = ProviderError("TIMEOUT", said, True)
         except UnicodeError:
             failure = _unsendable()
-        except (OSError, ValueError, RuntimeError) as error:  # the last is uvloop's of a socket
+        except (OSError, ValueError, RuntimeError) as error:  # uvloop raises the last one.
             own = own_cause(error, self._tls)
             why = own or getattr(error, "strerror", None) or type(error).__name__
             if isinstance(error, ConnectionError) and error.errno:
@@ -233,7 +243,10 @@ class HttpUpstream:
     async def _opened(
         self, pool: HttpPool, host: str, port: int, timeout_s: float
     ) -> HttpConnection:
-        """A connection to the first address that speaks, TLS included: each has its time."""
+        """Return a connection to the first address that answers, TLS included.
+
+        Each address has the whole time.
+        """
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(timeout_s):
             left = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -259,14 +272,14 @@ class HttpUpstream:
                 if not left or not isinstance(error, TimeoutError):
                     raise
 
-    def _not_followed(self, response: Answer) -> ProviderError:
+    def _not_followed(self, response: HttpConnection | ProxiedAnswer) -> ProviderError:
         if response.status == 101:
             said = "HTTP 101: another protocol, which was not asked for"
         else:
             try:
                 host = URL(response.headers.get("location", "")).host or "the same host"
             except ValueError:
-                host = "an address that is none"
+                host = "an invalid address"
             said = (
                 f"HTTP {response.status}: a redirect to {host[:100]}, which is not followed; "
                 "give the base URL that it leads to"
@@ -276,17 +289,17 @@ class HttpUpstream:
 
 
 def _unanswered(connection: HttpConnection, within_s: float) -> ProviderError:
-    """Why there is no answer at all."""
+    """Return the error of a request without any answer."""
     failure = connection.failure
     if isinstance(failure, TimeoutError):
         said = f"no answer within {within_s:g} s"
         return ProviderError("TIMEOUT", said, True, maybe_billed=True)
     assert failure is not None
-    # A connection that had waited may be closed just as it is written to. Where no byte came back
-    # and it failed at once, the server has not read the request.
+    # The server may close an idle connection just as the request is written. If it failed within
+    # this time and no byte came back, the server has not read the request.
     now = asyncio.get_running_loop().time()
-    at_once = now - (connection.deadline - within_s) < _AT_ONCE_S
-    if connection.requests > 1 and not failure.heard and at_once:
+    is_early = now - (connection.deadline - within_s) < _STALE_S
+    if connection.requests > 1 and not failure.heard and is_early:
         said = "the connection had been closed while it waited"
         return ProviderError("SERVER_ERROR", said, True, stale=True, healthy=True)
     said = f"the connection broke before an answer came ({failure})"
@@ -302,12 +315,11 @@ def _field(name: str, value: str) -> bytes:
 
 
 def _unsendable() -> ProviderError:
-    # A header, a path or a host that HTTP cannot carry.
     return ProviderError("INVALID_REQUEST", "the request cannot be put into HTTP")
 
 
 def _proxy_for(url: URL) -> URL | None:
-    """The proxy of the environment; the client that speaks to proxies is slow to load."""
+    """Return the environment's proxy; aiohttp, which is slow to load, is loaded only then."""
     if not getproxies():
         return None
     from remit.providers.proxied_http import proxy_for

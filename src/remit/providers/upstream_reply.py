@@ -1,71 +1,38 @@
-"""An answer of a provider as it comes: whole, as a stream of events, or in pieces."""
+"""An answer of a provider while it arrives: whole, as events, or in pieces."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import io
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from multidict import CIMultiDict
 
 from remit.kernel.errors import let_go
 from remit.providers.http_connection import BrokenError
-from remit.providers.inflate import Inflate
+from remit.providers.inflate import inflated
 from remit.providers.protocol import ProviderError
 from remit.providers.sse import SseEvent, SseParser
 from remit.providers.upstream_errors import hide
 
-__all__ = ["MAX_BODY_BYTES", "Answer", "UpstreamReply"]
+if TYPE_CHECKING:
+    from remit.providers.http_connection import HttpConnection
+    from remit.providers.proxied_http import ProxiedAnswer
+
+__all__ = ["MAX_BODY_BYTES", "UpstreamReply"]
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-_LONG_EVENT = 64 * 1024
-_LARGE_EVENT = 1024 * 1024  # others need not wait until it is taken apart
+_EVENT_NOTICE_BYTES = 64 * 1024
+_THREAD_BYTES = 1024 * 1024  # Larger events are parsed in a thread, so that others need not wait.
 _BROKEN = (TimeoutError, BrokenError, ValueError, EOFError, zlib.error)
 
 
-class Answer(Protocol):
-    """An answer as its connection gives it."""
-
-    @property
-    def status(self) -> int:
-        """Of HTTP."""
-        ...
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Names in any case."""
-        ...
-
-    @property
-    def at_end(self) -> bool:
-        """Whether all of it has been taken."""
-        ...
-
-    async def piece(
-        self, timeout_s: float, pass_on: Callable[[bytes], bool] | None = None
-    ) -> bytes:
-        """What has come; empty at the end.
-
-        Args:
-            timeout_s: the longest wait for more.
-            pass_on: may be given what comes meanwhile; what it refuses comes back from here.
-        """
-        ...
-
-    async def release(self) -> None:
-        """Let the connection be used again, where it can be."""
-        ...
-
-    async def aclose(self) -> None:
-        """Close it."""
-        ...
-
-
 def _without_secrets(headers: Mapping[str, str], hidden: Sequence[bytes]) -> Mapping[str, str]:
-    """Return headers with each secret that a server sent back masked in the values."""
+    """Return headers with each secret in their values masked."""
     said = "\n".join(headers.values())
     secrets = []
     for secret in hidden:
@@ -78,14 +45,19 @@ def _without_secrets(headers: Mapping[str, str], hidden: Sequence[bytes]) -> Map
 
 
 class UpstreamReply:
-    """An answer whose headers are there. Its body is read once, by one of the three ways.
+    """An answer whose headers have come. Its body can be read once, in one of three ways.
+
+    Args:
+        answer: the connection or proxied answer.
+        idle_s: longest wait between two pieces, in seconds.
+        hidden: secrets of the request, masked in headers and body.
 
     Attributes:
-        headers: case-insensitive, a name may be there more than once; of the body as the server
-            sent it, so ``content-encoding`` and ``content-length`` are the wire's. Secrets of the
-            request are masked in the values.
-        waiting: bytes of an event that is not complete.
-        content_type: without parameters, in lower case; empty where there is none.
+        status: HTTP status.
+        headers: headers, case-insensitive; a name may occur more than once. ``content-encoding``
+            and ``content-length`` describe the body as the server sent it.
+        waiting: number of bytes of the incomplete event.
+        content_type: content type without parameters, in lower case; empty if there is none.
     """
 
     __slots__ = (
@@ -93,18 +65,22 @@ class UpstreamReply:
         "status", "waiting",
     )  # fmt: skip
 
-    def __init__(self, answer: Answer, idle_s: float, hidden: Sequence[bytes] = ()) -> None:
+    def __init__(
+        self, answer: HttpConnection | ProxiedAnswer, idle_s: float, hidden: Sequence[bytes] = ()
+    ) -> None:
         self._answer = answer
         self._hidden = hidden
         self._idle_s = idle_s
-        self._is_over = False  # the connection is given back, or closed
+        self._is_over = False
         self.status: int = answer.status
         self.waiting = 0
         self.headers = _without_secrets(answer.headers, hidden)
         kind = self.headers.get("content-type", "")
         self.content_type: str = kind.partition(";")[0].strip().lower()
         encoding = self.headers.get("content-encoding", "").strip().lower()
-        self._inflate = None if encoding in ("", "identity") else Inflate()
+        self._inflate: AsyncIterator[bytes] | None = None
+        if encoding not in ("", "identity"):
+            self._inflate = inflated(functools.partial(answer.piece, idle_s))
 
     def __repr__(self) -> str:
         return f"UpstreamReply({self.status}, {self.content_type!r})"
@@ -128,15 +104,15 @@ class UpstreamReply:
         """Return the whole body.
 
         Args:
-            most: bytes it may have.
-            on_growth: is given the bytes that came so far after each piece but the first.
+            most: largest number of bytes.
+            on_growth: called with the number of bytes so far after each piece except the first.
 
         Raises:
-            ProviderError: it is longer, or breaks off.
+            ProviderError: the body is longer than ``most``, or the connection breaks.
         """
         data = await self._piece()
         if not self._is_over:
-            whole = io.BytesIO()  # which gives its bytes away without another copy of them
+            whole = io.BytesIO()  # getvalue() makes no further copy.
             whole.write(data)
             while not self._is_over and whole.tell() <= most:
                 whole.write(await self._piece())
@@ -149,7 +125,7 @@ class UpstreamReply:
             raise ProviderError(
                 "SERVER_ERROR", said, maybe_billed=True, status=self.status, healthy=True
             )
-        for secret in self._hidden:  # should the server send it back
+        for secret in self._hidden:
             if secret in data:
                 data = data.replace(secret, b"[key]")
         return data
@@ -157,21 +133,19 @@ class UpstreamReply:
     async def events(
         self, pass_on: Callable[[bytes], bool] | None = None
     ) -> AsyncIterator[list[SseEvent]]:
-        """Yield the events of an event stream, those together that came at once.
+        """Yield the events of an event stream; events that came together are in one list.
 
-        A piece that leaves a long event incomplete yields no events, so that its reader sees how
-        much is :attr:`waiting`.
-
-        What a stream leaves unfinished at its end, or where it breaks off, is an event that is
-        not ``complete``.
+        The list is empty after a piece that leaves a long event incomplete, so that the reader can
+        see :attr:`waiting`. An unfinished event at the end of the stream is yielded with
+        ``complete`` False.
 
         Args:
-            pass_on: is given whole events as they came, and takes them or refuses; those that it
-                took are not given here. It does not raise.
+            pass_on: receives complete events as bytes, and returns True if it takes them. Events
+                that it takes are not yielded. It must not raise.
 
         Raises:
-            ProviderError: the body is no event stream, holds an event that is too long, or breaks
-                off.
+            ProviderError: the body is not an event stream, an event is too long, or the connection
+                breaks.
         """
         parser = SseParser()
         failure = None
@@ -202,12 +176,12 @@ class UpstreamReply:
                     continue
                 if not part:
                     continue
-                if parser.waiting > _LARGE_EVENT and (b"\n\n" in part or b"\r" in part):
+                if parser.waiting > _THREAD_BYTES and (b"\n\n" in part or b"\r" in part):
                     events = await asyncio.to_thread(parser.feed, part)
                 else:
                     events = parser.feed(part)
                 self.waiting = parser.waiting
-                if events or self.waiting > _LONG_EVENT:
+                if events or self.waiting > _EVENT_NOTICE_BYTES:
                     yield self._without_secrets(events)
             if (rest := parser.end()) is not None:
                 yield self._without_secrets([rest])
@@ -225,10 +199,10 @@ class UpstreamReply:
         return events
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body in pieces as they come, without a bound on the whole.
+        """Yield the body in pieces, without a limit of the whole.
 
         Raises:
-            ProviderError: it breaks off, or is compressed in a way that was not asked for.
+            ProviderError: the connection breaks, or the body is compressed in an unknown way.
         """
         try:
             while not self._is_over:
@@ -238,7 +212,7 @@ class UpstreamReply:
             await self.aclose()
 
     async def aclose(self) -> None:
-        """Give the connection back where the body ends here, close it otherwise."""
+        """Release the connection: to its pool if the body has ended, else close it."""
         if not self._is_over:
             self._is_over = True
             await self._answer.release()
@@ -248,8 +222,8 @@ class UpstreamReply:
         await self._answer.aclose()
 
     async def _piece(self, pass_on: Callable[[bytes], bool] | None = None) -> bytes:
-        """What has come; empty at the end. Behind its last piece it ``_is_over``."""
-        if self._is_over:  # the connection may be another's by now
+        """Return the next bytes; empty at the end. Sets ``_is_over`` after the last ones."""
+        if self._is_over:  # Another request may use the connection now.
             return b""
         answer = self._answer
         try:
@@ -257,11 +231,11 @@ class UpstreamReply:
                 piece = await answer.piece(self._idle_s, pass_on)
                 ends = answer.at_end
             else:
-                piece = await self._inflated(self._inflate)
+                piece = await self._decompressed(self._inflate)
                 ends = not piece
         except _BROKEN as error:
             failure = self._broken(error)
-            let_go(error)  # its connection keeps it
+            let_go(error)  # The connection refers to the error.
         except BaseException:
             await self._give_up()
             raise
@@ -273,18 +247,12 @@ class UpstreamReply:
         await self._give_up()
         raise failure
 
-    async def _inflated(self, inflate: Inflate) -> bytes:
+    async def _decompressed(self, pieces: AsyncIterator[bytes]) -> bytes:
         encoding = self.headers.get("content-encoding", "").strip().lower()
         if encoding not in ("gzip", "x-gzip", "deflate"):
             said = f"the answer is compressed in an unasked way ({encoding[:40]})"
             raise ProviderError("SERVER_ERROR", said, maybe_billed=True, status=self.status)
-        while not (piece := inflate.take()):
-            part = await self._answer.piece(self._idle_s)
-            if not part:
-                inflate.end()
-                return b""
-            inflate.give(part)
-        return piece
+        return await anext(pieces, b"")
 
     def _broken(self, error: BaseException) -> ProviderError:
         if isinstance(error, TimeoutError):

@@ -26,11 +26,11 @@ class RootPrices(NamedTuple):
     """The prices of a root.
 
     Attributes:
-        base: prices that packages brought.
+        base: prices that packages installed.
         table: prices in force.
         own: the operator's prices; empty if there are none.
         file: the file of the operator's prices, as read.
-        packaged: True if a package brought that file, so that it is not the operator's.
+        packaged: True if a package installed that file, so that its prices are not the operator's.
     """
 
     base: PriceTable
@@ -41,7 +41,7 @@ class RootPrices(NamedTuple):
 
     @property
     def versions(self) -> dict[str, str]:
-        """Return the versions of the tables by name."""
+        """The versions of the table in force and of the table below, for JSON."""
         return {"version": self.table.version, "base_version": self.base.version}
 
     def shown(self, price: Price) -> dict[str, Any]:
@@ -87,15 +87,16 @@ class RootPrices(NamedTuple):
 
 
 def prices_of(root: Root, named: str, *, create: bool = False) -> RootPrices:
-    """Return the prices of a root.
+    """Return the prices of a root, whether or not the ledger records the operator's file.
 
     Args:
         root: the installation.
-        named: the setting ``budget.prices``.
+        named: the setting ``budget.prices``; empty for the default file.
         create: True if the named file may be missing because it is about to be made.
 
     Raises:
         RemitError: a file cannot be read, or one of its keys is wrong.
+        NotInstalledError: no package installed a price table.
         ChangedFileError: a file of a package differs from the installed one.
     """
     files = InstalledFiles(root.path)
@@ -107,7 +108,7 @@ def prices_of(root: Root, named: str, *, create: bool = False) -> RootPrices:
     if file.error and not (missing and (create or not named)):
         raise RemitError(
             f"The price table {root.path / file.name} cannot be read: {file.error.strerror}.",
-            next_step="Put a copy of it back, or correct the setting budget.prices.",
+            next_step="Restore the file from a copy, or correct the setting budget.prices.",
         ) from file.error
     own = Overlay({}) if packaged else Overlay.read(file.data, file.name, base)
     table = base
@@ -119,18 +120,20 @@ def prices_of(root: Root, named: str, *, create: bool = False) -> RootPrices:
 def recorded_prices_of(
     root: Root, ledger: LedgerClient, named: str, *, wait_s: float
 ) -> RootPrices:
-    """Return the prices of a root for charging calls: the operator's as recorded.
+    """Return the prices with which a root charges calls: the operator's prices must be as recorded.
 
-    A file that was never recorded is accepted; gate G3 reports it.
+    A file without any record is accepted; gate G3 reports the file. If the file differs from the
+    record, the package lock is taken first, because another process may be writing the file.
 
     Args:
         root: the installation.
         ledger: the root's ledger.
-        named: the setting ``budget.prices``.
+        named: the setting ``budget.prices``; empty for the default file.
         wait_s: longest wait for another operation, in seconds.
 
     Raises:
         RemitError: the file differs from the record, or as for :func:`prices_of`.
+        NotInstalledError: no package installed a price table.
         ChangedFileError: a file of a package differs from the installed one.
         PackageError: another operation is running.
     """
@@ -155,10 +158,13 @@ def change_own_prices(
 ) -> tuple[PriceChange, str]:
     """Change the operator's prices and record the change.
 
+    The ``CONFIG_CHANGED`` entry is written first, then the file is replaced. The package lock is
+    held for both.
+
     Args:
         root: the installation.
         ledger: the root's ledger.
-        named: the setting ``budget.prices``.
+        named: the setting ``budget.prices``; empty for the default file.
         change: returns the operator's new prices, given the present ones.
         wait_s: longest wait for another operation, in seconds.
         by: the person who changes the prices.
@@ -168,15 +174,16 @@ def change_own_prices(
         The change and the id of its entry; the id is empty if nothing had to be changed.
 
     Raises:
-        RemitError: the result is not a usable table; nothing was changed.
+        RemitError: a package installed the file, or the result is not a usable table; nothing was
+            changed.
         PackageError: another operation is running, or the disk refuses the file.
         LedgerError: the change could not be recorded; nothing was changed.
     """
     file = PriceFile.read(root.path, named).name
     if owner := InstalledFiles(root.path).owner(file):
         raise RemitError(
-            f"budget.prices names {file}, which {owner} brought: it changes with that package.",
-            next_step="Take the setting out to keep prices of your own, or upgrade the package.",
+            f"budget.prices names {file}, which the package {owner} installed.",
+            next_step="Unset budget.prices to use prices of your own, or upgrade the package.",
         )
 
     def call(data: bytes) -> PriceChange:
@@ -187,12 +194,12 @@ def change_own_prices(
 
 
 def planned(before: RootPrices, own: Overlay, data: bytes = b"") -> PriceChange:
-    """Return the change that would make ``own`` the operator's prices.
+    """Return the change that would make ``own`` the operator's prices; change nothing.
 
     Args:
         before: the present prices.
         own: the operator's new prices.
-        data: the file's bytes, which are kept if their content stays the same.
+        data: the file's bytes, which stay as they are if their content is ``own``.
 
     Raises:
         RemitError: the result is not a usable table.

@@ -151,7 +151,7 @@ def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple
     head, tail = split_name(wanted, defaults)
     if head:
         return head, tail or defaults[head]
-    stored = {model.name for model in weight_store(settings).list()}
+    stored = {path.stem for path in weight_store(settings).list()}
     if wanted in stored or wanted == settings.local.model:
         return "local", wanted
     if owner := owner_by_prefix(settings.model.prefixes, wanted):

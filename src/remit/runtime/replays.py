@@ -231,5 +231,5 @@ def _files(runtime: Runtime, wanted: ReplayWanted) -> dict[str, bytes]:
         raise InvalidInputError(f"The change is not valid: {error}.") from error
     made.check()
     if made.contract_id != contract_id:
-        raise InvalidInputError(f"The change is of {made.target.name}.")
+        raise InvalidInputError(f"The change is of {made.target}.")
     return made.made(InstalledFiles(runtime.root.path), runtime.contracts, 1)

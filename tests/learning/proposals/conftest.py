@@ -15,6 +15,7 @@ from remit.gateway.auth import Identity
 from remit.kernel.exchange import PromptRequest
 from remit.kernel.root import Root
 from remit.kernel.settings import load_settings
+from remit.learning import Estimate
 from remit.learning.proposals import Change, Governance, Learner, Proposal
 from remit.providers import MockProvider
 from remit.runtime.installation import governance
@@ -24,17 +25,12 @@ OPERATOR = Identity("otto", "operator", key_id="key-otto")
 ADMIN = Identity("anna", "admin", key_id="key-anna")
 
 
-@dataclass(frozen=True)
-class Effect:
-    """What a learner predicts; by default enough for a proposal."""
-
-    value: float = 0.1
-    low: float = 0.05
-    high: float = 0.15
-    confidence: float = 0.95
-    samples: int = 400
-    effective_samples: float = 300.0
-    method: str = "betting"
+def gain(**values: Any) -> Estimate:
+    """Return the estimate that a learner predicts; by default enough for a proposal."""
+    usual: dict[str, Any] = {
+        "value": 0.1, "low": 0.05, "high": 0.15, "samples": 400, "effective_samples": 300.0,
+    }  # fmt: skip
+    return Estimate(**{**usual, **values})
 
 
 @dataclass
@@ -58,7 +54,7 @@ class World:
 
     def propose(self, change: Change, **more: Any) -> Proposal:
         given = {
-            "evidence": self.exchanges[:2], "predicted": Effect(), "replay": {"held_out": 40},
+            "evidence": self.exchanges[:2], "predicted": gain(), "replay": {"held_out": 40},
             "reason": "It answers better.", **more,
         }  # fmt: skip
         return self.learner().propose(change, **given)

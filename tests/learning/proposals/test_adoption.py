@@ -13,7 +13,7 @@ from remit.gateway.auth import Identity
 from remit.kernel.canonical import sha256_hex
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import load_settings
-from remit.learning import SignalPolicy, read_samples
+from remit.learning import Estimate, SignalPolicy, read_samples
 from remit.learning.meta import EffectReader, read_questions
 from remit.learning.proposals import Change, ProposalError, additions_of
 from remit.learning.routes import graded_prompts
@@ -21,7 +21,7 @@ from remit.learning.signals import read_signals
 from remit.ledger import LedgerError, entry_id
 from remit.packages import PackageError, Registry, policy_epoch
 from remit.packages.gates import check_gates
-from tests.learning.proposals.conftest import OPERATOR, Effect, World
+from tests.learning.proposals.conftest import OPERATOR, World, gain
 
 BUDGET = Change("budget", settings={"budget": {"session_tokens": 12_345}})
 BOUNDARY = Change("boundary", contract_id="PRC-EXECUTE-001", boundary={"max_tokens": 777})
@@ -108,14 +108,14 @@ def test_the_same_change_gives_the_same_bytes(world: World) -> None:
 @pytest.mark.parametrize(
     ("predicted", "says"),
     [
-        (Effect(effective_samples=199.9), "200 of 200"),
-        (Effect(low=0.0), "may be none"),
-        (Effect(low=math.nan), "may be none"),
-        (Effect(low=-0.1, effective_samples=10), "10 of 200"),
-        (Effect(method="doubly_robust"), "one number of samples only"),
+        (gain(effective_samples=199.9), "200 of 200"),
+        (gain(low=0.0), "may be none"),
+        (gain(low=math.nan), "may be none"),
+        (gain(low=-0.1, effective_samples=10), "10 of 200"),
+        (gain(method="doubly_robust"), "one number of samples only"),
     ],
 )
-def test_too_little_is_no_proposal(asked: World, predicted: Effect, says: str) -> None:
+def test_too_little_is_no_proposal(asked: World, predicted: Estimate, says: str) -> None:
     with pytest.raises(ProposalError, match=says) as refused:
         asked.propose(BUDGET, predicted=predicted)
     assert refused.value.missing
@@ -158,7 +158,7 @@ def test_a_learner_writes_nothing_but_signals_and_proposals(world: World) -> Non
     observed = learner.observe(read_signals(worse, policy), window="first 200")
     assert observed
     learner.propose(
-        BUDGET, evidence=world.exchanges, predicted=Effect(), replay={}, reason="Shorter."
+        BUDGET, evidence=world.exchanges, predicted=gain(), replay={}, reason="Shorter."
     )
     written = ledger.query(after=entry_id(before - 1))
     assert {one.event_type for one in written} == {"SIGNAL_OBSERVED", "SIGNAL_PROPOSED"}

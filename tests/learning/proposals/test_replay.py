@@ -107,6 +107,16 @@ def test_a_budget_that_ends_in_the_middle_and_going_on(
     assert again.pairs == rest.pairs
 
 
+@pytest.mark.parametrize("limit", [0, 1, 2])
+def test_a_later_lower_limit_of_calls_applies(
+    asked: World, exchanges: list[str], tmp_path: Path, limit: int
+) -> None:
+    kept = tmp_path / "replay.jsonl"
+    priced(asked, kept).run(exchanges, budget_nano=3_500)
+    later = priced(asked, kept).run(exchanges, budget_nano=10**9, calls=limit)
+    assert (len(later.pairs), later.ended) == (2, "budget")
+
+
 def test_prices_that_change_in_the_middle(
     asked: World, exchanges: list[str], tmp_path: Path
 ) -> None:

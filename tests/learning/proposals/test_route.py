@@ -17,7 +17,7 @@ from remit.learning.proposals import Change, Learner
 from remit.learning.routes import RouteFit, fit_route, graded_prompts
 from remit.packages import Registry
 from remit.routing import new_request
-from tests.learning.proposals.conftest import Effect
+from tests.learning.proposals.conftest import gain
 from tests.support.commands import run_remit
 from tests.support.roots import new_root
 from tests.support.upstream import upstream
@@ -78,7 +78,7 @@ def proposed(place: Path) -> tuple[str, RouteFit]:
         )
         proposal = learner.propose(
             Change("head", settings=fit.settings, files=fit.files),
-            holds=fit.holds, evidence=fit.evidence, predicted=Effect(), replay={}, reason="Less.",
+            holds=fit.holds, evidence=fit.evidence, predicted=gain(), replay={}, reason="Less.",
         )  # fmt: skip
     return proposal.proposal_id, fit
 

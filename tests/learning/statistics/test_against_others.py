@@ -13,7 +13,7 @@ import pytest
 
 from remit.learning import ConfidenceSequence, Logged, doubly_robust
 from remit.learning.judges import calibrate_judge
-from remit.learning.statistics import EmpiricalBernstein, prediction_powered
+from remit.learning.statistics import prediction_powered
 
 _ORACLE = Path(__file__).parents[2] / "oracles" / "learning_oracle.py"
 _PYTHON = Path(sys.prefix) / "oracles" / "bin" / "python"
@@ -53,15 +53,6 @@ def theirs(data: dict[str, Any]) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
-
-
-def test_empirical_bernstein_is_that_of_ville(data: dict[str, Any], theirs: dict[str, Any]) -> None:
-    ours = EmpiricalBernstein()
-    for value in data["values"]:
-        ours.update(value)
-    assert [ours.estimate.low, ours.estimate.high] == pytest.approx(
-        theirs["empirical_bernstein"], abs=1e-9
-    )
 
 
 def test_betting_is_about_as_narrow_as_that_of_ville(

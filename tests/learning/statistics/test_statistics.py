@@ -13,7 +13,6 @@ from benchmarks.learning.coverage import logged_coverage, replay_coverage, route
 from remit.kernel.errors import InvalidInputError
 from remit.learning import Alarm, ConfidenceSequence, Logged, difference, doubly_robust
 from remit.learning.statistics import (
-    EmpiricalBernstein,
     cross_fit,
     evidence_below,
     prediction_powered,
@@ -27,20 +26,14 @@ def _filled(values: list[float]) -> ConfidenceSequence:
     return sequence
 
 
-@pytest.mark.parametrize("kind", [ConfidenceSequence, EmpiricalBernstein])
-def test_an_interval_without_samples_is_the_whole_range(
-    kind: type[ConfidenceSequence | EmpiricalBernstein],
-) -> None:
-    estimate = kind(low=-1, high=3).estimate
+def test_an_interval_without_samples_is_the_whole_range() -> None:
+    estimate = ConfidenceSequence(low=-1, high=3).estimate
     assert (estimate.low, estimate.high, estimate.samples) == (-1, 3, 0)
 
 
-@pytest.mark.parametrize("kind", [ConfidenceSequence, EmpiricalBernstein])
 @pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf])
-def test_values_outside_the_bounds_are_refused_and_not_counted(
-    kind: type[ConfidenceSequence | EmpiricalBernstein], value: float
-) -> None:
-    sequence = kind()
+def test_values_outside_the_bounds_are_refused_and_not_counted(value: float) -> None:
+    sequence = ConfidenceSequence()
     with pytest.raises(InvalidInputError):
         sequence.update(value)
     assert sequence.estimate.samples == 0

@@ -208,5 +208,5 @@ def test_counts_that_cannot_be_are_refused(counts: dict[str, int], named: str) -
 
 @pytest.mark.parametrize(("tokens_in", "tokens_out"), [(-1, 0), (0, -1), (0.5, 0), (True, 0)])
 def test_bounds_that_cannot_be_are_refused(tokens_in: int, tokens_out: int) -> None:
-    with pytest.raises(InvalidInputError, match="count of tokens"):
+    with pytest.raises(InvalidInputError, match="number of tokens"):
         SHIPPED[0].bound_nano(tokens_in, tokens_out)

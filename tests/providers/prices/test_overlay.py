@@ -98,7 +98,7 @@ def test_merging_replaces_a_model_under_whichever_key() -> None:
 
 
 def test_floats_of_litellm_are_read_as_decimals() -> None:
-    found = _litellm(
+    found, counts = _litellm(
         {
             "gpt-99": _model(
                 input_cost_per_token=1.25e-06,
@@ -117,22 +117,22 @@ def test_floats_of_litellm_are_read_as_decimals() -> None:
             "bedrock/claude": {"litellm_provider": "bedrock", "input_cost_per_token": 1e-06},
         }
     )
-    assert found.same == 1  # gpt-4o
-    assert list(found.overlay.models) == ["openai/gpt-99"]
-    entry = found.overlay.models["openai/gpt-99"]
+    assert counts["same"] == 1  # gpt-4o
+    assert list(found.models) == ["openai/gpt-99"]
+    entry = found.models["openai/gpt-99"]
     assert entry["input"], entry["output"] == ("1.25", "10")
     assert entry["cached_input"] == "0.15"
     assert entry["tiers"] == [
         {"above_input_tokens": 200000, "input": "2.5", "output": "15", "cached_input": "0.3"}
     ]
     assert (entry["context_window"], entry["max_output_tokens"]) == (1100, 100)
-    assert sum(found.skipped.values()) == 3
-    assert Overlay.read(found.overlay.to_toml(), "own.toml", BASE) == found.overlay
+    assert sum(counts["skipped"].values()) == 3
+    assert Overlay.read(found.to_toml(), "own.toml", BASE) == found
 
 
 def test_what_litellm_does_not_state_stays_in_force() -> None:
-    found = _litellm({"gpt-4o": _model(input_cost_per_token=2e-06, output_cost_per_token=8e-06)})
-    table = BASE.overlaid(PriceTable.overlay(found.overlay.to_toml(), "own.toml", BASE))
+    found, _ = _litellm({"gpt-4o": _model(input_cost_per_token=2e-06, output_cost_per_token=8e-06)})
+    table = BASE.overlaid(PriceTable.overlay(found.to_toml(), "own.toml", BASE))
     (change,) = differences(BASE, table)
     changed = {key for key, value in change["after"].items() if change["before"][key] != value}
     assert changed == {"input", "output"}

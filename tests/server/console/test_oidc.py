@@ -23,7 +23,7 @@ from remit.gateway.auth import Identity, KeyStore, agent_secret
 from remit.kernel.root import Root
 from remit.learning.proposals import Change, Learner
 from remit.runtime import Runtime
-from tests.learning.proposals.conftest import Effect
+from tests.learning.proposals.conftest import gain
 from tests.server.console.client import Answered, Visitor
 from tests.server.running import Served, new_session, serving
 from tests.support.oidc import OidcProvider, oidc_provider, signing_key
@@ -527,7 +527,7 @@ def test_a_proposal_is_rejected_in_the_persons_name(served: Served, provider: Oi
             runtime.root, runtime.ledger, runtime.loaded, Identity("otto", "operator", "key-otto")
         ).propose(
             Change("prompt", contract_id="PRC-EXECUTE-001", additions=["State the unit."]),
-            evidence=evidence, predicted=Effect(), replay={"held_out": 400}, reason="No units.",
+            evidence=evidence, predicted=gain(), replay={"held_out": 400}, reason="No units.",
         )  # fmt: skip
     path = f"/console/proposals/{proposed.proposal_id}/reject"
     assert signed_in(served, provider).decide(path, {"reason": "no"}).status == 403  # an operator

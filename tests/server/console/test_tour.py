@@ -14,7 +14,7 @@ from remit.gateway.auth import Identity
 from remit.kernel.loops import run_blocking
 from remit.learning.proposals import Change, Learner
 from remit.runtime import Conversation, Runtime
-from tests.learning.proposals.conftest import Effect
+from tests.learning.proposals.conftest import gain
 from tests.server.console.browsing import WIDTHS, browser, needs_browser, sign_in, violations
 from tests.server.console.client import VIEWS
 from tests.server.running import Served, serving
@@ -76,7 +76,7 @@ def shop(upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
                           Identity("otto", "operator", key_id="key-otto"))  # fmt: skip
         one = learner.propose(
             Change("prompt", contract_id="PRC-EXECUTE-001", additions=["State the unit."]),
-            evidence=[calls[0].id, calls[1].id], predicted=Effect(), replay={"held_out": 400},
+            evidence=[calls[0].id, calls[1].id], predicted=gain(), replay={"held_out": 400},
             reason="Units are missing.",
         )  # fmt: skip
         made.proposal = one.proposal_id

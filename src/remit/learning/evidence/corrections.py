@@ -1,4 +1,4 @@
-"""Whether a user's message corrects the answer before it: by its words, in English and German."""
+"""Corrections in a user's message, recognised by words in English and German."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 
 __all__ = ["corrects"]
 
-_FEWEST = 3  # words that a message needs to be distinguished by them
+_MIN_WORDS = 3  # Fewer words do not distinguish a message.
 _WORD = re.compile(r"[^\W_]{3,}")
 
-# What sounds like a correction and is not.
+# These phrases sound like corrections and are none.
 _SMALL_TALK = re.compile(
     r"(no|nope|nein|nö)\b[\s,.!:;\u2013-]*(thanks?|thank you|thx|problem|worries|need|more|further|"
     r"that'?s (all|it|fine|great|good|ok)|that (is|was) (all|it|fine|great|good)|that will be all|"
@@ -37,15 +37,16 @@ _CORRECTION = re.compile(
 
 
 def corrects(message: str, asked: str) -> bool:
-    """Whether a message corrects the answer to the one before it, or asks the same again.
+    """Return True if a message corrects the answer before it, or repeats the question.
 
-    It does where it begins with words of correction (`no, …`, `that's wrong`, `I meant`,
-    `nein, …`, `das stimmt nicht`, `ich meinte`), small talk such as `no thanks` aside; and where
-    each word of the message before, of three letters or more and at least three of them, recurs.
+    A message corrects if it begins with words of correction (``no, …``, ``that's wrong``, ``I
+    meant``, ``nein, …``, ``das stimmt nicht``, ``ich meinte``) and not with small talk such as ``no
+    thanks``. A message repeats the question if it contains each word of it with three letters or
+    more, and the question has at least three such words.
 
     Args:
-        message: what the user said next.
-        asked: what the user said before.
+        message: the user's next message.
+        asked: the user's previous message.
     """
     text = " ".join(message.split()).replace("\u2019", "'")
     if _SMALL_TALK.match(text):
@@ -53,7 +54,7 @@ def corrects(message: str, asked: str) -> bool:
     if _CORRECTION.match(text):
         return True
     before = _words(asked)
-    return len(before) >= _FEWEST and before <= _words(text)
+    return len(before) >= _MIN_WORDS and before <= _words(text)
 
 
 def _words(text: str) -> set[str]:

@@ -38,20 +38,20 @@ SOURCES: tuple[Source, ...] = ("person", "program", "judge", "reference", "schem
 
 _DECIMALS = 6
 _LABEL = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}")
-_MOST_REASON = 2_000  # characters
-_MOST_NAME = 256
-_MOST_WORDS = 100  # Each further feedback of a party on a target reads all earlier ones.
-_AT_ONCE = 400  # Parameters of a statement.
+_MAX_REASON = 2_000  # characters
+_MAX_NAME = 256
+_MAX_WORDS = 100  # Each further feedback of a party on a target reads all earlier ones.
+_BATCH = 400  # Parameters of a statement.
 
 Execute = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
-"""Runs a statement: of a transaction, or of the ledger."""
+"""Executes a statement of a transaction or of the ledger, and returns the rows."""
 
 _ON = "SELECT record FROM entries WHERE submission_id = ? AND event_type || '' = 'FEEDBACK'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feedback:
-    """Recorded feedback.
+    """Feedback as recorded in a ``FEEDBACK`` entry.
 
     Attributes:
         entry_id: id of the `FEEDBACK` entry.
@@ -92,21 +92,26 @@ def give_feedback(
     idempotency_key: str = "",
     subject_id: str = "",
 ) -> Feedback:
-    """Record feedback. Earlier feedback of the same party on the same target no longer counts.
+    """Record feedback as a ``FEEDBACK`` entry.
+
+    Earlier feedback of the same party and source on the same target no longer counts.
 
     Args:
         ledger: the ledger of the target.
         target: an id of any form that :func:`find_target` takes.
         by: name of the giver, for the record; it cannot be erased.
-        score: 0 (bad) to 1 (good), rounded to 6 decimals.
+        score: 0 (bad) to 1 (good), rounded to 6 decimals; ``None`` if there is only a label.
         label: a word for counting, such as `wrong_unit`: up to 64 lower-case letters, digits, `_`,
             `.`, `-`.
-        reason: content of the target's session and subject; up to 2,000 characters.
+        reason: free text of up to 2,000 characters; content of the target's session and subject.
         source: kind of the party.
-        identity: owner of the key that was used; an agent may give feedback on its own exchanges
+        identity: owner of the key that was used. An agent may give feedback on its own exchanges
             only.
-        idempotency_key: of two calls of one party with the same key, one counts.
-        subject_id: the person whom the reason is about; the target's person if empty.
+        idempotency_key: two calls of one party with the same key record feedback once.
+        subject_id: the person whom the reason concerns; the target's person if empty.
+
+    Returns:
+        The feedback; with ``again`` True if the idempotency key was used before.
 
     Raises:
         InvalidInputError: a value cannot be used, or neither score nor label is given.
@@ -146,7 +151,7 @@ def give_feedback(
                 return str(earlier["id"]), True
             if said["source"] == source:
                 metadata["replaces"] = str(earlier["id"])
-        if said_before >= _MOST_WORDS:
+        if said_before >= _MAX_WORDS:
             raise ConflictError(
                 f"{by} said {said_before} things of {found.entry.id} already, the most there are.",
                 next_step="The latest of them counts.",
@@ -197,7 +202,7 @@ def _entry(
     score: float | None, label: str, reason: str, source: str, by: str,
     identity: Identity | None, idempotency_key: str,
 ) -> LedgerEntry:  # fmt: skip
-    """The entry without its target; raises InvalidInputError."""
+    """Return the entry of feedback without its target; raise InvalidInputError."""
     if source not in SOURCES:
         raise InvalidInputError(
             f"There is no source {source!r} of feedback.", next_step=f"One of {', '.join(SOURCES)}."
@@ -217,8 +222,8 @@ def _entry(
         raise InvalidInputError("Feedback needs a score or a label.")
     reason = sound_text(reason) if isinstance(reason, str) else reason
     for name, text, most in (
-        ("reason", reason, _MOST_REASON), ("by", by, _MOST_NAME),
-        ("idempotency key", idempotency_key, _MOST_NAME),
+        ("reason", reason, _MAX_REASON), ("by", by, _MAX_NAME),
+        ("idempotency key", idempotency_key, _MAX_NAME),
     ):  # fmt: skip
         if not is_plain_text(text) or len(text) > most:
             raise InvalidInputError(
@@ -260,8 +265,8 @@ def erased_of(select: Execute, metadatas: Iterable[dict[str, Any]]) -> set[str]:
         if isinstance(item, dict) and "$content" in item
     })  # fmt: skip
     found: set[str] = set()
-    for start in range(0, len(macs), _AT_ONCE):
-        part = macs[start : start + _AT_ONCE]
+    for start in range(0, len(macs), _BATCH):
+        part = macs[start : start + _BATCH]
         marks = ", ".join("?" * len(part))
         sql = f"SELECT commitment FROM erasures WHERE commitment IN ({marks})"
         found.update(str(row[0]) for row in select(sql, part))
@@ -273,17 +278,11 @@ def _feedback(entry: LedgerEntry, *, again: bool = False) -> Feedback:
     score = data.get("score")
     return Feedback(
         entry_id=entry.id,
-        target_entry_id=data["target_entry_id"],
-        target_type=data["target_type"],
-        source=data["source"],
+        **{name: data[name] for name in ("target_entry_id", "target_type", "source", "by")},
         score=None if score is None else float(score),
-        label=data.get("label", ""),
-        reason=data.get("reason", ""),
-        by=data["by"],
-        key_id=data.get("key_id", ""),
+        **{name: data.get(name, "") for name in ("label", "reason", "key_id", "replaces")},
         rater=rater_of(data),
         session_id=data["session_id"],
         at=entry.timestamp,
-        replaces=data.get("replaces", ""),
         again=again,
     )

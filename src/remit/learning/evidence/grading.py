@@ -1,4 +1,4 @@
-"""Grades that a program gives: by a reference answer, a JSON Schema, or a test."""
+"""Grades by programs: by a reference answer, a JSON Schema, or a test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import orjson
 from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.json_text import JsonTextError, load_answer
 from remit.kernel.schemas import first_problem, schema_problem
-from remit.learning.evidence.feedback import Feedback, Source, give_feedback
+from remit.learning.evidence.feedback import Feedback, give_feedback
 from remit.learning.evidence.target import find_target
 from remit.ledger import LedgerClient
 
@@ -18,65 +18,102 @@ __all__ = ["grade_by_reference", "grade_by_schema", "grade_by_test", "is_referen
 
 
 def grade_by_reference(ledger: LedgerClient, target: str, reference: str, *, by: str) -> Feedback:
-    """Score 1 where the answer is the reference answer, else 0.
+    """Record feedback on an answer: 1 if it equals the reference answer, else 0.
+
+    Args:
+        ledger: the ledger of the target.
+        target: an id of any form that :func:`find_target` takes.
+        reference: the right answer.
+        by: name of the grader, for the ledger.
 
     Raises:
-        RemitError: what :func:`give_feedback`, :func:`answer_of` and :func:`is_reference` raise.
+        InvalidInputError: the reference answer is empty.
+        EntryNotFoundError: there is no such target.
+        ConflictError: there is no answer, its content was erased, or the grader gave feedback on it
+            100 times.
     """
-    found = float(is_reference(answer_of(ledger, target), reference))
-    return _give(ledger, target, "reference", found, by)
+    score = float(is_reference(answer_of(ledger, target), reference))
+    return give_feedback(ledger, target, score=score, source="reference", by=by)
 
 
 def is_reference(answer: str, reference: str) -> bool:
-    """Whether an answer is the reference answer.
+    """Return True if an answer equals the reference answer.
 
-    Space at the ends, runs of space, case, and a full stop at the end make no difference.
+    White space at the ends, runs of white space, case, and a final full stop are ignored.
 
     Raises:
         InvalidInputError: the reference answer is empty.
     """
-    if not _squeezed(reference):
+    if not normal_text(reference):
         raise InvalidInputError("The reference answer is empty.")
-    return _squeezed(answer) == _squeezed(reference)
+    return normal_text(answer) == normal_text(reference)
 
 
 def grade_by_schema(
     ledger: LedgerClient, target: str, schema: Mapping[str, Any], *, by: str
 ) -> Feedback:
-    """Score 1 where the answer is JSON that a JSON Schema takes, else 0.
+    """Record feedback on an answer: 1 if it is JSON that matches a JSON Schema, else 0.
+
+    Args:
+        ledger: the ledger of the target.
+        target: an id of any form that :func:`find_target` takes.
+        schema: the JSON Schema.
+        by: name of the grader, for the ledger.
 
     Raises:
-        InvalidInputError: the schema is none.
-        RemitError: what :func:`give_feedback` and :func:`answer_of` raise.
+        InvalidInputError: the schema is not valid.
+        EntryNotFoundError: there is no such target.
+        ConflictError: there is no answer, its content was erased, or the grader gave feedback on it
+            100 times.
     """
+    check_schema(schema)
+    score = float(matches_schema(answer_of(ledger, target), schema))
+    return give_feedback(ledger, target, score=score, source="schema", by=by)
+
+
+def check_schema(schema: object) -> None:
+    """Raise InvalidInputError unless a value is a JSON Schema."""
     if not isinstance(schema, Mapping):
         raise InvalidInputError("A JSON Schema is an object.")
     if problem := schema_problem(schema):
         raise InvalidInputError(f"The schema is {problem}.")
-    answer = answer_of(ledger, target)
+
+
+def matches_schema(answer: str, schema: Mapping[str, Any]) -> bool:
+    """Return True if an answer is JSON that matches a JSON Schema."""
     try:
-        found = float(not first_problem(schema, load_answer(answer)))
+        return not first_problem(schema, load_answer(answer))
     except JsonTextError:
-        found = 0.0
-    return _give(ledger, target, "schema", found, by)
+        return False
 
 
 def grade_by_test(
     ledger: LedgerClient, target: str, test: Callable[[str], bool | float], *, by: str
 ) -> Feedback:
-    """The score that a function gives an answer: a number from 0 to 1, or whether it passes.
+    """Record as feedback the score that a function gives to an answer.
 
-    An exception of its own is raised, and nothing is written.
+    Args:
+        ledger: the ledger of the target.
+        target: an id of any form that :func:`find_target` takes.
+        test: returns a score from 0 to 1, or True if the answer passes. Its exceptions are raised,
+            and nothing is written.
+        by: name of the grader, for the ledger.
 
     Raises:
-        RemitError: what :func:`give_feedback` and :func:`answer_of` raise.
+        InvalidInputError: the score is not a number from 0 to 1.
+        EntryNotFoundError: there is no such target.
+        ConflictError: there is no answer, its content was erased, or the grader gave feedback on it
+            100 times.
     """
     found = test(answer_of(ledger, target))
-    return _give(ledger, target, "test", float(found) if isinstance(found, bool) else found, by)
+    score = float(found) if isinstance(found, bool) else found
+    return give_feedback(ledger, target, score=score, source="test", by=by)
 
 
 def answer_of(ledger: LedgerClient, target: str) -> str:
-    """The text of an exchange's, turn's, work order's or decision's answer.
+    """Return the text of the answer of an exchange, turn, work order or decision.
+
+    Data without a text is returned as JSON.
 
     Raises:
         EntryNotFoundError: there is no such target.
@@ -107,9 +144,6 @@ def answer_of(ledger: LedgerClient, target: str) -> str:
     return answer
 
 
-def _give(ledger: LedgerClient, target: str, source: Source, score: float, by: str) -> Feedback:
-    return give_feedback(ledger, target, score=score, source=source, by=by)
-
-
-def _squeezed(text: str) -> str:
+def normal_text(text: str) -> str:
+    """Return a text without case, runs of white space, and a final full stop."""
     return " ".join(text.split()).casefold().removesuffix(".")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -19,12 +19,18 @@ from remit.ledger import LedgerReader, entry_id, parse_entry_id
 
 __all__ = ["read_samples"]
 
-_PAGE = 1_000  # exchanges that are joined at once
-_AT_ONCE = 400  # parameters of one statement
+_PAGE = 1_000  # Exchanges of a page are joined in a few statements.
+_BATCH = 400  # A database limits the parameters of a statement.
 _NANO = 1_000_000_000
 _CONTRACTS = "HO1/contracts/"
-# An answer that is complete by itself: another call in its order asks for it again.
-_WHOLE = frozenset({"stop", "end_turn", "stop_sequence"})
+# These answers are complete, so another call in the same order asks for the answer again.
+_FINAL_REASONS = frozenset({"stop", "end_turn", "stop_sequence"})
+_TEXTS = (
+    "session_id", "work_order_id", "agent_id", "framework_id", "contract_id", "contract_version",
+    "model_id", "provider_id", "key_id",
+)  # fmt: skip
+"""Metadata of an ``EXCHANGE`` that a sample has under the same name."""
+
 _OF_ORDERS = ("EXCHANGE", "WO_PLANNED", "WO_QUALITY_GATE", "TOOL_CALL")
 _OF_SESSIONS = ("TURN_RECORDED", "DEGRADATION")
 
@@ -50,23 +56,25 @@ def read_samples(
 ) -> Iterator[Sample]:
     """Yield exchanges with their outcomes, oldest first; memory does not grow with the ledger.
 
-    Outcomes come from the record: failure, retry, the quality gate's verdict, tool errors, repeated
-    output, cancellation, and a next user message that corrects (:func:`corrects`). Feedback counts
-    for the exchange that it is about; if there is none, that of its work order counts, then of its
-    turn, then of its decision. A judge's feedback counts only without any other. Learning's own
-    calls are left out (:func:`~remit.learning.calls.is_own`). A retry is recognised if it is among
-    these exchanges, at most 1,000 later.
+    Outcomes come from the ledger: failure, retry, the verdict of the quality gate, tool errors,
+    repeated output, cancellation, and corrections by the next user message (:func:`corrects`).
+    Feedback on the exchange applies; without any, feedback on its work order, then on its turn,
+    then on its decision. A judge's feedback applies only if there is no other. Learning's own calls
+    are left out. A retry is recognised if it is among the exchanges read, at most 1,000 later.
 
     Args:
-        ledger: the record, with the indexes `entries_event_type`, `entries_submission_id`,
-            `entries_work_order_id` and `entries_session_event`.
+        ledger: the ledger, with the indexes ``entries_event_type``, ``entries_submission_id``,
+            ``entries_work_order_id`` and ``entries_session_event``.
         since: start, inclusive.
         until: end, exclusive.
-        after: id of an entry: only later exchanges.
+        after: id of an entry; only later exchanges are read.
         model_id: only exchanges of this model.
         contract_id: only exchanges of this contract.
+
+    Raises:
+        InvalidInputError: ``since`` or ``until`` is not a time.
     """
-    packages = _Packages(ledger)
+    packages = _contract_packages(ledger)
     entries = ledger.query(
         event_type="EXCHANGE", since=since, until=until, after=after, model_id=model_id,
         contract_id=contract_id, with_content=False,
@@ -83,7 +91,7 @@ def read_samples(
         retried = {str(row.metadata.get("retry_of")) for row in (*page, *(following or ()))}
         joined = _join(ledger, page)
         for row in page:
-            yield _sample(row, joined, packages.of(row), retried)
+            yield _sample(row, joined, _package_of(row, packages), retried)
         page = following
 
 
@@ -123,7 +131,7 @@ class _Joined:
     )
 
     def turn_of(self, row: _Row) -> int | None:
-        """The turn that an exchange is part of, by the sequence number of its entry."""
+        """Return the sequence number of the turn of an exchange; ``None`` if it has none."""
         metadata = row.metadata
         plan = self._of(row, "WO_PLANNED")
         if not plan or plan[0].metadata.get("turn_number") is None:
@@ -133,7 +141,7 @@ class _Joined:
         return turns[place] if place < len(turns) else None
 
     def is_degraded(self, row: _Row) -> bool:
-        """Whether the turn's loop had failed when the exchange was made."""
+        """Return True if the turn's loop had failed before the exchange."""
         session = str(row.metadata.get("session_id"))
         degraded = self.degradations.get(session, [])
         last = bisect_right(degraded, row.seq) - 1
@@ -149,14 +157,14 @@ class _Joined:
             row, "WO_QUALITY_GATE"))  # fmt: skip
 
     def asked_again(self, row: _Row) -> bool:
-        """Whether a whole answer was followed by another call in its order, which is no retry."""
-        if row.metadata.get("finish_reason") not in _WHOLE:
+        """Return True if a complete answer was followed by another call that is not a retry."""
+        if row.metadata.get("finish_reason") not in _FINAL_REASONS:
             return False
         later = [one for one in self._of(row, "EXCHANGE") if one.seq > row.seq]
         return bool(later) and later[0].metadata.get("retry_of") != entry_id(row.seq)
 
     def tool_calls(self, row: _Row) -> list[_Row]:
-        """Calls of tools between this exchange and the next one of its order."""
+        """Return the tool calls between this exchange and the next one of its order."""
         later = [one.seq for one in self._of(row, "EXCHANGE") if one.seq > row.seq]
         end = later[0] if later else None
         calls = self._of(row, "TOOL_CALL")
@@ -280,15 +288,7 @@ def _sample(row: _Row, joined: _Joined, package_id: str, retried: set[str]) -> S
         judged=judged,
         tainted=_taint(row, joined),
         at=row.timestamp,
-        session_id=_text(data, "session_id"),
-        work_order_id=_text(data, "work_order_id"),
-        agent_id=_text(data, "agent_id"),
-        framework_id=_text(data, "framework_id"),
-        contract_id=_text(data, "contract_id"),
-        contract_version=_text(data, "contract_version"),
-        model_id=_text(data, "model_id"),
-        provider_id=_text(data, "provider_id"),
-        key_id=_text(data, "key_id"),
+        **{name: _text(data, name) for name in _TEXTS},
     )
 
 
@@ -308,30 +308,30 @@ def _taint(row: _Row, joined: _Joined) -> Taint:
     return "fallback" if data.get("fallback_from") else ""
 
 
-class _Packages:
-    """The package that brought a contract, at each place of the ledger."""
+def _contract_packages(ledger: LedgerReader) -> dict[str, list[tuple[int, str]]]:
+    """Return the packages that installed each contract, with the entries' sequence numbers."""
+    found: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for entry in ledger.query(event_type="INSTALLED"):
+        for asset in orjson.loads(entry.metadata["manifest"])["assets"]:
+            path = str(asset["path"])
+            if path.startswith(_CONTRACTS):
+                contract = path.removeprefix(_CONTRACTS).removesuffix(".json")
+                change = (parse_entry_id(entry.id) or 0, str(entry.metadata["package_id"]))
+                found[contract].append(change)
+    return found
 
-    def __init__(self, ledger: LedgerReader) -> None:
-        self._changes: dict[str, list[tuple[int, str]]] = defaultdict(list)
-        for entry in ledger.query(event_type="INSTALLED"):
-            for asset in orjson.loads(entry.metadata["manifest"])["assets"]:
-                path = str(asset["path"])
-                if path.startswith(_CONTRACTS):
-                    contract = path.removeprefix(_CONTRACTS).removesuffix(".json")
-                    change = (parse_entry_id(entry.id) or 0, str(entry.metadata["package_id"]))
-                    self._changes[contract].append(change)
 
-    def of(self, row: _Row) -> str:
-        """The package whose contract an exchange was made under; empty where no package's."""
-        changes = self._changes.get(_text(row.metadata, "contract_id"), [])
-        place = bisect_right(changes, (row.seq, "")) - 1
-        return changes[place][1] if place >= 0 else ""
+def _package_of(row: _Row, packages: Mapping[str, list[tuple[int, str]]]) -> str:
+    """Return the package of an exchange's contract; empty if no package installed it."""
+    changes = packages.get(_text(row.metadata, "contract_id"), [])
+    place = bisect_right(changes, (row.seq, "")) - 1
+    return changes[place][1] if place >= 0 else ""
 
 
 def _rows(
     ledger: LedgerReader, column: str, values: set[str], events: Sequence[str]
 ) -> Iterator[_Row]:
-    """Entries of some types by a column of theirs, in order."""
+    """Yield entries of some types by the value of a column, in ledger order."""
     for part in _parts(values):
         found = ledger.select(
             f"SELECT seq, event_type, record FROM entries WHERE {column} IN ({_marks(part)}) "
@@ -355,8 +355,8 @@ def _text(data: dict[str, Any], name: str) -> str:
 
 def _parts(values: Iterable[str]) -> Iterator[list[str]]:
     wanted = sorted(values)
-    for start in range(0, len(wanted), _AT_ONCE):
-        yield wanted[start : start + _AT_ONCE]
+    for start in range(0, len(wanted), _BATCH):
+        yield wanted[start : start + _BATCH]
 
 
 def _marks(values: Sequence[str]) -> str:

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 
 from remit.learning.evidence.sample import Sample
 
-__all__ = ["MOST_OF_ONE", "RaterShare", "SettledWeights", "rater_shares", "rater_weights"]
+__all__ = ["MAX_SHARE", "RaterShare", "SettledWeights", "rater_shares", "rater_weights"]
 
-MOST_OF_ONE = 0.25
-"""The most of a signal that one party's feedback makes up, where there are four parties or more;
-of fewer, each counts at most for its part of them."""
+MAX_SHARE = 0.25
+"""Largest share of one party's feedback in a signal, if there are four parties or more.
+
+With fewer parties, each has at most an equal share.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class RaterShare:
 
 
 def rater_shares(samples: Iterable[Sample]) -> list[RaterShare]:
-    """Each party's part in the rewards of some samples, the largest first; one pass."""
+    """Return the share of each party in the rewards of some samples, largest first."""
     counts = Counter(rater for sample in samples for rater in sample.raters)
     weights = rater_weights(counts)
     total = sum(weights[rater] * graded for rater, graded in counts.items())
@@ -45,36 +47,37 @@ def rater_shares(samples: Iterable[Sample]) -> list[RaterShare]:
 
 
 def rater_weights(counts: Mapping[str, int]) -> dict[str, float]:
-    """A weight for each party, so that none has more than :data:`MOST_OF_ONE` of the whole.
+    """Return the weight of each party's feedback, above 0 and at most 1.
 
-    Those above it are lowered to it together, the largest first: with a limit s, k parties lowered
-    and r feedback of all others, each lowered party counts s * r / (1 - k * s).
+    With the weights no party makes up more than :data:`MAX_SHARE` of the whole. The parties above
+    that limit are lowered to it together: with a limit s, k lowered parties and r feedback of all
+    others, each lowered party makes up s * r / (1 - k * s). A party without feedback weighs 1 and
+    does not change the limit of the others.
+
+    Args:
+        counts: number of graded exchanges, keyed by party.
     """
-    ordered = sorted(counts, key=lambda rater: (-counts[rater], rater))
-    weights = dict.fromkeys(ordered, 1.0)
-    if not ordered:
-        return weights
-    limit = max(MOST_OF_ONE, 1 / len(ordered))
+    weights = dict.fromkeys(counts, 1.0)
+    ordered = sorted(filter(counts.get, counts), key=lambda rater: (-counts[rater], rater))
+    limit = max(MAX_SHARE, 1 / len(ordered)) if ordered else 1.0
     rest = sum(counts.values())
     for lowered, rater in enumerate(ordered, 1):
         rest -= counts[rater]
-        left = 1 - lowered * limit
-        if left <= 1e-9:  # all of those that are left count alike
+        remainder = 1 - lowered * limit
+        if remainder <= 1e-9:  # Every party is at the limit, so all make up the same part.
             least = counts[ordered[-1]]
-            return {rater: least / counts[rater] for rater in ordered}
-        each = limit * rest / left
+            return weights | {one: least / counts[one] for one in ordered}
+        each = limit * rest / remainder
         if counts[ordered[lowered]] <= each:
-            for one in ordered[:lowered]:
-                weights[one] = min(1.0, each / counts[one])
-            return weights
+            return weights | {one: min(1.0, each / counts[one]) for one in ordered[:lowered]}
     return weights
 
 
 class SettledWeights:
-    """Weights that follow from who gave what before, and stay: no later feedback moves them.
+    """Weights that depend only on earlier feedback, so that later feedback does not change them.
 
-    A party's feedback weighs 1 until it is more than its part (:data:`MOST_OF_ONE`) of all so far
-    by more than one value. What a party gave while it was alone counts whole.
+    A party's feedback weighs 1 until it exceeds the party's share (:data:`MAX_SHARE`) of all
+    feedback so far by more than one value. The feedback of a single party has its full weight.
     """
 
     def __init__(self) -> None:
@@ -82,13 +85,17 @@ class SettledWeights:
         self._all = 0.0
 
     def weigh(self, raters: Sequence[str]) -> float:
-        """The weight, 0 to 1, of the next reward, by who has a part in it."""
+        """Return the weight of the next reward, 0 to 1, and count it.
+
+        Args:
+            raters: the parties that gave the reward; without any, the weight is 1.
+        """
         parts = [self._settled(rater) for rater in raters]
         return math.fsum(parts) / len(parts) if parts else 1.0
 
     def _settled(self, rater: str) -> float:
         given = self._given[rater]
-        limit = max(MOST_OF_ONE, 1 / len(self._given))
+        limit = max(MAX_SHARE, 1 / len(self._given))
         room = 1 + (self._all - given) * limit / (1 - limit) - given if limit < 1 else 1.0
         weight = min(1.0, max(0.0, room))
         self._given[rater] += weight

@@ -38,18 +38,22 @@ class Target:
 
     @property
     def session_id(self) -> str:
-        """The session that it is part of; may be empty."""
+        """The session of the target; may be empty."""
         found = self.entry.metadata.get("session_id") or _provenance(self.entry).get("session_id")
         return str(found or "")
 
     @property
     def subject_id(self) -> str | None:
-        """The person whom its content speaks of."""
+        """The person whom the content concerns; ``None`` if there is none."""
         found = self.entry.metadata.get("subject_id")
         return found if isinstance(found, str) and found else None
 
     def is_of(self, tx: Transaction, identity: Identity) -> bool:
-        """Return True if a caller may give feedback on it; an agent's key only on its own."""
+        """Return True if a caller may give feedback on the target.
+
+        A key for one session may do so only in that session, and an agent's key only on its own
+        exchanges.
+        """
         if identity.session_id and identity.session_id != self.session_id:
             return False
         if identity.role != "agent":
@@ -81,7 +85,7 @@ def find_target(ledger: LedgerReader, name: str) -> Target:
 
 
 def not_found(name: str) -> EntryNotFoundError:
-    """The error for what there is not, or not for this caller: it does not say which."""
+    """Return the error for a missing target, or one of another caller, without saying which."""
     return EntryNotFoundError(
         f"{name!r} is no exchange, work order, turn or decision that feedback can be given on.",
         next_step=_NEXT_STEP,

@@ -2,7 +2,7 @@
 
 from remit.learning.judges.calibration import JudgeCalibration, calibrate_judge, labels_needed
 from remit.learning.judges.judge import Judge, Judged
-from remit.learning.judges.reading import (
+from remit.learning.judges.report import (
     JudgeReport,
     calibrated_judges,
     is_uncalibrated,

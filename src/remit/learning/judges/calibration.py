@@ -1,7 +1,7 @@
-"""A judge's grades held against people's: mean, agreement, length bias, labels still needed.
+"""The agreement of a judge's grades with people's: mean, agreement, length bias, missing labels.
 
-The mean is by prediction-powered inference (:func:`prediction_powered`), which takes what people
-graded for a random part of what the judge graded.
+The mean is estimated by prediction-powered inference (:func:`prediction_powered`), which assumes
+that the answers graded by people are a random part of those graded by the judge.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 from remit.kernel.errors import InvalidInputError
 from remit.learning.statistics import Estimate, prediction_powered
 
-__all__ = ["LEAST_LABELS", "JudgeCalibration", "calibrate_judge", "labels_needed"]
+__all__ = ["MIN_LABELS", "JudgeCalibration", "calibrate_judge", "labels_needed"]
 
-LEAST_LABELS = 30
-"""People's grades of what a judge graded, below which it counts as uncalibrated."""
+MIN_LABELS = 30
+"""Number of answers graded by people and judge below which the judge is uncalibrated."""
 
 _SIDE = 0.5  # Grades from here on mean a good answer.
 _CHARACTERS = 1_000
@@ -54,7 +54,7 @@ class JudgeCalibration:
     @property
     def calibrated(self) -> bool:
         """True if people graded enough of the judged answers."""
-        return self.labelled >= LEAST_LABELS
+        return self.labelled >= MIN_LABELS
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields and whether it is calibrated, for JSON."""
@@ -67,16 +67,16 @@ def calibrate_judge(
     judged_only: Sequence[float],
     lengths: Sequence[int],
 ) -> JudgeCalibration:
-    """Hold a judge's grades against people's.
+    """Return the agreement of a judge's grades with people's.
 
     Args:
-        grades: people's, 0 to 1.
-        judged: the judge's of the same, in the same order.
-        judged_only: the judge's of what no person graded.
-        lengths: characters of the answers that people graded, in the same order.
+        grades: people's grades, 0 to 1.
+        judged: the judge's grades of the same answers, in the same order.
+        judged_only: the judge's grades of answers without a person's grade.
+        lengths: characters of the answers graded by people, in the same order.
 
     Raises:
-        InvalidInputError: the three do not fit, or there is no grade at all.
+        InvalidInputError: the lengths of the first two and the last differ, or there is no grade.
     """
     if not len(grades) == len(judged) == len(lengths) or not (judged or judged_only):
         raise InvalidInputError("A judge's grades and people's do not belong together.")
@@ -110,7 +110,7 @@ def labels_needed(
 
     With T answers judged, of which n are labelled, variance s² of people's grades and correlation r
     with the judge's, the variance of the mean is about s² ((1 - r²) / n + r² / T). Below
-    :data:`LEAST_LABELS` labels, s² counts as 1/4, its maximum, and r as 0.
+    :data:`MIN_LABELS` labels, s² counts as 1/4, its maximum, and r as 0.
 
     Raises:
         InvalidInputError: the width is not above 0.
@@ -120,12 +120,12 @@ def labels_needed(
     n, total = len(grades), len(grades) + len(judged_only)
     wanted = (width / 2 / NormalDist().inv_cdf(0.5 + confidence / 2)) ** 2
     spread, shared = 0.25, 0.0
-    if n >= LEAST_LABELS:
+    if n >= MIN_LABELS:
         spread = variance(grades)
         shared = max(0.0, _correlation(grades, judged) or 0.0) ** 2
     left = wanted - spread * shared / total if total else wanted
     needed = spread * (1 - shared) / left if left > 0 else math.inf
-    if needed > total:  # the judge's grades are too few: people's alone
+    if needed > total:  # The judge's grades are too few to help.
         needed = spread / wanted
     return max(0, math.ceil(needed) - n)
 
@@ -133,7 +133,7 @@ def labels_needed(
 def _on_length(
     differences: Sequence[float], lengths: Sequence[int]
 ) -> tuple[Estimate | None, float | None]:
-    """Least squares of the difference on length, and their correlation."""
+    """Return the least-squares slope of the difference on length, and their correlation."""
     n = len(differences)
     scaled = [length / _CHARACTERS for length in lengths]
     if n < 3 or min(scaled) == max(scaled):

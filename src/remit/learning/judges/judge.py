@@ -1,7 +1,7 @@
 """A judge: a model that grades recorded answers under a contract, within a hard budget.
 
-What it judges is data in its prompt, between fences that nothing in it can close. Its calls are
-of the session and person of what they judge, so that an erasure reaches the copies.
+The judged content is data in the judge's prompt, between fences that the content cannot close. The
+calls belong to the session and person of the judged exchange, so that an erasure reaches copies.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from remit.routing import JUDGE_CONTRACT, StagePrompts, new_request
 __all__ = ["Judge", "Judged"]
 
 _AGENT = "judge"
-"""The agent that a judge's calls are made by."""
+"""The agent id of a judge's calls."""
 
 _NANO = 1_000_000_000
-_MOST_REASON = 2_000  # characters
+_MAX_REASON = 2_000  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,17 @@ class Judge:
 
     Args:
         gateway: makes the calls.
-        ledger: the record.
-        contracts: where its contract is.
-        provider_id: of the model.
-        model_id: as the provider calls it.
+        ledger: the ledger of the exchanges.
+        contracts: the loader of the contract.
+        provider_id: provider of the model.
+        model_id: the provider's name of the model.
 
     Attributes:
-        name: contract, version, provider and model: the party whose grades these are. Another
-            version or model is another judge, and is calibrated by itself.
+        name: contract, version, provider and model: the party that gives the grades. Another
+            version or model is another judge with its own calibration.
+
+    Raises:
+        ContractError: the contract is missing or not valid.
     """
 
     def __init__(
@@ -96,13 +99,13 @@ class Judge:
 
         Args:
             exchange_ids: ids of ``EXCHANGE`` entries.
-            usd: cost limit in US dollars.
-            calls: limit of calls.
+            usd: cost limit of this run in US dollars; ``None`` for none.
+            calls: limit of calls of this run; ``None`` for none.
             progress: called with the number done.
 
         Raises:
-            InvalidInputError: no budget is given, it is not a number, or it is in US dollars and
-                the model has no price.
+            InvalidInputError: no budget is given, it is not a number of 0 or more, or it is in US
+                dollars and the model has no price.
             EntryNotFoundError: there is no such exchange.
         """
         if usd is None and calls is None:
@@ -127,7 +130,9 @@ class Judge:
                     f"A call of {self._of[1]} has no upper bound of its cost.",
                     next_step="State its price (docs/prices.md), or give a budget in calls alone.",
                 )
-            if made == calls or (usd is not None and spent + (bound or 0) > round(usd * _NANO)):
+            if (calls is not None and made >= calls) or (
+                usd is not None and spent + (bound or 0) > round(usd * _NANO)
+            ):
                 ended = "budget"
                 break
             answer = self._gateway.route(request)
@@ -176,7 +181,7 @@ class Judge:
                 self._ledger, exchange_id, score=score, reason=reason, source="judge",
                 by=self.name,
             )  # fmt: skip
-        except ConflictError:  # erased while it was judged
+        except ConflictError:  # The content was erased during the call.
             return False
         return True
 
@@ -202,4 +207,4 @@ def _grade(text: str) -> tuple[float, str] | None:
         return None
     reason = value.get("reason", "")
     usable = isinstance(reason, str) and is_plain_text(reason)
-    return float(score), reason[:_MOST_REASON] if usable else ""
+    return float(score), reason[:_MAX_REASON] if usable else ""

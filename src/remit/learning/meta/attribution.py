@@ -1,9 +1,9 @@
-"""Was it the question or the model: two replays of the same exchanges, compared (Q4)."""
+"""Attribution of failures to the question or the model, by two replays of the same exchanges."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from remit.learning.replay import Replay, ReplayResult
@@ -12,10 +12,14 @@ from remit.ledger import LedgerClient, LedgerEntry, LedgerReader, is_authentic
 
 __all__ = ["Attribution", "attribute", "read_attributions", "record_attribution", "replay_both"]
 
-_CHUNK = 10  # exchanges that one replay asks before the other has its turn
+_CHUNK = 10
+"""Number of exchanges that one replay asks before the other continues."""
+
 _KIND = "attribution"
-_NAMED = 50  # exchanges that are named on record
-_MARGIN = 0.1  # a gain that is surely smaller is none
+_EVIDENCE = 50
+"""Largest number of exchanges in the entry."""
+
+_MARGIN = 0.1  # A smaller gain does not count.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +44,7 @@ class Attribution:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, for JSON."""
-        return {
-            "question": self.question.to_dict(),
-            "model": self.model.to_dict(),
-            "advantage": self.advantage.to_dict(),
-            "cause": self.cause,
-            "exchanges": list(self.exchanges),
-        }
+        return {**asdict(self), "exchanges": list(self.exchanges)}
 
 
 def replay_both(
@@ -59,19 +57,22 @@ def replay_both(
 ) -> tuple[ReplayResult, ReplayResult]:
     """Run the two replays of :func:`attribute` in turns, ten exchanges each, within one budget.
 
-    Where the budget ends, one of them is at most ten exchanges ahead. Going on and drift are as for
+    If the budget ends, the two differ by at most ten exchanges. Calls and stored pairs are those of
     :meth:`Replay.run`.
 
     Args:
-        question: with the question changed and the model kept.
-        model: with the question kept and the model changed.
-        exchange_ids: exchanges; those that are not held out are passed over.
-        budget_nano: for all runs of both together, in billionths of a US dollar.
-        progress: called with how many both have asked, and of how many.
+        question: the replay with the question changed and the model kept.
+        model: the replay with the question kept and the model changed.
+        exchange_ids: ids of exchanges; those that are not held out are skipped.
+        budget_nano: limit of the cost of all runs of both, in nano-dollars.
+        progress: called with the number that both have asked and the number in all.
+
+    Returns:
+        The results of both, in the order of the arguments.
 
     Raises:
-        ConflictError: prices, or the model that answers, are others than before.
-        InvalidInputError: a call has no upper bound: its model has no price.
+        ConflictError: the prices or the model that answers have changed since an earlier run.
+        InvalidInputError: a call has no upper bound, because its model has no price.
     """
     wanted = question.part(exchange_ids)
     first = question.run((), budget_nano=0)  # Gives the cost of earlier runs.
@@ -131,7 +132,7 @@ def record_attribution(
     value = made.to_dict()
     known = {
         "kind": _KIND, "contract_id": contract_id, "contract_version": version, **value,
-        "exchanges": len(made.exchanges), "evidence": value["exchanges"][-_NAMED:],
+        "exchanges": len(made.exchanges), "evidence": value["exchanges"][-_EVIDENCE:],
     }  # fmt: skip
     if made.exchanges and known not in read_attributions(ledger):
         said = f"the failures of {contract_id} were attributed: {made.cause}"
@@ -139,7 +140,7 @@ def record_attribution(
 
 
 def read_attributions(ledger: LedgerReader) -> list[dict[str, Any]]:
-    """The latest attribution of each contract, as it was recorded, by contract."""
+    """Return the latest recorded attribution of each contract, sorted by contract."""
     found: dict[str, dict[str, Any]] = {}
     for entry in ledger.query(event_type="SIGNAL_OBSERVED", order="desc"):
         if entry.metadata.get("kind") == _KIND and is_authentic(entry):

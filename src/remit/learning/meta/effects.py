@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import NormalDist
 from typing import Any
 
@@ -16,8 +16,9 @@ from remit.ledger import LedgerReader, is_authentic
 
 __all__ = ["Calibration", "Effect", "EffectReader", "agrees", "calibrate"]
 
-_LEAST = 30  # samples on each side below which nothing is concluded
-_NAMED = 500  # exchanges of a side that are named as evidence, the latest
+_MIN_SAMPLES = 30  # Both sides need as many samples for a conclusion.
+_EVIDENCE = 500
+"""Largest number of exchanges of a side that are named as evidence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,18 +57,14 @@ class Effect:
 
     @property
     def disappoints(self) -> bool:
-        """Whether it is in force and things look worse since, surely (`harmful`) or not."""
+        """True if the change is in force and results have become worse since, surely or not."""
         if self.state != "adopted" or self.realised is None or self.kind == "rollback":
             return False
         return self.realised.value < 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields but `evidence`, for JSON."""
-        found = {name: getattr(self, name) for name in self.__slots__ if name != "evidence"}
-        return {
-            name: value.to_dict() if isinstance(value, Estimate) else value
-            for name, value in found.items()
-        }
+        return {name: value for name, value in asdict(self).items() if name != "evidence"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +85,7 @@ class Calibration:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, for JSON."""
-        share = None if self.share is None else self.share.to_dict()
-        return {"held": self.held, "missed": self.missed, "open": self.open, "share": share}
+        return asdict(self)
 
 
 class _Side:
@@ -98,7 +94,7 @@ class _Side:
     def __init__(self) -> None:
         self.reward = ConfidenceSequence()
         self.count, self.total, self.squares = 0, 0.0, 0.0
-        self.latest: deque[str] = deque(maxlen=_NAMED)
+        self.latest: deque[str] = deque(maxlen=_EVIDENCE)
 
     def add(self, value: float, metric: str, exchange_id: str) -> None:
         self.latest.append(exchange_id)
@@ -119,24 +115,16 @@ class _Side:
         return spread / max(1, self.count - 1) / self.count
 
 
-class _Adopted:
-    """An adopted proposal, its metric, and the values of the epochs before and after."""
-
-    def __init__(self, proposal: Proposal, epoch: int, metric: str) -> None:
-        self.proposal, self.epoch, self.metric = proposal, epoch, metric
-        self.before, self.after = _Side(), _Side()
-
-
 class EffectReader:
-    """Compares the effect of each proposal ever adopted with its prediction.
+    """The comparison of each adopted proposal's effect with its prediction.
 
-    The epoch before is compared with the epoch that the adoption began, over clean samples that the
-    change concerns: those of its contract, of calls whose model a route chose, or all. This is not
-    an experiment: other changes between the epochs count too.
+    The epoch before the adoption is compared with the epoch that the adoption began. Only untainted
+    samples count that the change concerns: those of its contract, those whose model a route chose,
+    or all. Other changes between the epochs are included, because this is not an experiment.
 
     Args:
-        ledger: the record.
-        proposals: the root's proposals.
+        ledger: the ledger.
+        proposals: the proposals of the root.
     """
 
     def __init__(self, ledger: LedgerReader, proposals: Proposals) -> None:
@@ -146,30 +134,40 @@ class EffectReader:
             if is_authentic(entry)
         }
         known = {one.proposal_id: one for one in proposals.all()}
-        self._adopted = [
-            _Adopted(one, began[name], _metric(known.get(one.rolls_back, one)))
-            for name, one in known.items()
-            if name in began
-        ]
-        self._adopted.sort(key=lambda one: one.epoch)
-        self._of: dict[int, list[tuple[_Adopted, _Side]]] = defaultdict(list)
-        for one in self._adopted:
-            self._of[one.epoch - 1].append((one, one.before))
-            self._of[one.epoch].append((one, one.after))
+        self._adopted = sorted(
+            (
+                (epoch, proposal, _Side(), _Side())
+                for name, proposal in known.items()
+                if (epoch := began.get(name)) is not None
+            ),
+            key=lambda one: one[0],
+        )
+        self._metrics = {
+            one.proposal_id: "cost" if known.get(one.rolls_back, one).kind == "head" else "reward"
+            for one in known.values()
+        }
+        self._sides: dict[int, list[tuple[Proposal, _Side]]] = defaultdict(list)
+        for epoch, proposal, before, after in self._adopted:
+            self._sides[epoch - 1].append((proposal, before))
+            self._sides[epoch].append((proposal, after))
 
     def watch(self, samples: Iterable[Sample]) -> Iterator[Sample]:
-        """Count samples, oldest first, while something else reads them."""
+        """Yield the samples unchanged, oldest first, and count them."""
         for sample in samples:
-            for one, side in () if sample.tainted else self._of.get(sample.epoch, ()):
-                value = _value(sample, one.metric)
-                if value is not None and _concerns(one.proposal, sample):
-                    side.add(value, one.metric, sample.exchange_id)
+            for proposal, side in () if sample.tainted else self._sides.get(sample.epoch, ()):
+                metric = self._metrics[proposal.proposal_id]
+                value = _value(sample, metric)
+                if value is not None and _concerns(proposal, sample):
+                    side.add(value, metric, sample.exchange_id)
             yield sample
 
     def effects(self, samples: Iterable[Sample] = ()) -> list[Effect]:
         """Return predicted and realised effect of each adopted proposal, oldest first."""
         deque(self.watch(samples), maxlen=0)
-        return [_effect(one) for one in self._adopted]
+        return [
+            _effect(proposal, epoch, self._metrics[proposal.proposal_id], before, after)
+            for epoch, proposal, before, after in self._adopted
+        ]
 
 
 def calibrate(effects: Iterable[Effect]) -> Calibration:
@@ -206,10 +204,6 @@ def agrees(predicted: Estimate, realised: float, error: float) -> bool | None:
     return abs(realised - predicted.value) <= z * math.hypot(expected, error)
 
 
-def _metric(proposal: Proposal) -> str:
-    return "cost" if proposal.kind == "head" else "reward"
-
-
 def _value(sample: Sample, metric: str) -> float | None:
     if metric == "reward":
         return sample.reward
@@ -222,12 +216,11 @@ def _concerns(proposal: Proposal, sample: Sample) -> bool:
     return sample.contract_id == proposal.target or not proposal.target.startswith("PRC-")
 
 
-def _effect(of: _Adopted) -> Effect:
-    proposal, before, after = of.proposal, of.before, of.after
+def _effect(proposal: Proposal, epoch: int, metric: str, before: _Side, after: _Side) -> Effect:
     predicted = Estimate(**proposal.predicted) if proposal.predicted else None
     realised = regained = None
-    if min(before.count, after.count) >= _LEAST:
-        if of.metric == "reward":
+    if min(before.count, after.count) >= _MIN_SAMPLES:
+        if metric == "reward":
             realised, regained = difference(after.reward, before.reward), _fall(before, after)
         else:
             realised, regained = _fall(before, after), _fall(after, before)
@@ -236,8 +229,8 @@ def _effect(of: _Adopted) -> Effect:
         kind=proposal.kind,
         target=proposal.target,
         state=proposal.state,
-        metric=of.metric,
-        epoch=of.epoch,
+        metric=metric,
+        epoch=epoch,
         predicted=predicted,
         before=before.mean if before.count else None,
         after=after.mean if after.count else None,

@@ -6,9 +6,9 @@ import hashlib
 import itertools
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -30,11 +30,11 @@ from remit.ledger import Erased, LedgerEntry, LedgerReader, entry_id
 
 __all__ = ["Question", "answer_value", "read_questions"]
 
-_HIGH = 0.1  # lower end above which a share is high
-_PAGE = 200  # exchanges whose content is held at once
-_REMEMBERED = 100_000  # questions that an equal one is looked for among
-_NAMED = 20  # exchanges that a question names
-_SHORT = 60  # characters up to which a text is compared whole
+_HIGH = 0.1  # A share is high if its lower end is above this.
+_PAGE = 200  # The content of so many exchanges is in memory.
+_MAX_QUESTIONS = 100_000  # Older questions are not compared.
+_EXAMPLES = 20
+_SHORT = 60  # Longer texts are compared by their figures.
 _FIGURE = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?![\w.]*\d)")
 
 
@@ -68,7 +68,7 @@ class Question:
 
     @property
     def wrong(self) -> bool:
-        """Whether answers looked right and the question was wrong: Q2 or Q3 surely above 10 %."""
+        """True if disagreement (Q2) or unstated requirements (Q3) are surely above 10 %."""
         return self.disagreement.low > _HIGH or self.unstated.low > _HIGH
 
     def to_dict(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def read_questions(
         contract_id: only this contract.
     """
     seen: dict[tuple[str, str, str], _Seen] = {}
-    demands: dict[tuple[str, str], _Demand] = {}
+    demands: dict[tuple[str, str], tuple[list[Requirement], Any]] = {}
     found = read_samples(ledger, contract_id=contract_id) if samples is None else iter(samples)
     while page := list(itertools.islice(found, _PAGE)):
         page = [one for one in page if one.contract_id and not one.tainted]
@@ -131,13 +131,13 @@ def read_questions(
                 of.repair.update(float(one.corrected))
             entry = entries.get(one.exchange_id)
             if entry is not None and not _is_erased(entry):
-                demand = demands[which]
+                required, shown = demands[which]
                 demanded = [
-                    *demand.requirements,
+                    *required,
                     *tool_requirements(entry.metadata.get("tools"), one.tools),
                     *criteria.get(one.work_order_id, ()),
                 ]
-                _count(of, one, entry, demanded, demand.shown)
+                _count(of, one, entry, demanded, shown)
     return [_question(key, of) for key, of in sorted(seen.items(), key=lambda item: item[0])]
 
 
@@ -154,28 +154,26 @@ def _first(known: OrderedDict[bytes, bool], name: str) -> bool:
     if key in known:
         return False
     known[key] = True
-    if len(known) > _REMEMBERED:
+    if len(known) > _MAX_QUESTIONS:
         known.popitem(last=False)
     return True
 
 
-class _Demand(NamedTuple):
-    """The requirements of a contract's schemas, and the schema that the model is shown."""
+def _demanded(
+    contracts: ContractLoader, contract_id: str, version: str
+) -> tuple[list[Requirement], Any]:
+    """Return the requirements of a contract's output, and the schema that its model receives.
 
-    requirements: Sequence[Requirement]
-    shown: Any
-
-
-def _demanded(contracts: ContractLoader, contract_id: str, version: str) -> _Demand:
+    Both are empty if the contract is no longer installed.
+    """
     try:
         contract = contracts.load(contract_id, version or None)
-    except ContractError:  # The contract is no longer installed.
-        return _Demand((), None)
+    except ContractError:
+        return [], None
     shown: Any = contract.boundary.structured_output
     if shown is True:
         shown = contract.output_schema
-    schema = contract.output_schema or {}
-    return _Demand(schema_requirements(schema, "output_schema"), shown or None)
+    return schema_requirements(contract.output_schema or {}, "output_schema"), shown or None
 
 
 def _criteria(ledger: LedgerReader, orders: set[str]) -> dict[str, list[Requirement]]:
@@ -206,7 +204,7 @@ def _count(
         missing = unstated(dict.fromkeys(demanded), said)
         of.unstated.update(float(bool(missing)))
         of.missing.update(missing)
-        if missing and len(of.examples) < _NAMED:
+        if missing and len(of.examples) < _EXAMPLES:
             of.examples.append(sample.exchange_id)
     value = answer_value(entry.metadata.get("response"))
     if value is None:
@@ -216,12 +214,12 @@ def _count(
     before = of.waiting.pop(question, None)
     if before is None:
         of.waiting[question] = answer, sample.exchange_id
-        if len(of.waiting) > _REMEMBERED:
+        if len(of.waiting) > _MAX_QUESTIONS:
             of.waiting.popitem(last=False)
         return
     differs = before[0] != answer
     of.disagreement.update(float(differs))
-    if differs and len(of.differing) < _NAMED:
+    if differs and len(of.differing) < _EXAMPLES:
         of.differing.append((before[1], sample.exchange_id))
 
 

@@ -54,7 +54,7 @@ class Report:
         return {state: found.count(state) for state in get_args(State)}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON; of the proposals the adopted ones."""
+        """Return the report as JSON data; of the proposals, only the adopted ones."""
         return {
             "policy_epoch": self.epoch,
             "proposals": self.states,
@@ -75,13 +75,13 @@ def read_report(
     *,
     latest: int | None = None,
 ) -> Report:
-    """Read the record once, for effects and questions together.
+    """Return the report on a root, for which the ledger is read once.
 
     Args:
-        ledger: the record.
-        proposals: of the root.
-        contracts: of the root.
-        latest: read at most so many exchanges, the latest; all when left out.
+        ledger: the ledger.
+        proposals: the proposals of the root.
+        contracts: the contracts of the root.
+        latest: largest number of exchanges, counted from the latest; ``None`` for all.
     """
     after = None if latest is None else before_latest(ledger, latest)
     reader = EffectReader(ledger, proposals)

@@ -1,4 +1,4 @@
-"""Requirements of a contract's schemas and criteria, and how a prompt's words state them."""
+"""Requirements of schemas and acceptance criteria, and their statement in the words of a prompt."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ _FORMATS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """Something that an answer has to satisfy.
+    """A requirement that an answer must meet.
 
     Attributes:
         kind: `field`, `unit`, `format`, `value`, `text`, `length` or `tool`.
         name: the field, unit, format, permitted value, text, number of characters or tool.
-        of: who demands it: a place in a schema, or a criterion.
-        phrases: any of these, as words in a row, states it.
+        of: origin of the requirement: a place in a schema, or a criterion.
+        phrases: phrases of consecutive words, any of which states the requirement.
     """
 
     kind: str
@@ -70,7 +70,7 @@ class Requirement:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """The words of a text, case folded, `_`, camel case and punctuation as spaces."""
+    """Return the words of a text, case-folded; `_`, camel case and punctuation separate words."""
     return tuple(word.casefold() for word in _WORD.findall(_CAMEL.sub(" ", text)))
 
 
@@ -98,14 +98,13 @@ def schema_requirements(schema: Mapping[str, Any], of: str) -> list[Requirement]
 
 
 def tool_requirements(tools: Any, called: Iterable[str]) -> list[Requirement]:
-    """Units and formats that called tools demand of their required arguments.
+    """Return the units and formats that called tools require of their arguments.
 
-    The provider shows a model names and values of arguments; a unit or format that the user meant
-    is what a prompt has to say.
+    Names and permitted values are left out, because the provider shows these to the model.
 
     Args:
-        tools: as an `EXCHANGE` has them.
-        called: names of those that were called.
+        tools: tools as in an ``EXCHANGE``.
+        called: names of the called tools.
     """
     names = set(called)
     found: list[Requirement] = []

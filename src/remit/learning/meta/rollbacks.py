@@ -1,4 +1,4 @@
-"""Rollbacks that the record calls for, as proposals."""
+"""Proposals to roll back changes with bad effects."""
 
 from __future__ import annotations
 

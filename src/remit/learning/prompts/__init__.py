@@ -1,4 +1,4 @@
-"""Prompts that learn: small additions, searched for by replay within a budget."""
+"""Prompts that learn: small additions, found by replay within a budget."""
 
 from remit.learning.prompts.loop import Measured, PromptLoop
 from remit.learning.prompts.purse import Purse

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,33 +27,26 @@ from remit.ledger import LedgerClient
 
 __all__ = ["Measured", "PromptLoop"]
 
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """The effect of additions on held-out exchanges.
-
-    Attributes:
-        replay: the replay of the exchanges.
-        effect: the difference of the grades.
-    """
-
-    replay: ReplayResult
-    effect: PairedEffect
+Measured = tuple[ReplayResult, PairedEffect]
+"""The replay of the held-out exchanges under some additions, and the effect."""
 
 
 class PromptLoop:
-    """Searches for additions to a contract's prompt, and measures them.
+    """The search for additions to a contract's prompt, and their measurement.
 
     Args:
         gateway: makes the calls.
-        ledger: the record.
-        contracts: of the root.
-        installed: of the root.
-        contract_id: whose prompt it is.
+        ledger: the ledger of the exchanges.
+        contracts: the contracts of the root.
+        installed: the installed files of the root.
+        contract_id: id of the contract.
         grade: grades an answer to an exchange.
         prices: version of the prices in force.
-        kept: a folder for what replays keep, so that a run that was ended goes on; beside it are
-            those of the contract's other graders.
+        kept: folder for the progress of replays, so that an interrupted run can be continued. Its
+            parent holds the folders of the contract's other graders.
+
+    Raises:
+        ContractError: the contract is missing or not valid.
     """
 
     def __init__(
@@ -86,20 +78,22 @@ class PromptLoop:
         schema: Any = None,
         reflect: tuple[str, str] | None = None,
     ) -> Found:
-        """Search on exchanges of which none is held out.
+        """Search for additions on exchanges that are not held out.
 
-        Additions are first those that state what the schema demands and the prompt does not say.
+        The first additions state what the schema requires and the prompt omits.
 
         Args:
-            exchange_ids: recorded exchanges, of which every second one is for validation.
-            purse: the budget.
-            schema: that answers are graded by, if they are.
-            reflect: provider and model that propose further additions.
+            exchange_ids: ids of exchanges; every second one is for validation.
+            purse: the budget, which is charged.
+            schema: the schema by which answers are graded; ``None`` without one.
+            reflect: provider and model that propose further additions; ``None`` for none.
 
         Raises:
-            InvalidInputError: there are fewer than four, one is held out, or the prompt's pack is
-                of no package; the model that reflects has no price.
-            ProposalError: ``stale``: content of one was erased in the middle.
+            InvalidInputError: there are fewer than four exchanges, one is held out, the prompt pack
+                belongs to no package, or the model that reflects has no price.
+            ProposalError: ``stale``: the content of an exchange was erased during the search.
+            ConfigError: the extra ``learn`` is not installed.
+            ConflictError: the prices or the model that answers changed during the search.
         """
         if any(held_out_sides(self._ledger, exchange_ids).values()):
             raise InvalidInputError("An exchange that is held out cannot be learned from.")
@@ -142,14 +136,24 @@ class PromptLoop:
         budget_nano: int,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Measured:
-        """Ask the held-out ones of these exchanges again, with the additions.
+        """Measure additions by a replay of the held-out exchanges.
 
-        Each set of additions that is ever measured is one more look at the same exchanges. With k
-        of them the gate's error is 0.05 / (k (k + 1)), so that those of all together stay below
-        0.05, however many runs there are.
+        Each measured set of additions is one more look at the same exchanges. With k sets, the
+        error of the gate is 0.05 / (k (k + 1)), so that the errors of all looks together stay below
+        0.05. A call without an answer counts as the worst difference in the gate.
+
+        Args:
+            additions: the additions.
+            exchange_ids: ids of exchanges; those that are not held out are skipped.
+            budget_nano: limit of the cost over all runs, in nano-dollars.
+            progress: called with the number done and the number in all.
+
+        Returns:
+            The replay, and the effect of the additions.
 
         Raises:
-            ConflictError: prices, or the model that answers, changed in the middle.
+            ConflictError: the prices or the model that answers changed during the replay.
+            InvalidInputError: a call has no upper bound.
         """
         result = self._replay(additions, "held-out").run(
             exchange_ids, budget_nano=budget_nano, progress=progress
@@ -159,7 +163,7 @@ class PromptLoop:
         # An addition may be why there was no answer: the gate takes it for the worst.
         lost = [*result.differences, *[-1.0] * result.failed]
         gate = paired_effect(lost, alpha=alpha).gate
-        return Measured(result, paired_effect(result.differences)._replace(gate=gate))
+        return result, paired_effect(result.differences)._replace(gate=gate)
 
     def propose(
         self,
@@ -169,28 +173,30 @@ class PromptLoop:
         learned: Sequence[str],
         reason: str,
     ) -> Proposal:
-        """Propose additions to a prompt.
+        """Record a proposal of additions.
 
         Args:
             learner: the learner that proposes.
             found: the additions.
-            measured: the measured effect.
-            learned: ids of the exchanges that were searched on.
+            measured: the result of :meth:`measure`.
+            learned: ids of the exchanges of the search.
             reason: the purpose, in words.
 
         Raises:
             ProposalError: ``not_enough``: there are too few pairs, or the effect may be zero.
+                ``stale``: evidence was erased.
         """
-        pairs = measured.replay.pairs
+        replay, effect = measured
+        pairs = replay.pairs
         return learner.propose(
             Change("prompt", contract_id=self._contract.contract_id, additions=found.additions),
             evidence=[
                 *learned,
                 *(one for pair in pairs for one in (pair.exchange_id, pair.replayed_id)),
             ],
-            predicted=measured.effect.predicted,
-            gate=measured.effect.gate,
-            replay={**measured.replay.summary(), "validation": [found.before, found.after]},
+            predicted=effect.predicted,
+            gate=effect.gate,
+            replay={**replay.summary(), "validation": [found.before, found.after]},
             reason=reason,
         )
 

@@ -1,4 +1,4 @@
-"""A single hard budget over replays and reflections."""
+"""A hard budget that replays and reflections share."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ __all__ = ["Purse", "SpentError"]
 
 
 class SpentError(RemitError):
-    """The budget does not reach for the next call."""
+    """The next call could exceed the budget."""
 
 
 class Purse:
-    """A budget, and the expenses charged to it; a continued run counts its earlier payments.
+    """A budget and the expenses charged to it. Expenses have names, so a continued run pays once.
 
     Args:
         nano: cost limit in nano-dollars.
@@ -26,28 +26,27 @@ class Purse:
 
     @property
     def spent_nano(self) -> int:
-        """In billionths of a US dollar."""
+        """The cost of all expenses in nano-dollars."""
         return sum(nano for nano, _ in self._spent.values())
 
     @property
     def made(self) -> int:
-        """Number of calls."""
+        """The number of calls."""
         return sum(calls for _, calls in self._spent.values())
 
     def require(self, nano: int) -> None:
-        """Raise SpentError unless another call may be made.
-
-        Raises:
-            SpentError: the call could exceed the budget.
-        """
+        """Raise SpentError unless a call with this highest cost, in nano-dollars, may be made."""
         if self.spent_nano + nano > self.nano or self.made >= self.calls:
             raise SpentError("The budget of the search is spent.")
 
     def left_for(self, name: str) -> tuple[int, int]:
-        """Billionths of a dollar and calls that may be spent on one thing in all."""
+        """Return the nano-dollars and the calls that an expense may reach in all.
+
+        Earlier payments of the expense are included.
+        """
         nano, calls = self._spent.get(name, (0, 0))
         return self.nano - self.spent_nano + nano, self.calls - self.made + calls
 
     def spend(self, name: str, nano: int, calls: int = 1) -> None:
-        """Set the total cost of an expense."""
+        """Set the total cost of an expense in nano-dollars, and its number of calls."""
         self._spent[name] = nano, calls

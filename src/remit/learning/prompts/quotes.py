@@ -1,4 +1,4 @@
-"""Whether an addition to a prompt quotes an exchange."""
+"""Detection of quotes from exchanges in an addition to a prompt."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Quotes:
     A piece is five consecutive words, a text of three or four words, a long token with a digit or
     an @, seven consecutive digits however grouped, or eight consecutive characters of a script
     without spaces. A learned prompt is data of its package and is sent with every later call. It
-    must not hold a person's words, because an erasure would not find them there.
+    must not contain a person's words, because an erasure would not find them there.
 
     Args:
         said: texts of users and answers.
@@ -45,12 +45,12 @@ class Quotes:
             self.add(text)
 
     def add(self, text: str) -> None:
-        """Have one more text not quoted."""
+        """Add a text that must not be quoted."""
         size = min(_RUN, max(_SHORTEST, len(words(_normal(text)))))
         self._said.update(set(_pieces(text, size)) - self._known)
 
     def found_in(self, addition: str) -> bool:
-        """Whether an addition repeats any of it."""
+        """Return True if an addition quotes a text."""
         return not self._said.isdisjoint(_pieces(addition))
 
 

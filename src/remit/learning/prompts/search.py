@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from remit.kernel.errors import ConfigError, InvalidInputError, RemitError
@@ -21,7 +22,7 @@ __all__ = ["Found", "PromptSearch", "Propose"]
 Propose = Callable[[Sequence[str], str, float, str], Sequence[str] | None]
 
 _COMPONENT = "additions"
-_MOST_ADDITIONS = 8
+_MAX_ADDITIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +51,19 @@ class Found:
 
 
 class PromptSearch:
-    """Searches for additions to a prompt, on exchanges that are not held out.
+    """The search for additions to a prompt, on exchanges that are not held out.
 
-    A GEPA adapter (Agrawal et al. 2025, https://arxiv.org/abs/2507.19457): a candidate is a set of
-    additions, one line each. Without any it is the prompt as recorded, whose answers are there.
+    An adapter of GEPA (Agrawal et al. 2025, https://arxiv.org/abs/2507.19457). A candidate is a set
+    of additions, one line each. The empty candidate is the recorded prompt, whose answers are
+    recorded.
 
     Args:
-        ledger: the record.
-        replay: the replay of recorded exchanges under some additions; each keeps its own file.
+        ledger: the ledger of the exchanges.
+        replay: returns the replay under some additions; each replay has its own file.
         grade: grades an answer to an exchange.
-        propose: further additions, after an answer: given those of the candidate, the exchange's
-            id, the answer's grade and the answer; ``None`` where there will be no more.
-        quotes: what may not come into a prompt.
+        propose: returns further additions, given those of the candidate, the exchange's id, the
+            answer's grade and the answer; ``None`` if there will be no more.
+        quotes: texts that must not be quoted.
         purse: the budget.
     """
 
@@ -81,22 +83,23 @@ class PromptSearch:
         self._quotes = quotes
         self._purse = purse
         self._validation: list[str] = []
-        self._scores: dict[tuple[str, ...], float] = {}  # means of the validation part
+        self._scores: dict[tuple[str, ...], float] = {}  # Means of the validation part.
         self._tried: set[tuple[str, ...]] = set()
         self._refused: set[str] = set()
-        self._exhausted = False  # nothing further is proposed
+        self._exhausted = False
         self._error: RemitError | None = None
 
     def run(self, exchange_ids: Sequence[str], *, seed: int = 0) -> Found:
-        """Search; every second exchange is for validation.
+        """Search for the best additions; every second exchange is for validation.
 
         Args:
-            exchange_ids: none of which is held out; at least four.
-            seed: of GEPA's draws, so that a run that goes on draws the same.
+            exchange_ids: at least four exchanges, none of which is held out.
+            seed: seed of GEPA's random choices; the same seed continues an interrupted run.
 
         Raises:
             ConfigError: the extra ``learn`` is not installed.
-            ConflictError: prices, or the model that answers, changed in the middle.
+            InvalidInputError: there are fewer than four exchanges.
+            ConflictError: the prices or the model that answers changed during the search.
         """
         try:
             from gepa.api import optimize
@@ -121,7 +124,8 @@ class PromptSearch:
                 max_metric_calls=len(self._validation) + 4 * self._purse.calls,
                 stop_callbacks=[lambda state: self._exhausted],
                 reflection_minibatch_size=3,
-                logger=_Silent(),
+                # GEPA's own log quotes prompts and answers.
+                logger=SimpleNamespace(log=lambda message: None),
                 seed=seed,
             )
         except SpentError as error:
@@ -144,10 +148,15 @@ class PromptSearch:
     def evaluate(
         self, batch: list[str], candidate: Mapping[str, str], capture_traces: bool = False
     ) -> Any:
-        """Score a candidate on exchanges.
+        """Return the scores of a candidate on exchanges, as GEPA's ``EvaluationBatch``.
+
+        Args:
+            batch: ids of exchanges.
+            candidate: the additions as one text.
+            capture_traces: True to return exchange, score and answer of each.
 
         Raises:
-            SpentError: the budget does not reach.
+            SpentError: the budget does not suffice.
         """
         from gepa.core.adapter import EvaluationBatch
 
@@ -163,7 +172,7 @@ class PromptSearch:
     def make_reflective_dataset(
         self, candidate: Mapping[str, str], eval_batch: Any, components_to_update: list[str]
     ) -> dict[str, list[dict[str, Any]]]:
-        """The worst answer of a batch, alone: one prompt shows one exchange."""
+        """Return the worst answer of a batch alone, because a prompt may show one exchange."""
         exchange_id, score, answer = min(eval_batch.trajectories, key=lambda one: one[1])
         record = {"exchange_id": exchange_id, "score": score, "answer": answer}
         return {name: [record] for name in components_to_update}
@@ -174,14 +183,14 @@ class PromptSearch:
         reflective_dataset: Mapping[str, Sequence[Mapping[str, Any]]],
         components_to_update: list[str],
     ) -> dict[str, str]:
-        """The candidate with further additions, none of which quotes an exchange."""
+        """Return the candidate with further additions, without those that quote an exchange."""
         additions = candidate[_COMPONENT].splitlines()
         (seen,) = reflective_dataset[_COMPONENT]
-        self._quotes.add(seen["answer"])  # a candidate's, which is not among those on record
+        self._quotes.add(seen["answer"])  # This answer is not recorded among the exchanges.
         proposed: Sequence[str] | None = None
         try:
             proposed = self._propose(additions, seen["exchange_id"], seen["score"], seen["answer"])
-        except RemitError as error:  # GEPA would go on without it
+        except RemitError as error:  # GEPA would ignore the error.
             self._error = error
         self._exhausted = proposed is None
         new = [" ".join(one.split()) for one in proposed or ()]
@@ -189,8 +198,8 @@ class PromptSearch:
         for one in dict.fromkeys(new):
             if one not in made and self._usable(one, made):
                 made.append(one)
-        # A schema may demand more than that at once.
-        most = max(_MOST_ADDITIONS, len(additions), len(made) - len(additions))
+        # A schema may require more than the usual number.
+        most = max(_MAX_ADDITIONS, len(additions), len(made) - len(additions))
         return {_COMPONENT: "\n".join(made[-most:])}
 
     def _usable(self, addition: str, before: Sequence[str]) -> bool:
@@ -230,8 +239,3 @@ class PromptSearch:
             answer = self._ledger.read(pair.replayed_id).metadata["response"]
             found[pair.exchange_id] = (pair.after, str(answer) if is_whole(answer) else "")
         return found
-
-
-class _Silent:
-    def log(self, message: str) -> None:
-        """GEPA's own account of its steps quotes prompts and answers."""

@@ -1,4 +1,4 @@
-"""Small addressed additions to a prompt: bullets with ids, merged by code, not by a model."""
+"""Additions to a prompt: bullets with ids, merged by code and not by a model."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ _LONGEST = 500  # characters of one bullet
 
 
 def additions_of(pack: str) -> dict[str, str]:
-    """The bullets of a prompt pack's text, by id."""
+    """Return the bullets of a prompt pack's text, keyed by id."""
     found = _BLOCK.search(pack)
     lines = found[0].splitlines() if found else ()
     return {bullet[1]: bullet[2] for line in lines if (bullet := _BULLET.match(line))}
 
 
 def with_additions(pack: str, added: Iterable[str], dropped: Sequence[str] = ()) -> str:
-    """A prompt pack with further bullets at the end of its first system section.
+    """Return a prompt pack with further bullets at the end of its first system section.
 
-    An id is the first 8 hex digits of the SHA-256 of the bullet's text, so that a text that is
-    there already is not added a second time.
+    The id of a bullet is the first 8 hex digits of the SHA-256 of its text, so a text is never
+    added twice. A pack without a system section gets one.
 
     Args:
-        pack: the pack's text, perhaps with bullets.
-        added: texts, one line each.
-        dropped: ids of bullets that go.
+        pack: the pack's text, with or without bullets.
+        added: texts to add, one line each.
+        dropped: ids of bullets to remove.
 
     Raises:
-        InvalidInputError: a text is not one line of plain text, or an id is unknown.
+        InvalidInputError: a text is not one line of plain text of at most 500 characters, or an id
+            is unknown.
     """
     bullets = additions_of(pack)
     for bullet_id in dropped:

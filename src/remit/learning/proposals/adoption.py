@@ -1,4 +1,4 @@
-"""Adopting, rejecting and rolling back: a person's decision, recorded with the installation."""
+"""Adoption, rejection and rollback: decisions of a person, recorded with the installation."""
 
 from __future__ import annotations
 
@@ -40,18 +40,17 @@ _AGAIN = "Have it proposed again, on what is on record now."
 
 
 class Governance:
-    """Decides on the proposals of one root, in the name of a person.
+    """The decisions of a person on the proposals of a root.
 
-    Each decision is one transaction: what is installed or removed, and the entry that says who
-    decided and why. A process that is killed leaves both or neither; the next command finishes
-    the files.
+    Each decision is one transaction of the installed or removed package and the entry with person
+    and reason. A killed process leaves both or neither; the next command completes the files.
 
     Args:
         root: the installation.
-        ledger: its record.
-        manager: of its packages.
-        context: gives what the gates look at, under other settings.
-        identity: the person; the role has to allow `adopt`.
+        ledger: the root's ledger.
+        manager: the manager of its packages.
+        context: returns the context of the gates under other settings.
+        identity: the person; the role must allow `adopt`.
     """
 
     def __init__(
@@ -70,11 +69,18 @@ class Governance:
         self._identity = identity
 
     def adopt(self, proposal_id: str, *, reason: str) -> Proposal:
-        """Install a proposal, or roll back the change that a rollback names; begin a policy epoch.
+        """Install a proposal, or perform its rollback, and begin a policy epoch.
+
+        The proposal's archive is deleted.
+
+        Args:
+            proposal_id: an id as for :meth:`Proposals.get`.
+            reason: the person's reason, recorded permanently.
 
         Raises:
             ProposalError: ``no_role``, ``no_reason``, ``not_found``, ``decided``, ``stale``,
                 ``edited`` or ``lost``. Nothing was changed.
+            InvalidInputError: the reason contains NUL or a lone surrogate.
             PackageError: a gate fails, or the package cannot be installed. Nothing was changed.
         """
         proposal = self._open(proposal_id, reason)
@@ -97,10 +103,11 @@ class Governance:
         return self.proposals.get(proposal.proposal_id)
 
     def reject(self, proposal_id: str, *, reason: str) -> Proposal:
-        """Decide against a proposal; its archive goes.
+        """Record the rejection of a proposal, and delete its archive.
 
         Raises:
             ProposalError: ``no_role``, ``no_reason``, ``not_found`` or ``decided``.
+            InvalidInputError: the reason contains NUL or a lone surrogate.
         """
         proposal = self._open(proposal_id, reason)
 
@@ -181,7 +188,7 @@ class Governance:
         return proposal
 
     def _archive(self, proposal: Proposal) -> Archive:
-        """The archive held aside, as it was proposed."""
+        """Return the stored archive of a proposal; raise ProposalError if it was lost or edited."""
         file = self.proposals.archive(proposal.proposal_id)
         try:
             data = file.read_bytes()
@@ -219,7 +226,7 @@ class Governance:
             )
 
     def _check_settings(self, archive: Archive) -> None:
-        """G3 of the settings as they would be."""
+        """Raise PackageError if gate G3 refuses the resulting settings."""
         loaded = load_settings(self._root.config, proposed=archive.files)
         for finding in check_settings(self._context(loaded), archive.files):
             raise PackageError(

@@ -15,7 +15,7 @@ from remit.kernel.installation import InstalledFiles
 from remit.kernel.settings import LEARNED_FOLDER, not_learnable
 from remit.learning.proposals.additions import with_additions
 
-__all__ = ["KINDS", "Change", "Kind", "Target"]
+__all__ = ["KINDS", "Change", "Kind"]
 
 Kind = Literal["route", "head", "prompt", "boundary", "budget", "tool_permission", "set_aside"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -27,29 +27,11 @@ _SETTINGS = {
     "budget": ("limits", "budget"),
     "tool_permission": ("limits", "chat"),
 }
-"""By kind, the place that holds what is learned of it, and the section of the settings."""
+"""The target and the section of the settings of each kind."""
 
-_STEP = 10_000  # versions that a contract's maker leaves for what is learned on top of one
+_STEP = 10_000  # The author of a contract leaves so many patch versions for learned ones.
 _DIFF_LINES = 400
 _DIFF_BYTES = 65_536  # Larger files are not compared line by line.
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The subject of a change; one package holds everything learned about it.
-
-    Attributes:
-        name: ``routing``, ``limits``, or a contract's id.
-        package_id: ``PKG-LEARNED-…``.
-    """
-
-    name: str
-
-    @property
-    def package_id(self) -> str:
-        """Id of the package that holds the learned changes."""
-        name = self.name.upper()
-        return f"PKG-LEARNED-{name}" if "-" in name else f"PKG-LEARNED-{name}-001"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +69,19 @@ class Change:
     boundary: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def target(self) -> Target:
-        """The subject of the change."""
+    def target(self) -> str:
+        """The subject of the change: ``routing``, ``limits``, or a contract's id."""
         known = _SETTINGS.get(self.kind)
-        return Target(known[0] if known else self.contract_id)
+        return known[0] if known else self.contract_id
+
+    @property
+    def package_id(self) -> str:
+        """Id of the package with all learned changes of the target: ``PKG-LEARNED-…``."""
+        name = self.target.upper()
+        return f"PKG-LEARNED-{name}" if "-" in name else f"PKG-LEARNED-{name}-001"
 
     def check(self) -> None:
-        """Refuse what does not fit the kind.
-
-        Raises:
-            InvalidInputError: says what does not fit.
-        """
+        """Raise InvalidInputError unless the fields fit the kind."""
         if self.kind not in KINDS:
             raise InvalidInputError(
                 f"There is no kind of proposal {self.kind!r}.",
@@ -139,20 +123,21 @@ class Change:
     def made(
         self, installed: InstalledFiles, contracts: ContractLoader, number: int
     ) -> dict[str, bytes]:
-        """The files of version ``number`` of the package that makes this change.
+        """Return the files of a version of the package that makes this change, keyed by path.
 
-        It holds all that is learned of the target: what its installed version holds, and this.
+        The files contain everything learned about the target: the files of the installed version,
+        and the change.
 
         Args:
-            installed: of the root.
-            contracts: of the root.
-            number: of the package's version.
+            installed: the installed files of the root.
+            contracts: the contracts of the root.
+            number: number of the package's version.
 
         Raises:
-            InvalidInputError: it changes nothing.
-            ContractError: the contract or its pack cannot be used.
+            InvalidInputError: the change changes nothing, or its contract belongs to no package.
+            ContractError: the contract or its pack is not valid.
         """
-        owner = self.target.package_id
+        owner = self.package_id
         before = {
             path: installed.read(path)
             for folder in ("HOT/", "HO1/")
@@ -168,7 +153,7 @@ class Change:
         return made
 
     def _settings_files(self, before: Mapping[str, bytes]) -> dict[str, bytes]:
-        path = _settings_path(self.target.name)
+        path = _settings_path(self.target)
         state = json.loads(before.get(path, b"{}"))
         _merge(state, self.settings)
         return {**before, **self.files, path: canonical_json(state) + b"\n"}
@@ -186,7 +171,7 @@ class Change:
         value["boundary"] = {key: item for key, item in limits.items() if item is not None}
         text = with_additions(self.prompt or pack, self.additions, self.dropped)
         files: dict[str, bytes] = {}
-        if text != pack or installed.owner(pack_path) == self.target.package_id:
+        if text != pack or installed.owner(pack_path) == self.package_id:
             letters, digits = self.contract_id.removeprefix("PRC-").rsplit("-", 1)
             value["prompt_pack_id"] = f"PRM-LEARNED{letters}-{digits}"
             files[f"HO1/prompt_packs/{value['prompt_pack_id']}.txt"] = text.encode()
@@ -198,7 +183,13 @@ class Change:
     def compared(
         self, installed: InstalledFiles, contracts: ContractLoader, made: Mapping[str, bytes]
     ) -> str:
-        """A unified diff of the files that it makes, with those in force now."""
+        """Return a unified diff of files with those in force, at most 400 lines.
+
+        Args:
+            installed: the installed files of the root.
+            contracts: the contracts of the root.
+            made: files of :meth:`made`.
+        """
         lines: list[str] = []
         for path, data in sorted(made.items()):
             old = self._in_force(installed, contracts, path)
@@ -231,7 +222,7 @@ def _merge(into: dict[str, Any], change: Mapping[str, Any]) -> None:
 
 
 def _path_of(installed: InstalledFiles, folder: str, contract: PromptContract) -> str:
-    """The installed file of a version of a contract."""
+    """Return the path of a contract's version; raise InvalidInputError if no package has it."""
     for path in installed.paths(f"{folder}{contract.contract_id}"):
         if json.loads(installed.read(path)).get("version") == contract.version:
             return path
@@ -242,7 +233,7 @@ def _path_of(installed: InstalledFiles, folder: str, contract: PromptContract) -
 
 
 def _base_path(installed: InstalledFiles, contract_id: str) -> str:
-    """The newest file of a contract that is not itself learned."""
+    """Return the path of the newest version of a contract that is not learned."""
     found: list[tuple[Any, str]] = []
     for path in installed.paths(f"HO1/contracts/{contract_id}"):
         if not installed.owner(path).startswith("PKG-LEARNED-"):
@@ -258,7 +249,7 @@ def _pack(installed: InstalledFiles, pack_id: str) -> tuple[str, str]:
 
 
 def _learned_version(base: str, number: int) -> str:
-    """Above every patch of the base that is there, below its next minor version."""
+    """Return a version above every patch of the base and below its next minor version."""
     major, minor, patch = base.partition("+")[0].partition("-")[0].split(".")
     return f"{major}.{minor}.{_STEP * (int(patch) + 1) + number}"
 

@@ -70,7 +70,7 @@ def _read(mark: Path) -> int:
 
 
 def _erasure_of(ledger: LedgerClient, entry_ids: Iterable[str]) -> str:
-    """The erasure of the first of these entries that lost content; empty when none did."""
+    """Return the erasure of the first of these entries without content; empty if there is none."""
     for name in entry_ids:
         entry = ledger.read(name)
         if is_erased(entry):

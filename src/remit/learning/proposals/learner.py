@@ -1,10 +1,10 @@
-"""The rights of a learner: reading the record, noting a signal, and proposing."""
+"""A learner's rights on a root: to read the ledger, to record signals, and to propose."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from remit.contracts import ContractLoader
 from remit.gateway.auth import Identity
@@ -23,13 +23,14 @@ from remit.learning.proposals.proposal import (
     is_erased,
 )
 from remit.learning.signals import Signal, observe
+from remit.learning.statistics import Estimate
 from remit.ledger import LedgerClient, LedgerEntry, content
 from remit.packages import PLACES, Archive, Manifest, Registry, disk_errors, package_lock
 
 __all__ = ["MIN_EFFECTIVE_SAMPLES", "Learner"]
 
 MIN_EFFECTIVE_SAMPLES = 200
-"""Below this effective sample size nothing is proposed."""
+"""Smallest effective sample size of a proposal."""
 
 _ALWAYS_VALID = ("betting", "empirical_bernstein")
 
@@ -38,35 +39,16 @@ _PREDICTED = (
 )  # fmt: skip
 
 
-class Predicted(Protocol):
-    """An effect with its interval, such as :class:`remit.learning.Estimate`."""
-
-    @property
-    def value(self) -> float: ...
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
-    @property
-    def confidence(self) -> float: ...
-    @property
-    def samples(self) -> int: ...
-    @property
-    def effective_samples(self) -> float: ...
-    @property
-    def method(self) -> str: ...
-
-
 class Learner:
-    """A learner's handle on a root: it reads, and writes nothing but signals and proposals.
+    """A learner's handle on a root, which reads, and writes only signals and proposals.
 
-    It is a :class:`~remit.ledger.LedgerReader`, which is all that learners take.
+    The handle is a :class:`~remit.ledger.LedgerReader`, so that learners can use it as one.
 
     Args:
         root: the installation.
-        ledger: its record.
-        loaded: its settings.
-        identity: who lets it learn; the role has to allow `propose`.
+        ledger: the root's ledger.
+        loaded: the root's settings.
+        identity: the owner of the learner; the role must allow `propose`.
 
     Raises:
         ProposalError: ``no_role``.
@@ -90,10 +72,10 @@ class Learner:
         self._ledger = ledger
 
     def read(self, entry_id: str) -> LedgerEntry:
-        """An entry with its content, such as an exchange.
+        """Return an entry with its content.
 
         Raises:
-            EntryNotFoundError: there is none.
+            EntryNotFoundError: there is no such entry.
         """
         return self._ledger.read(entry_id)
 
@@ -102,12 +84,12 @@ class Learner:
         return self._ledger.read_many(entry_ids)
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of one portable SQL statement, over a connection that only reads."""
+        """Return the rows of a portable SQL statement over a read-only connection."""
         return self._ledger.select(sql, parameters)
 
     @property
     def query(self) -> Callable[..., Iterator[LedgerEntry]]:
-        """Streams entries; the arguments of :meth:`LedgerClient.query`."""
+        """The query of the ledger, with the arguments of :meth:`LedgerClient.query`."""
         return self._ledger.query
 
     def observe(self, signals: Iterable[Signal], *, window: str) -> list[str]:
@@ -119,11 +101,11 @@ class Learner:
         change: Change,
         *,
         evidence: Sequence[str],
-        predicted: Predicted,
+        predicted: Estimate,
         replay: Mapping[str, Any],
         reason: str,
         holds: Sequence[str] = (),
-        gate: Predicted | None = None,
+        gate: Estimate | None = None,
     ) -> Proposal:
         """Record a proposal with its evidence, and store the package version that makes the change.
 
@@ -163,8 +145,8 @@ class Learner:
         adopted: Proposal,
         *,
         evidence: Sequence[str],
-        predicted: Predicted,
-        gate: Predicted,
+        predicted: Estimate,
+        gate: Estimate,
         replay: Mapping[str, Any],
         reason: str,
     ) -> Proposal:
@@ -226,13 +208,13 @@ class Learner:
         self,
         change: Change,
         evidence: tuple[str, ...],
-        predicted: Predicted,
+        predicted: Estimate,
         replay: Mapping[str, Any],
         reason: str,
         holds: tuple[str, ...],
     ) -> Proposal:
         registry = Registry.from_ledger(self._ledger)
-        package_id = change.target.package_id
+        package_id = change.package_id
         number = self._next_number(package_id, registry)
         made = change.made(self.installed, self.contracts, number)
         load_settings(self._root.config, proposed=made)
@@ -241,7 +223,7 @@ class Learner:
         return self._write(
             {
                 "kind": change.kind,
-                "target": change.target.name,
+                "target": change.target,
                 "package_id": package_id,
                 "version": archive.manifest.version,
                 "base_version": base.version if base is not None else "",
@@ -257,7 +239,7 @@ class Learner:
         what: dict[str, Any],
         said: str,
         evidence: tuple[str, ...],
-        predicted: Predicted,
+        predicted: Estimate,
         replay: Mapping[str, Any],
         reason: str,
         holds: tuple[str, ...],
@@ -317,13 +299,13 @@ class Learner:
         return 1 + max((int(version.partition(".")[0]) for version in versions), default=0)
 
 
-def _gated(gate: Predicted, evidence: Sequence[str], replay: Mapping[str, Any]) -> dict[str, Any]:
-    """The replay's summary with the estimate that the proposal rests on, which is enough."""
+def _gated(gate: Estimate, evidence: Sequence[str], replay: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the replay's summary with its gate; raise ProposalError unless the gate suffices."""
     _require_enough(gate, evidence)
     return {**replay, "gate": {name: getattr(gate, name) for name in _PREDICTED}}
 
 
-def _require_enough(predicted: Predicted, evidence: Sequence[str]) -> None:
+def _require_enough(predicted: Estimate, evidence: Sequence[str]) -> None:
     missing = []
     if predicted.effective_samples < MIN_EFFECTIVE_SAMPLES:
         missing.append(
@@ -335,7 +317,7 @@ def _require_enough(predicted: Predicted, evidence: Sequence[str]) -> None:
             f"The interval ({predicted.method}) holds at one number of samples only: an "
             f"always-valid one is needed ({' or '.join(_ALWAYS_VALID)})."
         )
-    if not predicted.low > 0:  # also where it is no number
+    if not predicted.low > 0:  # NaN is refused too.
         missing.append(
             f"The effect is between {predicted.low:.4f} and {predicted.high:.4f} with "
             f"{predicted.confidence:.0%} confidence ({predicted.method}): it may be none."
@@ -368,10 +350,10 @@ def _archive(
     owner = registry.owners.get(f"HO1/contracts/{change.contract_id}.json")
     needs = [] if owner is None else [owner.package_id]
     manifest: dict[str, Any] = {
-        "package_id": change.target.package_id,
+        "package_id": change.package_id,
         "version": version,
         "schema_version": "1.0",
-        "title": f"Learned: {change.target.name}",
+        "title": f"Learned: {change.target}",
         "package_type": "learned",
         "spec_id": "SPEC-LEARNED-001",
         "framework_id": "FMWK-LEARNED-001",

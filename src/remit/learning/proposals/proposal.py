@@ -1,4 +1,4 @@
-"""Proposals as the record has them, and the archives held aside until one is adopted."""
+"""Recorded proposals, and their archives, which are stored until an adoption."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ProposalError(ConflictError):
     Attributes:
         code: ``not_enough``, ``no_effect``, ``not_found``, ``ambiguous``, ``decided``, ``stale``,
             ``edited``, ``no_role``, ``no_reason``, ``not_in_force`` or ``lost``.
-        missing: what is missing, a sentence each, for a report.
+        missing: sentences about what is missing, for a report.
     """
 
     def __init__(
@@ -46,32 +46,35 @@ class ProposalError(ConflictError):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A change that a learner proposes, and what became of it.
+    """A proposed change and the decisions on it.
 
     Attributes:
         proposal_id: ``PRP-`` and 32 hex digits.
         kind: one of :data:`KINDS`, or ``rollback``.
         target: ``routing``, ``limits`` or a contract's id.
-        package_id: of the learned package.
-        version: of it that makes the change; of a rollback the one that it goes back to.
-        base_version: of it that was installed when this was proposed; empty where none was.
-        digest: ``sha256:…`` of the archive; empty for a rollback, which installs a kept one.
+        package_id: id of the learned package.
+        version: its version with the change; for a rollback, the version to go back to.
+        base_version: the version installed at the time of the proposal; empty if there was none.
+        digest: ``sha256:…`` of the archive; empty for a rollback, which needs none.
         evidence: ids of entries; empty once they were erased with the proposal.
         evidence_sha256: see :func:`evidence_digest`.
-        holds: ids of the exchanges of which the package itself holds something.
-        predicted: the :class:`Estimate` as JSON, or nothing once erased.
+        holds: ids of the exchanges with content in the package itself.
+        predicted: the :class:`Estimate` as JSON; empty once erased.
         replay: summary of the replay on held-out exchanges.
         diff: unified diff of the files that change.
-        reason: why, as the learner says.
-        by: who proposed it.
-        entry_id: of its ``SIGNAL_PROPOSED``.
+        reason: the learner's reason.
+        by: the owner of the learner.
+        entry_id: id of its ``SIGNAL_PROPOSED`` entry.
+        at: time of that entry.
         state: ``open``, ``adopted``, ``rejected`` or ``rolled_back``.
-        decision: the latest entry that decided on it; empty while it is open.
-        decided_by: who did.
-        decision_reason: and why.
-        epoch: the policy epoch that its adoption, or its rollback, began; 0 before.
-        previous_version: which version its adoption replaced; empty where there was none.
-        rolls_back: of a rollback the adopted proposal that it takes back.
+        decision: id of the latest entry with a decision; empty while the proposal is open.
+        decided_by: the person who decided.
+        decision_reason: the person's reason.
+        epoch: the policy epoch that the adoption or rollback began; 0 before.
+        previous_version: the version that the adoption replaced; empty if there was none.
+        adopted_at: time of the adoption; empty if there was none.
+        erased: True if content of the proposal was erased.
+        rolls_back: for a rollback, the id of the adopted proposal.
     """
 
     proposal_id: str
@@ -103,7 +106,7 @@ class Proposal:
 
     @property
     def name(self) -> str:
-        """The package version that it installs; for a rollback the one that it takes back."""
+        """The package version that is installed; for a rollback, the one that is removed."""
         if self.rolls_back:
             return f"rollback of {self.package_id} {self.base_version}"
         return f"{self.package_id} {self.version}"
@@ -114,11 +117,11 @@ class Proposal:
 
 
 class Proposals:
-    """The proposals of one root, by the record.
+    """The recorded proposals of a root.
 
     Args:
-        root: the installation; its ``proposals/`` holds the archives.
-        ledger: its record.
+        root: the installation; its folder ``proposals/`` holds the archives.
+        ledger: the root's ledger.
     """
 
     def __init__(self, root: Root, ledger: LedgerClient) -> None:
@@ -138,11 +141,14 @@ class Proposals:
                 yield _proposal(entry, decided.get(entry.submission_id, ()))
 
     def epoch(self) -> int:
-        """The policy epoch in force."""
+        """Return the policy epoch in force."""
         return policy_epoch(self._ledger)
 
     def get(self, proposal_id: str) -> Proposal:
-        """The proposal with that id, the beginning of one, or ``last``.
+        """Return a proposal.
+
+        Args:
+            proposal_id: an id, the beginning of one, or ``last``.
 
         Raises:
             ProposalError: ``not_found`` or ``ambiguous``.
@@ -168,15 +174,15 @@ class Proposals:
         return found[0]
 
     def rollback_of(self, proposal_id: str) -> Proposal | None:
-        """The open proposal to roll an adopted one back, if there is one."""
+        """Return the open rollback of an adopted proposal; ``None`` if there is none."""
         found = (one for one in self.all() if one.rolls_back == proposal_id)
         return next((one for one in found if one.state == "open"), None)
 
     def stale(self, proposal: Proposal) -> str:
-        """Why an open proposal has to be made again; empty when it may be adopted.
+        """Return the reason why an open proposal must be made again; empty if it may be adopted.
 
-        Its evidence counts as it was: an entry whose content was erased since, or a grade that
-        was changed since, takes what was concluded from it away.
+        A proposal is stale if content of its evidence was erased, a grade was changed, or its
+        rollback is no longer needed.
         """
         if proposal.erased:
             return "its evidence was erased"
@@ -218,13 +224,13 @@ class Proposals:
 
 
 def evidence_digest(entry_ids: Sequence[str]) -> str:
-    """``sha256:`` and the SHA-256 in hex of the ids, in their order, a line each."""
+    """Return ``sha256:`` and the SHA-256 in hex of the ids, in order, one a line."""
     lines = "".join(f"{one}\n" for one in entry_ids)
     return f"sha256:{sha256_hex(lines.encode())}"
 
 
 def is_erased(entry: LedgerEntry) -> bool:
-    """Whether content that the entry showed is gone."""
+    """Return True if content of the entry was erased."""
     return any(isinstance(value, Erased) for value in entry.metadata.values())
 
 
@@ -238,7 +244,7 @@ _CONTENT: Mapping[str, type] = {
 
 
 def _is_proposal(entry: LedgerEntry) -> bool:
-    """Whether an entry says all that a proposal does; nobody decides on another."""
+    """Return True if an entry has all fields of a proposal; others are ignored."""
     data = entry.metadata
     content = {name: data.get(name, kind()) for name, kind in _CONTENT.items()}
     predicted = content["predicted"]
@@ -272,20 +278,13 @@ def _proposal(entry: LedgerEntry, decisions: Sequence[LedgerEntry]) -> Proposal:
     epoch = last.metadata.get("policy_epoch") if last else 0
     return Proposal(
         proposal_id=entry.submission_id,
-        kind=data["kind"],
-        target=data["target"],
-        package_id=data["package_id"],
-        version=data["version"],
-        base_version=data["base_version"],
-        digest=data["digest"],
+        **{name: data[name] for name in _TEXTS},
         evidence=tuple(value("evidence", ())),
-        evidence_sha256=data["evidence_sha256"],
         holds=tuple(value("holds", ())),
-        predicted=value("predicted", {}),
-        replay=value("replay", {}),
-        diff=value("diff", ""),
-        reason=value("reason", ""),
-        by=data["by"],
+        **{
+            name: value(name, _CONTENT[name]())
+            for name in ("predicted", "replay", "diff", "reason")
+        },
         entry_id=entry.id,
         at=entry.timestamp,
         state=state,

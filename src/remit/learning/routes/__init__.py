@@ -1,9 +1,9 @@
-"""Routes that learn: graded answers read, bought within a budget, and fitted."""
+"""Routes that learn: graded answers are read, bought within a budget, and fitted."""
 
-from remit.learning.routes.calibrating import Calibration, Grader, calibrate
-from remit.learning.routes.fitting import GradedPrompt, abilities_of, fit_head
-from remit.learning.routes.proposing import IN_FORCE, RouteFit, fit_route
-from remit.learning.routes.reading import graded_prompts, held_out
+from remit.learning.routes.calibration import Calibration, Grader, calibrate
+from remit.learning.routes.grades import graded_prompts, held_out
+from remit.learning.routes.ridge import GradedPrompt, abilities_of, fit_head
+from remit.learning.routes.route_fit import IN_FORCE, RouteFit, fit_route
 
 __all__ = [
     "IN_FORCE",

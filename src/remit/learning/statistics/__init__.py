@@ -1,21 +1,19 @@
-"""Intervals, alarms, off-policy estimates, and a judge's grades held against people's."""
+"""Confidence intervals, alarms, off-policy estimates, and prediction-powered inference."""
 
 from remit.learning.statistics.alarm import Alarm
 from remit.learning.statistics.confidence import (
     ConfidenceSequence,
-    EmpiricalBernstein,
     difference,
     evidence_below,
 )
 from remit.learning.statistics.estimate import Estimate
 from remit.learning.statistics.off_policy import Logged, cross_fit, doubly_robust
-from remit.learning.statistics.paired import PairedEffect, paired_effect
-from remit.learning.statistics.prediction_powered import prediction_powered
+from remit.learning.statistics.pairs import PairedEffect, paired_effect
+from remit.learning.statistics.ppi import prediction_powered
 
 __all__ = [
     "Alarm",
     "ConfidenceSequence",
-    "EmpiricalBernstein",
     "Estimate",
     "Logged",
     "PairedEffect",

@@ -11,20 +11,20 @@ __all__ = ["Alarm"]
 
 
 class Alarm:
-    """Rises once the live mean is worse than the baseline's by more than a margin.
+    """An alarm for a live mean that is worse than the baseline's by more than a margin.
 
-    Looked at after each sample, it rises falsely with probability at most `alpha`, over any number
-    of samples; once risen, it stays.
+    The probability of a false alarm is at most ``alpha`` over any number of looks. A raised alarm
+    stays raised.
 
     Args:
-        baseline: values of the reference window; not changed any more.
+        baseline: values of the reference window; not changed later.
         alpha: probability of a false alarm.
-        margin: difference that does not matter, in the values' unit.
-        worse: direction that is looked for: `below` for rewards, `above` for failures and cost.
+        margin: difference that does not matter, in the unit of the values.
+        worse: direction of the alarm: `below` for rewards, `above` for failures and cost.
 
     Attributes:
-        live: the values since.
-        raised_at: number of live samples when it rose; 0 while it has not.
+        live: the values since the baseline.
+        raised_at: number of live samples when the alarm was raised; 0 before.
     """
 
     def __init__(
@@ -41,7 +41,11 @@ class Alarm:
         self.raised_at = 0
 
     def update(self, x: float) -> bool:
-        """Add one live value; return whether the alarm has risen by now."""
+        """Add a live value; return True if the alarm is raised.
+
+        Raises:
+            InvalidInputError: the value lies outside the bounds of the baseline.
+        """
         self.live.update(x)
         if not self.raised_at and self._evidence() >= self._goal:
             self.raised_at = self.live.samples

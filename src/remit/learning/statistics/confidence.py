@@ -13,93 +13,84 @@ from collections.abc import Callable
 from remit.kernel.errors import InvalidInputError
 from remit.learning.statistics.estimate import Estimate
 
-__all__ = ["ConfidenceSequence", "EmpiricalBernstein", "difference", "evidence_below"]
+__all__ = ["ConfidenceSequence", "difference", "evidence_below"]
 
-# Shares of the largest bet that cannot lose everything, equally funded. Halving serves 10 samples
-# as well as 100,000: the best bet shrinks with the difference that so many samples can show.
 _BETS = tuple(0.9 / 2**k for k in range(8))
+"""Shares of the largest bet that cannot lose everything, with equal funds.
+
+Halving suits 10 samples as well as 100,000, because the best bet shrinks with the difference that
+the samples can show.
+"""
+
 _SHARE = math.log(1 / len(_BETS))
-_STEPS = 40  # bisections: an interval's end to 1e-12 of the range
+_STEPS = 40  # So many bisections give an end of the interval to 1e-12 of the range.
 
 
-class _Bounded:
-    """Values between `low` and `high`, scaled to [0, 1]."""
+class ConfidenceSequence:
+    """A betting confidence sequence: hedged capital, each side a fund of grid-Kelly bets.
 
-    def __init__(self, alpha: float = 0.05, low: float = 0.0, high: float = 1.0) -> None:
+    The bets do not depend on the order of the values, so the sequence stores only counts by value.
+    An update is one addition, two sequences can be merged, and the same samples give the same
+    interval in any order. Values are rounded to ``levels`` steps of the range. The interval is
+    widened by half a step if a value was rounded.
+
+    Args:
+        alpha: probability that the sequence ever excludes the mean.
+        low: smallest possible value.
+        high: largest possible value.
+        levels: number of steps of the range; at most so many counts are stored.
+
+    Attributes:
+        samples: number of values so far.
+
+    Raises:
+        InvalidInputError: ``alpha`` is not between 0 and 1, or the bounds are not finite and in
+            order.
+    """
+
+    def __init__(
+        self, alpha: float = 0.05, low: float = 0.0, high: float = 1.0, levels: int = 1000
+    ) -> None:
         if not 0 < alpha < 1:
             raise InvalidInputError("alpha must lie between 0 and 1, both excluded")
         if not (low < high and math.isfinite(high - low)):
             raise InvalidInputError("low must be less than high, and both finite")
         self.alpha, self.low, self.high = alpha, low, high
         self.samples = 0
-        self._sum = 0.0
-        self._weight = 0.0  # of all samples
-
-    def _scaled(self, x: float) -> float:
-        if not self.low <= x <= self.high:
-            raise InvalidInputError(f"{x} does not lie between {self.low} and {self.high}")
-        return (x - self.low) / (self.high - self.low)
-
-    def _make(self, low: float, high: float, method: str) -> Estimate:
-        width = self.high - self.low
-        return Estimate(
-            value=self.low + width * (self._sum / self._weight if self.samples else 0.5),
-            low=self.low + width * max(0.0, low),
-            high=self.low + width * min(1.0, high),
-            confidence=1 - self.alpha,
-            samples=self.samples,
-            effective_samples=self._weight,
-            method="betting" if method == "betting" else "empirical_bernstein",
-        )
-
-
-class ConfidenceSequence(_Bounded):
-    """A betting confidence sequence: hedged capital, each side a fund of grid-Kelly bets.
-
-    The bets do not depend on the order of the values, so counts by value are all that is kept: an
-    update is one addition, two sequences merge, and the same samples give the same interval in any
-    order. Values are rounded to `levels` steps of the range, and the interval widened by half a
-    step.
-
-    Args:
-        alpha: probability that the sequence ever leaves the mean out.
-        low: smallest possible value.
-        high: largest possible value.
-        levels: steps of the range that values are rounded to; at most so many counts are kept.
-
-    Raises:
-        InvalidInputError: from the constructor and `update`, for values outside the bounds.
-    """
-
-    def __init__(
-        self, alpha: float = 0.05, low: float = 0.0, high: float = 1.0, levels: int = 1000
-    ) -> None:
-        super().__init__(alpha, low, high)
+        self._weight = 0.0
         self._levels = levels
         self._rounded = False
         self._counts: dict[int, float] = defaultdict(float)
-        self._total = 0.0  # of levels: exact, so that the order leaves no trace in the last digit
+        # The sum of whole levels is exact, so that the order leaves no trace in the last digit.
+        self._total = 0.0
 
     def update(self, x: float, weight: float = 1.0) -> None:
-        """Add one value; a weight is above 0, at most 1, and settled before the value is seen."""
-        exact = self._scaled(x) * self._levels
+        """Add a value.
+
+        Args:
+            x: the value.
+            weight: above 0, at most 1, and chosen before the value is known.
+
+        Raises:
+            InvalidInputError: the value lies outside the bounds.
+        """
+        if not self.low <= x <= self.high:
+            raise InvalidInputError(f"{x} does not lie between {self.low} and {self.high}")
+        exact = (x - self.low) / (self.high - self.low) * self._levels
         level = round(exact)
         self._rounded = self._rounded or abs(exact - level) > 1e-9
         self._counts[level] += weight
         self._total += weight * level
-        self._sum = self._total / self._levels
         self._weight += weight
         self.samples += 1
 
     def merge(self, other: ConfidenceSequence, weight: float = 1.0) -> None:
-        """Add the values of another sequence of the same bounds and levels, weighted.
+        """Add the values of another sequence with a weight.
 
-        The guarantee stays: for a weight of at most 1 that does not depend on the values, the
-        expectation of a factor to the power of the weight is at most 1.
+        The guarantee holds for a weight that does not depend on the values.
 
         Raises:
-            InvalidInputError: the weight does not lie between 0 and 1, or the bounds or levels
-                differ.
+            InvalidInputError: the weight is not between 0 and 1, or bounds or levels differ.
         """
         if not 0 <= weight <= 1:
             raise InvalidInputError("a weight lies between 0 and 1")
@@ -108,34 +99,47 @@ class ConfidenceSequence(_Bounded):
         for level, count in other._counts.items():
             self._counts[level] += weight * count
         self._total += weight * other._total
-        self._sum = self._total / self._levels
         self._weight += weight * other._weight
         self.samples += other.samples
         self._rounded = self._rounded or other._rounded
 
     @property
+    def _middle(self) -> float:
+        """The mean, scaled to [0, 1]; 0.5 without values."""
+        return self._total / self._levels / self._weight if self.samples else 0.5
+
+    @property
     def mean(self) -> float:
-        """The mean of the values so far; the middle of the range without any."""
-        return self.low + (self.high - self.low) * (
-            self._sum / self._weight if self.samples else 0.5
-        )
+        """The mean of the values so far; the middle of the range without values."""
+        return self.low + (self.high - self.low) * self._middle
 
     @property
     def estimate(self) -> Estimate:
-        """The interval that holds now; each end costs 40 evaluations of the capital."""
-        if not self.samples:
-            return self._make(0.0, 1.0, "betting")
-        goal = math.log(2 / self.alpha)  # each side starts with half of the capital
-        middle = self._sum / self._weight
-        low = _bisect(lambda m: self._capital_scaled(m, up=True) >= goal, 0.0, middle)
-        high = 1 - _bisect(lambda m: self._capital_scaled(1 - m, up=False) >= goal, 0.0, 1 - middle)
-        slack = 0.5 / self._levels if self._rounded else 0.0
-        return self._make(low - slack, high + slack, "betting")
+        """The present interval; each end costs 40 evaluations of the capital."""
+        low, high = 0.0, 1.0
+        if self.samples:
+            goal = math.log(2 / self.alpha)  # Each side starts with half of the capital.
+            middle = self._middle
+            slack = 0.5 / self._levels if self._rounded else 0.0
+            low = _bisect(lambda m: self._capital_scaled(m, up=True) >= goal, 0.0, middle) - slack
+            high = 1 + slack - _bisect(
+                lambda m: self._capital_scaled(1 - m, up=False) >= goal, 0.0, 1 - middle
+            )  # fmt: skip
+        width = self.high - self.low
+        return Estimate(
+            value=self.mean,
+            low=self.low + width * max(0.0, low),
+            high=self.low + width * min(1.0, high),
+            confidence=1 - self.alpha,
+            samples=self.samples,
+            effective_samples=self._weight,
+            method="betting",
+        )
 
     def capital(self, mean: float, *, up: bool) -> float:
-        """Return the log of what one unit has become by betting against a mean.
+        """Return the logarithm of the capital after bets of one unit against a mean.
 
-        Where the true mean is `mean`, or below it for `up` (above it for not `up`), this ever
+        If the true mean is ``mean`` or below it (with ``up``; above it otherwise), the capital ever
         reaches log(1/alpha) with probability at most alpha.
         """
         slack = 0.5 / self._levels if self._rounded else 0.0
@@ -144,7 +148,7 @@ class ConfidenceSequence(_Bounded):
 
     def _capital_scaled(self, mean: float, *, up: bool) -> float:
         room = mean if up else 1 - mean
-        if room <= 0:  # a mean of 0 allows no value above 0; below 0 nothing at all
+        if room <= 0:  # A mean of 0 allows only values of 0, and a lower one none.
             at_edge = self._counts.keys() <= {0 if up else self._levels}
             return 0.0 if room == 0 and at_edge else math.inf
         if room >= 1:
@@ -159,56 +163,26 @@ class ConfidenceSequence(_Bounded):
         return _SHARE + top + math.log(sum(math.exp(value - top) for value in logs))
 
 
-class EmpiricalBernstein(_Bounded):
-    """The predictable plug-in empirical-Bernstein sequence: closed form, constant memory.
-
-    Wider than betting at small numbers of samples; for streams whose values all differ.
-    """
-
-    def __init__(self, alpha: float = 0.05, low: float = 0.0, high: float = 1.0) -> None:
-        super().__init__(alpha, low, high)
-        self._mean, self._variance, self._spread = 0.5, 0.25, 0.0
-        self._bets = self._weighted = self._penalty = 0.0
-        self._ends = (0.0, 1.0)
-
-    def update(self, x: float) -> None:
-        """Add one value."""
-        value = self._scaled(x)
-        self.samples += 1
-        n = self.samples
-        bet = min(
-            0.5, math.sqrt(2 * math.log(2 / self.alpha) / (self._variance * n * math.log1p(n)))
-        )
-        self._bets += bet
-        self._weighted += bet * value
-        self._penalty += (value - self._mean) ** 2 * (-math.log1p(-bet) - bet)
-        self._sum += value
-        self._weight += 1
-        self._mean = (0.5 + self._sum) / (n + 1)
-        self._spread += (value - self._mean) ** 2
-        self._variance = (0.25 + self._spread) / (n + 1)
-        centre = self._weighted / self._bets
-        radius = (math.log(2 / self.alpha) + self._penalty) / self._bets
-        self._ends = (max(self._ends[0], centre - radius), min(self._ends[1], centre + radius))
-
-    @property
-    def estimate(self) -> Estimate:
-        """The intersection of all intervals so far."""
-        return self._make(*self._ends, "empirical_bernstein")
-
-
 def evidence_below(
     live: ConfidenceSequence,
     baseline: ConfidenceSequence,
     margin: float = 0.0,
     enough: float = math.inf,
 ) -> float:
-    """Return the log evidence that the live mean is more than `margin` below the baseline's.
+    """Return the log evidence that the live mean is more than ``margin`` below the baseline's.
 
-    Where it does not, this ever reaches log(1/alpha) with probability at most alpha, although the
-    baseline is itself an estimate: the product of both capitals, at the common mean that explains
-    both best. 0 where the samples point the other way.
-    Below `enough` it is only known to be below: the search stops there.
+    If it is not, the evidence ever reaches log(1/alpha) with probability at most alpha, although
+    the baseline is an estimate too. The evidence is the product of both capitals at the common mean
+    that fits best.
+
+    Args:
+        live: the later values.
+        baseline: the earlier values.
+        margin: difference that does not matter.
+        enough: the search stops at a result below this bound.
+
+    Returns:
+        The evidence; 0 if the live mean is not lower by more than ``margin``.
     """
     if not live.samples or not baseline.samples or live.mean >= baseline.mean - margin:
         return 0.0
@@ -235,7 +209,7 @@ def difference(a: ConfidenceSequence, b: ConfidenceSequence) -> Estimate:
     value = a.mean - b.mean if a.samples and b.samples else 0.0
     low, high = -width, width
     if a.samples and b.samples:
-        # A difference is out where evidence says that a lies below b by less, or b below a.
+        # A difference is excluded if the evidence shows that a lies below b by less, or b below a.
         high = -_bisect(lambda d: evidence_below(a, b, d, goal) >= goal, -width, -value, steps=20)
         low = _bisect(lambda d: evidence_below(b, a, d, goal) >= goal, -width, value, steps=20)
     n = [x._weight for x in (a, b)]
@@ -253,7 +227,7 @@ def difference(a: ConfidenceSequence, b: ConfidenceSequence) -> Estimate:
 def _bisect(
     excluded: Callable[[float], bool], outside: float, inside: float, steps: int = _STEPS
 ) -> float:
-    """The largest value found excluded, between one that is not asked about and one inside."""
+    """Return the largest excluded value found between ``outside`` and ``inside``."""
     for _ in range(steps):
         middle = (outside + inside) / 2
         if excluded(middle):
@@ -264,10 +238,10 @@ def _bisect(
 
 
 def _smallest(function: Callable[[float], float], low: float, high: float, enough: float) -> float:
-    """The minimum by golden section, or anything found below `enough`.
+    """Return the minimum by golden section, or any value found below ``enough``.
 
-    Exact, since the log of a capital is convex in the mean: each factor 1 - f + f x / m is a sum of
-    log-convex functions of m, and so are products and sums of such.
+    The search is exact, because the log of a capital is convex in the mean: each factor 1 - f + f x
+    / m is a sum of log-convex functions of m, and so are products and sums of them.
     """
     golden = (math.sqrt(5) - 1) / 2
     left, right = high - golden * (high - low), low + golden * (high - low)

@@ -1,4 +1,4 @@
-"""An estimate with its interval, and what it rests on."""
+"""An estimate with its interval and its method."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Estimate:
         value: the point estimate.
         low: lower end of the interval.
         high: upper end of the interval.
-        confidence: probability that an interval made this way holds the true value.
-        samples: number of samples read.
-        effective_samples: how many equally weighted samples say as much.
-        method: `betting` and `empirical_bernstein` hold at any time, however often one looks;
-            `doubly_robust`, `prediction_powered`, `welch` (a difference of two means),
-            `student` (a mean of paired differences) and `least_squares` (a slope) hold at one
-            number of samples fixed in advance.
-        clipped: samples whose weight was cut to the largest allowed.
+        confidence: probability that an interval made this way contains the true value.
+        samples: number of samples.
+        effective_samples: number of equally weighted samples with the same information.
+        method: `betting` and `empirical_bernstein` are valid at every look. `doubly_robust`,
+            `prediction_powered`, `welch` (a difference of two means), `student` (a mean of paired
+            differences) and `least_squares` (a slope) are valid for a number of samples fixed in
+            advance.
+        clipped: number of samples whose weight was limited.
     """
 
     value: float

@@ -1,6 +1,6 @@
-"""What a change would have earned on the exchanges on record: doubly robust off-policy estimates.
+"""Doubly robust off-policy estimates: the reward that a change would have earned on past exchanges.
 
-Dudík, Langford and Li (2011), "Doubly robust policy evaluation and learning". The formulas stand in
+Dudík, Langford and Li (2011), "Doubly robust policy evaluation and learning". The formulas are in
 docs/learning.md.
 """
 
@@ -13,12 +13,12 @@ from typing import TypeVar
 from remit.kernel.errors import InvalidInputError
 from remit.learning.statistics.confidence import ConfidenceSequence
 from remit.learning.statistics.estimate import Estimate
-from remit.learning.statistics.fixed import skewed_interval
+from remit.learning.statistics.student import skewed_interval
 
 __all__ = ["MAX_WEIGHT", "Logged", "cross_fit", "doubly_robust"]
 
 MAX_WEIGHT = 20.0
-_LEVELS = 1_000_000  # terms of an estimate are fine-grained, and there are few of them
+_LEVELS = 1_000_000  # The terms of an estimate are few and fine-grained.
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -26,14 +26,17 @@ M = TypeVar("M")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logged:
-    """One exchange as an off-policy estimate reads it.
+    """An exchange as an off-policy estimate reads it.
 
     Attributes:
-        reward: 0 to 1.
-        propensity: probability with which what was chosen was chosen; above 0.
-        target: probability with which the proposal would have chosen it.
-        predicted: a model's reward for what was chosen; 0 without a model.
-        predicted_target: that model's mean reward over what the proposal would have chosen.
+        reward: reward, 0 to 1.
+        propensity: probability of the actual choice under the policy in force; above 0.
+        target: probability of the same choice under the proposal.
+        predicted: reward that a model predicts for the choice; 0 without a model.
+        predicted_target: mean reward that the model predicts for the proposal's choices.
+
+    Raises:
+        InvalidInputError: a value is outside these bounds.
     """
 
     reward: float
@@ -58,22 +61,20 @@ def doubly_robust(
     confidence: float = 0.95,
     max_weight: float = MAX_WEIGHT,
 ) -> Estimate:
-    """Estimate the mean reward under a proposal from exchanges under what was in force.
+    """Estimate the mean reward under a proposal from exchanges under the policy in force.
 
     Args:
-        logged: the exchanges; reward models must not have seen those that they predict
+        logged: the exchanges. Reward models must not have seen the exchanges that they predict
             (`cross_fit`).
-        effect: estimate the gain over the logged rewards, exchange by exchange, not the mean
-            itself.
-        always_valid: a betting interval (method `betting`), wider, which holds however often one
-            looks: for the decision whether to propose. Else an interval for this number of
-            samples, whose coverage is near `confidence` (method `doubly_robust`): for the effect
-            that is predicted.
-        confidence: of the interval.
-        max_weight: larger weights are cut to this; the result says how many were.
+        effect: True to estimate the gain over the logged rewards, False for the mean itself.
+        always_valid: True for a betting interval (method `betting`), which is wider and valid at
+            every look, for the decision whether to propose. False for an interval for this number
+            of samples (method `doubly_robust`), for the predicted effect.
+        confidence: confidence of the interval.
+        max_weight: limit of the weights; the result has the number of limited weights.
 
     Raises:
-        InvalidInputError: fewer than two exchanges.
+        InvalidInputError: there are fewer than two exchanges.
     """
     if len(logged) < 2:
         raise InvalidInputError("an off-policy estimate needs at least two exchanges")
@@ -110,9 +111,12 @@ def cross_fit(
 ) -> list[M]:
     """Return for each item a model fitted without it.
 
-    Item i belongs to fold i modulo `folds`. With `forward` the folds are blocks in time, and each
-    block's model saw only the blocks before it (the first: nothing), as an always-valid estimate
-    asks.
+    Item i belongs to fold i modulo ``folds``. With ``forward`` the folds are blocks in time, and
+    the model of a block was fitted to earlier blocks only, as an always-valid estimate requires.
+    The model of the first block was fitted to nothing.
+
+    Raises:
+        InvalidInputError: ``folds`` is below 2 or above the number of items.
     """
     if not 2 <= folds <= max(len(items), 2):
         raise InvalidInputError("folds must be at least 2 and at most the number of items")

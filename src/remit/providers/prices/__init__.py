@@ -1,15 +1,17 @@
-"""Prices of models: a governed table, exact costs, and upper bounds of a call's cost."""
+"""Prices of models: a governed table, exact costs, and upper bounds of a call's cost.
+
+:class:`PriceTable` finds the :class:`Price` of a model, :class:`Overlay` edits an operator's own
+table, and :func:`read_litellm` converts LiteLLM's list to one.
+"""
 
 from remit.kernel.errors import RemitError
-from remit.providers.prices.litellm import Imported, is_litellm, read_litellm
+from remit.providers.prices.litellm import is_litellm, read_litellm
 from remit.providers.prices.overlay import Overlay, parse_decimal
-from remit.providers.prices.price import Price, Rates, Tier
-from remit.providers.prices.shown import differences, price_data
-from remit.providers.prices.table import PriceTable
+from remit.providers.prices.price import Price, Rates, Tier, price_data
+from remit.providers.prices.table import PriceTable, differences
 from remit.providers.prices.usage import Usage
 
 __all__ = [
-    "Imported",
     "Overlay",
     "Price",
     "PriceTable",

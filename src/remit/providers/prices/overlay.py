@@ -1,4 +1,4 @@
-"""The operator's price table as people edit it: entries are set, removed and written as TOML."""
+"""The operator's price table, edited entry by entry and written as TOML."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from remit.providers.prices.table import PriceTable
 __all__ = ["Overlay", "parse_decimal"]
 
 _HEAD = """\
-# Prices of this root's own, over those that come with Remit (`remit price`, docs/prices.md).
-# After a change by hand `remit price import` of this file puts it on record; until then G3 fails.
+# The operator's prices, which override those that come with Remit (`remit price`, docs/prices.md).
+# After an edit, record the file with `remit price import`; until then gate G3 fails.
 """
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _OTHER_TABLES = ("limits", "same_prices", "server_tools", "surcharges")
@@ -26,10 +26,13 @@ _SIZES = ("context_window", "max_output_tokens")
 
 
 class Overlay:
-    """An operator's table, entry by entry. An overlay never changes; a change returns another.
+    """An operator's price table. An overlay is immutable; each change returns a new one.
 
     Args:
-        raw: the file's TOML, decimals as text.
+        raw: the file's TOML, decimals as text; empty for an overlay without prices.
+
+    Attributes:
+        models: entries as in the file, keyed by name of the model.
     """
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
@@ -38,7 +41,12 @@ class Overlay:
 
     @classmethod
     def read(cls, data: bytes, name: str, base: PriceTable) -> Self:
-        """Return the overlay in a file's bytes, checked; errors call the file ``name``.
+        """Return the overlay in a file's bytes; without bytes, an empty one.
+
+        Args:
+            data: the file's bytes.
+            name: the file's name in errors.
+            base: the table below, whose limits apply if the file states none.
 
         Raises:
             RemitError: a key is wrong; the message names the key.
@@ -50,9 +58,9 @@ class Overlay:
         return cls(tomllib.loads(text, parse_float=str))
 
     def key_of(self, provider: str, model: str, base: PriceTable) -> str:
-        """Return the key of a model in this table, whether or not the model has an entry.
+        """Return the key that an entry of a model has, or would have.
 
-        The key is the one of the entry here, else in ``base``, else ``provider/model``.
+        The key is that of the entry here, else of the entry in ``base``, else ``provider/model``.
         """
         for key, entry in self.models.items():
             if entry.get("provider") == provider and model in (key, _bare(provider, key)):
@@ -60,18 +68,25 @@ class Overlay:
         return base.entry_name(provider, model) or f"{provider}/{model}"
 
     def with_entry(self, key: str, entry: Mapping[str, Any], day: date) -> Self:
-        """Return this overlay with an entry added or replaced."""
+        """Return this overlay, dated ``day``, with an entry added or replaced."""
         return self._changed({**self.models, key: dict(entry)}, day)
 
     def without(self, key: str, day: date) -> Self:
-        """Return this overlay without the entry of a key."""
+        """Return this overlay, dated ``day``, without the entry of ``key``.
+
+        An unknown key is ignored.
+        """
         return self._changed({one: self.models[one] for one in self.models if one != key}, day)
 
     def _changed(self, models: Mapping[str, Mapping[str, Any]], day: date) -> Self:
         return type(self)({**self._raw, "models": models, "version": day})
 
     def merged(self, other: Overlay, base: PriceTable, day: date) -> Self:
-        """Return this overlay with all of another, which wins where both state something."""
+        """Return this overlay with all values of another, which win.
+
+        An entry replaces the entry of the same model, whatever its key. The result is dated ``day``
+        if anything changed.
+        """
         changed = type(self)(self._raw)
         for table in _OTHER_TABLES:
             if table in other._raw:
@@ -85,9 +100,10 @@ class Overlay:
         return changed
 
     def without_sizes(self, base: PriceTable) -> dict[str, str]:
-        """Return the size that each entry lacks, by key of the entry.
+        """Return the first missing size of each entry without a bound, keyed by the entry's key.
 
-        Calls of these models have no bound: neither the entry nor ``base`` states the size.
+        Calls of these models have no bound, because neither the entry nor ``base`` states the size.
+        Free answers need no ``max_output_tokens``.
         """
         found = {}
         for key, entry in self.models.items():
@@ -103,15 +119,15 @@ class Overlay:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Overlay) and self._raw == other._raw
 
-    __hash__ = None  # type: ignore[assignment]  # Its content can be changed.
+    __hash__ = None  # type: ignore[assignment]  # The table of models is a dict.
 
     @property
     def empty(self) -> bool:
-        """True if the file states nothing."""
+        """True if the overlay states nothing."""
         return not self.models and not any(self._raw.get(table) for table in _OTHER_TABLES)
 
     def to_toml(self) -> bytes:
-        """Return the bytes of the file, entries sorted by name."""
+        """Return the bytes of the file, entries sorted by key."""
         lines = [_HEAD, f"version = {_value(self._raw['version'])}"]
         for table in _OTHER_TABLES:
             if values := self._raw.get(table):
@@ -128,7 +144,7 @@ class Overlay:
 
     @staticmethod
     def sizes_of(price: Price) -> dict[str, Any]:
-        """Return the sizes and flags of a price, for an entry of a model without one."""
+        """Return the sizes and flags of a price that are known, as keys of an entry."""
         names = (*_SIZES, "thinks", "max_completion_tokens")
         return {name: value for name in names if (value := getattr(price, name))}
 
@@ -136,8 +152,12 @@ class Overlay:
 def parse_decimal(text: str, what: str) -> str:
     """Return a price that a person typed, in US dollars per million tokens.
 
+    Args:
+        text: the price, such as ``0.15``.
+        what: the name of the value in errors.
+
     Raises:
-        RemitError: the text is negative, or no decimal.
+        RemitError: the text is negative, or not a decimal.
     """
     if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
         raise RemitError(

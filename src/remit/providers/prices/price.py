@@ -5,24 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.providers.prices.usage import Usage
 
-__all__ = ["RATES", "Price", "Rates", "Tier"]
+__all__ = ["RATES", "Price", "Rates", "Tier", "charge_data", "price_data", "rate_data", "usd_text"]
 
 RATES = ("input", "output", "cached_input", "cache_write", "cache_write_long", "reasoning")
 
-_MILLION = 1_000_000  # the unit in which providers quote
+_MILLION = 1_000_000  # Providers quote prices for a million tokens.
+_NANO = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
     """Nano-dollars per 1,000,000 tokens of each class; 150,000,000 is 0.15 USD per million.
 
-    ``cache_write_long`` is the rate for what is kept longer than ordinarily; a model with one
-    write rate has it twice. A class that the provider does not price apart has the rate of
-    input or output.
+    A class that the provider does not price separately has the rate of input or output.
+
+    Attributes:
+        cached_input: input tokens that were read from a cache.
+        cache_write: input tokens that were written to a cache.
+        cache_write_long: input tokens that were written to a cache for long retention; equal to
+            ``cache_write`` if the model has one write rate.
+        reasoning: output tokens that were reasoning.
     """
 
     input: int
@@ -35,7 +43,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """Rates for all of a call whose input exceeds ``above_input_tokens``."""
+    """Rates for all tokens of a call whose input exceeds ``above_input_tokens``."""
 
     above_input_tokens: int
     rates: Rates
@@ -46,24 +54,26 @@ class Price:
     """The price of one model of one provider, and the sizes that bound its calls.
 
     Args:
-        model: the model's name in the table.
+        model: the key of the model's entry in the table.
         provider: the provider's name in the table.
-        date: the day the price was last checked, ``YYYY-MM-DD``.
-        rates: in force up to the first tier.
-        tiers: by rising ``above_input_tokens``.
-        max_output_tokens: the most that one answer can hold; None when it is not known.
-        context_window: the most tokens that a call can hold; None when it is not known.
-        source: where the price was read, and what is peculiar about it; may be empty.
-        thinks: whether it thinks before it answers, without a word of it in the answer.
-        max_completion_tokens: whether Chat Completions takes its output limit by this name alone,
-            and no temperature.
-        server_tools: what the provider bills for one use of a tool of its own, in nano-dollars.
-        audio_input: what a token of sound costs that comes in, nano-dollars per 1,000,000; 0 where
-            sound has no price apart.
-        audio_output: the same of sound that goes out.
-        per_second: what a second of sound costs, in nano-dollars, where that is what is billed.
-        per_character: what 1,000,000 characters to be spoken cost, in nano-dollars.
-        surcharges: by field of a call and its value, what rates are multiplied by, in hundredths.
+        date: the day on which the price was last checked, ``YYYY-MM-DD``.
+        rates: rates up to the first tier.
+        tiers: tiers, sorted by ``above_input_tokens``.
+        max_output_tokens: the largest number of tokens in an answer; ``None`` if it is unknown.
+        context_window: the largest number of tokens in a call; ``None`` if it is unknown.
+        source: the origin of the price, with remarks; may be empty.
+        thinks: True if the model reasons before it answers and hides the reasoning.
+        max_completion_tokens: True if Chat Completions accepts the output limit only under this
+            name and accepts no temperature.
+        server_tools: nano-dollars for one use of a tool that the provider runs, by type of tool.
+        audio_input: nano-dollars per 1,000,000 tokens of audio input; 0 if they cost the same as
+            text.
+        audio_output: nano-dollars per 1,000,000 tokens of audio output; 0 if they cost the same as
+            text.
+        per_second: nano-dollars for a second of audio; 0 if audio is not billed by length.
+        per_character: nano-dollars for 1,000,000 characters of text to be spoken; 0 if speech is
+            not billed by characters.
+        surcharges: factors of the rates in hundredths, by field of a call and value of the field.
     """
 
     model: str
@@ -91,7 +101,8 @@ class Price:
     def cost_nano(self, usage: Usage) -> int:
         """Return the cost of a call in nano-dollars, rounded up once, at the end.
 
-        The number of input tokens picks the tier, and the tier prices all of the call.
+        The number of input tokens selects the tier, and the tier prices the whole call. Server
+        tools, surcharges and audio billed by length are not part of the cost.
         """
         rates = self.rates
         for tier in self.tiers:
@@ -116,7 +127,12 @@ class Price:
         return max(0, -(-charged // _MILLION))
 
     def sound_nano(self, seconds: float = 0, characters: int = 0) -> int:
-        """Return the cost of sound that is billed by length, or by the spoken text."""
+        """Return the cost in nano-dollars of audio billed by its length or by the spoken text.
+
+        Args:
+            seconds: length of the audio, rounded up to whole seconds.
+            characters: number of characters of the spoken text.
+        """
         return math.ceil(seconds) * self.per_second + -(
             -characters * self.per_character // _MILLION
         )
@@ -124,16 +140,17 @@ class Price:
     def bound_nano(self, input_tokens: int, output_tokens: int) -> int:
         """Return the highest cost of a call with at most so many tokens, in nano-dollars.
 
-        Every token at the dearest class it may turn out to be, in the dearest tier that a call
-        of at most so much input can fall into: no `cost_nano` within the limits is above it, and
-        it never falls as the limits rise.
+        Each token counts in its dearest class, in the dearest tier that the input can reach. So no
+        ``cost_nano`` within the limits is higher, and the bound never falls as the limits rise.
 
         Raises:
-            InvalidInputError: a limit is negative or no integer.
+            InvalidInputError: a limit is negative or not an integer.
         """
         for count in (input_tokens, output_tokens):
             if type(count) is not int or count < 0:
-                raise InvalidInputError(f"{count!r} is no count of tokens; it must be 0 or more.")
+                raise InvalidInputError(
+                    f"{count!r} is not a number of tokens; it must be 0 or more."
+                )
         reached, most = [self.rates], 0
         for tier in self.tiers:
             if input_tokens > tier.above_input_tokens:
@@ -146,3 +163,55 @@ class Price:
         most += input_tokens * max(0, self.audio_input - self.rates.input)
         most += output_tokens * max(0, self.audio_output - self.rates.output)
         return -(-most // _MILLION)
+
+
+def usd_text(nano: int) -> str:
+    """Return nano-dollars as US dollars, exact and without an exponent: ``0.15``."""
+    text = f"{Decimal(nano) / _NANO:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _rates(rates: Rates) -> dict[str, Any]:
+    return {rate: usd_text(getattr(rates, rate)) for rate in RATES}
+
+
+def rate_data(price: Price) -> dict[str, Any]:
+    """Return the rates and tiers of a price in US dollars, as exact text.
+
+    Rates of audio are omitted if they are 0, and ``tiers`` if there are none.
+    """
+    sound = {
+        "audio_input": price.audio_input,
+        "audio_output": price.audio_output,
+        "per_second": price.per_second,
+        "per_million_characters": price.per_character,
+    }
+    tiers = [
+        {"above_input_tokens": tier.above_input_tokens, **_rates(tier.rates)}
+        for tier in price.tiers
+    ]
+    return {
+        **_rates(price.rates),
+        **{name: usd_text(nano) for name, nano in sound.items() if nano},
+        **({"tiers": tiers} if tiers else {}),
+    }
+
+
+def charge_data(price: Price) -> dict[str, Any]:
+    """Return the rates of a price (:func:`rate_data`) and the sizes that bound a call."""
+    return {
+        **rate_data(price),
+        "max_output_tokens": price.max_output_tokens,
+        "context_window": price.context_window,
+    }
+
+
+def price_data(price: Price) -> dict[str, Any]:
+    """Return a price as JSON data; money is exact text in US dollars."""
+    return {
+        "provider": price.provider,
+        "model": price.model,
+        "date": price.date,
+        **charge_data(price),
+        "source": price.source,
+    }

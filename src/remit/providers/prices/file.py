@@ -6,7 +6,6 @@ import difflib
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
@@ -22,20 +21,22 @@ from pydantic import (
     ValidationInfo,
     model_validator,
 )
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import PydanticCustomError
 
 from remit.kernel.errors import RemitError
 from remit.providers.prices.price import RATES, Price, Rates, Tier
 
-__all__ = ["Entry", "Limits", "ParsedTable", "parse"]
+__all__ = ["SNAPSHOT_FORMS", "Limits", "Model", "TableFile", "parse"]
 
-SNAPSHOT_FORMS = {  # How providers date their snapshots: a pattern and a layout for strptime.
+SNAPSHOT_FORMS = {
     "YYYY-MM-DD": (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"), "%Y-%m-%d"),
     "YYYYMMDD": (re.compile(r"[0-9]{8}"), "%Y%m%d"),
 }
+"""The forms of a snapshot's date: a pattern of the text and its layout for strptime."""
+
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _NANO = 1_000_000_000
-_PROBLEMS = {  # pydantic's error types, as messages name them
+_PROBLEMS = {
     "missing": "is missing",
     "model_type": "must be a table",
     "dict_type": "must be a table",
@@ -96,10 +97,6 @@ def _nano(value: object, limits: Limits | None = None) -> int:
     return nano.numerator
 
 
-def _amount(value: object) -> int:
-    return _nano(value)
-
-
 def _rate(value: object, info: ValidationInfo[dict[str, Limits]]) -> int:
     return _nano(value, info.context.get("limits"))
 
@@ -110,15 +107,11 @@ def _hold_limits(limits: Limits, info: ValidationInfo[dict[str, Limits]]) -> Lim
     return limits
 
 
-def _hundredths(nano: int) -> int:
-    return -(-nano * 100 // _NANO)
-
-
 _Text = Annotated[str, Field(min_length=1)]
 _Day = Annotated[str, BeforeValidator(_day)]
-_Amount = Annotated[int, BeforeValidator(_amount)]
+_Amount = Annotated[int, BeforeValidator(lambda value: _nano(value))]
 _Rate = Annotated[int, BeforeValidator(_rate)]
-_Times = Annotated[_Amount, AfterValidator(_hundredths)]
+_Factor = Annotated[_Amount, AfterValidator(lambda nano: -(-nano * 100 // _NANO))]
 _Size = Annotated[int, Field(gt=0)]
 
 
@@ -161,11 +154,11 @@ class _Rates(_Table):
     reasoning: _Rate | None = None
 
     def stated(self) -> dict[str, int]:
-        """Return the rates that the table states."""
+        """Return the rates that the file states."""
         return self.model_dump(include=set(RATES), exclude_none=True)
 
     def rates(self) -> Rates:
-        """Return all rates; a rate that is not stated is the one of input or output."""
+        """Return all rates; a rate that the file omits is the one of input or output."""
         stated = self.stated()
         write = stated.get("cache_write", self.input)
         usual = {"cached_input": self.input, "cache_write": write, "cache_write_long": write}
@@ -176,7 +169,14 @@ class _Tier(_Rates):
     above_input_tokens: _Size
 
 
-class _Model(_Rates):
+class Model(_Rates):
+    """An entry of a price table.
+
+    Attributes:
+        aliases: further names of the model; ``None`` if the file states none.
+        snapshots: a key of :data:`SNAPSHOT_FORMS`; ``None`` if dated names are other models.
+    """
+
     provider: _Text
     date: _Day
     max_output_tokens: _Size | None = None
@@ -196,7 +196,7 @@ class _Model(_Rates):
     def _check_tiers(self) -> Self:
         above = 0
         for number, tier in enumerate(self.tiers):
-            # A rate left out would fall back to a dearer or cheaper one.
+            # An omitted rate would be charged as input or output, which may be cheaper or dearer.
             if missing := [rate for rate in self.stated() if rate not in tier.stated()]:
                 key = f"tiers[{number}].{missing[0]}"
                 raise _problem(key, "is missing; a tier states every rate again")
@@ -206,20 +206,27 @@ class _Model(_Rates):
             above = tier.above_input_tokens
         return self
 
-    def entry(self, name: str) -> Entry:
-        """Return the entry of a model of this name."""
-        price = Price(
-            model=name,
-            rates=self.rates(),
-            tiers=tuple(Tier(one.above_input_tokens, one.rates()) for one in self.tiers),
-            per_character=self.per_million_characters,
-            **{field: getattr(self, field) for field in _SAME_FIELDS},
-        )
-        aliases = None if self.aliases is None else tuple(self.aliases)
-        return Entry(price, aliases, self.snapshots)
+    def completed(self, below: Model | None) -> Model:
+        """Return the entry with the names, sizes and flags of ``below`` that it does not state."""
+        if below is None:
+            return self
+        inherited = {
+            name: getattr(below, name)
+            for name in _INHERITED
+            if getattr(self, name) in (None, False)
+        }
+        return self.model_copy(update=inherited)
+
+    def names(self, name: str) -> list[str]:
+        """Return all names of the model, given the key of the entry."""
+        return [name, name.removeprefix(f"{self.provider}/"), *(self.aliases or ())]
 
 
-_SAME_FIELDS = sorted(set(_Model.model_fields) & set(Price.__dataclass_fields__) - {"tiers"})
+_INHERITED = (
+    "max_output_tokens", "context_window", "thinks", "max_completion_tokens", "aliases",
+    "snapshots",
+)  # fmt: skip
+_PRICE_FIELDS = sorted(set(Model.model_fields) & set(Price.__dataclass_fields__) - {"tiers"})
 
 
 class _Tool(_Table):
@@ -228,82 +235,82 @@ class _Tool(_Table):
     source: str = ""
 
 
-class _File(_Table):
+class TableFile(_Table):
+    """The content of a price table's file.
+
+    Attributes:
+        same_prices: the provider whose prices another provider has, keyed by that other one.
+        server_tools: price of one use, by provider and type of tool.
+        surcharges: factors of rates in hundredths, by provider, field and value.
+        models: entries, keyed by name of the model.
+    """
+
     version: _Day
     limits: Annotated[Limits, AfterValidator(_hold_limits)]
     same_prices: dict[str, _Text] = {}
     server_tools: dict[str, dict[str, _Tool]] = {}
-    surcharges: dict[str, dict[str, dict[str, _Times]]] = {}
-    models: dict[_Text, _Model] = {}
+    surcharges: dict[str, dict[str, dict[str, _Factor]]] = {}
+    models: dict[_Text, Model] = {}
+
+    def over(self, below: TableFile) -> TableFile:
+        """Return ``below`` with all of this file but its models; this file wins."""
+        tables = {
+            name: _merged(getattr(below, name), getattr(self, name))
+            for name in ("server_tools", "surcharges")
+        }
+        same = {**below.same_prices, **self.same_prices}
+        return below.model_copy(update={**tables, "same_prices": same})
+
+    def price(self, name: str, model: Model) -> Price:
+        """Return the price of an entry, given its key."""
+        tools = self.server_tools.get(model.provider, {})
+        return Price(
+            model=name,
+            rates=model.rates(),
+            tiers=tuple(Tier(one.above_input_tokens, one.rates()) for one in model.tiers),
+            per_character=model.per_million_characters,
+            server_tools={tool: one.per_use for tool, one in tools.items()},
+            surcharges=self.surcharges.get(model.provider, {}),
+            **{field: getattr(model, field) for field in _PRICE_FIELDS},
+        )
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A model of the table; a field is None if the file states no such names."""
-
-    price: Price
-    aliases: tuple[str, ...] | None
-    snapshots: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedTable:
-    """The content of one file.
-
-    Attributes:
-        server_tools: nano-dollars for one use, by provider and type of tool.
-        surcharges: factors of rates in hundredths, by provider, field and value.
-    """
-
-    version: str
-    limits: Limits
-    same_prices: Mapping[str, str]
-    entries: tuple[Entry, ...]
-    server_tools: Mapping[str, Mapping[str, int]]
-    surcharges: Mapping[str, Mapping[str, Mapping[str, int]]]
+def _merged(
+    below: Mapping[str, Mapping[str, Any]], above: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    return {
+        provider: {**below.get(provider, {}), **above.get(provider, {})}
+        for provider in {**below, **above}
+    }
 
 
-def parse(text: str, name: str, defaults: Limits | None) -> ParsedTable:
+def parse(text: str, name: str, defaults: Limits | None) -> TableFile:
     """Return the content of a table.
 
     Args:
         text: the file's TOML.
         name: the file's name in errors.
-        defaults: limits for a table that states none.
+        defaults: limits for a table that states none; ``None`` if the table must state them.
 
     Raises:
-        RemitError: the text is not TOML, or a key is missing, unknown or of a wrong value.
+        RemitError: the text is not TOML, or a key is missing, unknown or of a wrong value. The
+            message names the first such key.
     """
     try:
         raw = tomllib.loads(text, parse_float=_Float)
-    except (ValueError, RecursionError) as error:  # Huge integers and deep nesting as well.
+    except (ValueError, RecursionError) as error:  # Huge integers and deep nesting raise these too.
         raise RemitError(f"{name} is not valid TOML: {error}.") from error
     if defaults:
         raw.setdefault("limits", defaults)
     try:
-        file = _File.model_validate(raw, context={})
+        return TableFile.model_validate(raw, context={})
     except ValidationError as error:
-        raise _error(name, error.errors()[0]) from None
-    return ParsedTable(
-        version=file.version,
-        limits=file.limits,
-        same_prices=file.same_prices,
-        entries=tuple(model.entry(key) for key, model in file.models.items()),
-        server_tools={
-            provider: {tool: price.per_use for tool, price in tools.items()}
-            for provider, tools in file.server_tools.items()
-        },
-        surcharges=file.surcharges,
-    )
-
-
-def _error(name: str, found: ErrorDetails) -> RemitError:
-    """Return the error for the first thing that is wrong in a file."""
+        found = error.errors()[0]
     context = found.get("ctx", {})
     problem = _PROBLEMS.get(found["type"])
     message = problem.format(input=found["input"]) if problem else found["msg"]
     key = ".".join(part for part in (_path(found["loc"]), context.get("key")) if part)
-    return RemitError(f"{name}: {key} {message}.", next_step=context.get("next_step", ""))
+    raise RemitError(f"{name}: {key} {message}.", next_step=context.get("next_step", ""))
 
 
 def _path(places: Sequence[int | str]) -> str:

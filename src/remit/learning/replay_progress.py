@@ -1,4 +1,4 @@
-"""The progress of a replay, in a file or in the record, from which an interrupted one continues."""
+"""The progress of a replay, in a file or in the ledger, from which an interrupted one continues."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from remit.kernel.errors import ConflictError
 from remit.kernel.exchange import PromptRequest
@@ -31,7 +30,7 @@ Graded = Callable[[LedgerEntry, str], tuple[float, float] | None]
 """Grades of the recorded answer to an exchange, and of a new one."""
 
 Bound = Callable[[LedgerEntry], int]
-"""The most that asking an exchange again can cost, in billionths of a US dollar."""
+"""Returns the highest cost of asking an exchange again, in nano-dollars."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Pair:
 
     Attributes:
         replayed_id: id of the new ``EXCHANGE``.
-        model_id: the model that answered; empty if none did, or if the answer cannot be graded.
+        model_id: the model that answered; empty if none did, or if an answer cannot be graded.
         before: grade of the recorded answer, 0 to 1.
         after: grade of the new answer, 0 to 1.
         cost_nano: cost of the new call in nano-dollars.
@@ -54,43 +53,16 @@ class Pair:
     cost_nano: int
 
 
-class Kept(Protocol):
-    """The progress of a replay between its runs.
-
-    Attributes:
-        from_the_beginning: instruction for starting the replay again.
-        lost_nano: cost in nano-dollars of calls whose answers were lost.
-    """
-
-    from_the_beginning: str
-    lost_nano: int
-
-    def read(self, graded: Graded, bound: Bound) -> Iterator[Pair]:
-        """The pairs of earlier runs.
-
-        Raises:
-            ConflictError: they cannot be compared with what would be asked now.
-        """
-        ...
-
-    def named(self, request: PromptRequest, exchange_id: str) -> PromptRequest:
-        """Return the request under the idempotency key of its exchange.
-
-        A request repeated after a kill is then answered from the record.
-        """
-        ...
-
-    def keep(self, pair: Pair) -> None:
-        """Add a pair."""
-        ...
-
-
 class KeptFile:
-    """In a file, as ids and grades alone.
+    """The progress of a replay in a file of ids and grades.
 
     Args:
-        path: the file, which is appended to.
+        path: the file, to which lines are appended; it need not exist.
         prices: version of the prices in force.
+
+    Attributes:
+        lost_nano: 0, because no call is lost: the ledger answers a repeated one.
+        from_the_beginning: the instruction for starting the replay again.
     """
 
     def __init__(self, path: Path, prices: str) -> None:
@@ -100,7 +72,14 @@ class KeptFile:
         self.from_the_beginning = f"Move {path} elsewhere, and run it again from the beginning."
 
     def read(self, graded: Graded, bound: Bound) -> Iterator[Pair]:
-        """A last line that a kill cut short is left out."""
+        """Yield the pairs of earlier runs.
+
+        A last line that was cut off by a kill is removed from the file.
+
+        Raises:
+            ConflictError: the prices or the rule for holding out have changed, or a line is not
+                valid.
+        """
         lines = self._path.read_bytes().splitlines(keepends=True) if self._path.exists() else []
         if lines and not lines[-1].endswith(b"\n"):
             self._path.write_bytes(b"".join(lines[:-1]))
@@ -122,7 +101,11 @@ class KeptFile:
             yield pair
 
     def named(self, request: PromptRequest, exchange_id: str) -> PromptRequest:
-        """Return the request under a key made of the run, with which the file begins."""
+        """Return the request under the idempotency key of its run and exchange.
+
+        A repeated request is then answered from the ledger. The first call writes the head of the
+        file.
+        """
         if not self._run:
             self._run = secrets.token_hex(8)
             self._append({"run": self._run, "split": _SPLIT})
@@ -139,16 +122,20 @@ class KeptFile:
 
 
 class KeptOnRecord:
-    """The progress of a replay in the ledger, with its calls: any machine can continue it.
+    """The progress of a replay in the ledger, among its calls; any machine can continue it.
 
-    Each call belongs to a work order named after the replay and the exchange. So every paid call
-    counts, including calls whose answer a killed process did not see.
+    Each call belongs to a work order that is named after the replay and the exchange. Every paid
+    call is counted, including calls whose answer a killed process did not read.
 
     Args:
-        ledger: the record.
+        ledger: the ledger.
         name: id of the replay's order.
         exchange_ids: all exchanges that the replay may ask.
         prices: version of the prices in force.
+
+    Attributes:
+        lost_nano: cost in nano-dollars of calls whose answers are lost.
+        from_the_beginning: the instruction for starting the replay again.
     """
 
     from_the_beginning = "Submit it again as a new order."
@@ -161,7 +148,11 @@ class KeptOnRecord:
         self.lost_nano = 0
 
     def read(self, graded: Graded, bound: Bound) -> Iterator[Pair]:
-        """Yield the recorded pairs; the ledger is read at the first call."""
+        """Yield the recorded pairs; the ledger is read at the first call only.
+
+        Raises:
+            ConflictError: the prices have changed since a recorded call.
+        """
         if self._pairs is None:
             self._pairs = {}
             for exchange_id in self._ids:
@@ -170,12 +161,12 @@ class KeptOnRecord:
         yield from list(self._pairs.values())
 
     def named(self, request: PromptRequest, exchange_id: str) -> PromptRequest:
-        """Return the request under a key made of the replay's name."""
+        """Return the request under a work order and key made of the replay's name."""
         name = self._of(exchange_id)
         return replace(request, work_order_id=name, idempotency_key=f"replay {name}")
 
     def keep(self, pair: Pair) -> None:
-        """Add a pair in memory; the record holds it already."""
+        """Add a pair in memory; the ledger holds the call already."""
         if self._pairs is not None:
             self._pairs[pair.exchange_id] = pair
 
@@ -214,8 +205,12 @@ class KeptOnRecord:
         return Pair(exchange_id, replayed, model, before, after, cost)
 
 
+Kept = KeptFile | KeptOnRecord
+"""The progress of a replay between its runs, in a file or in the record."""
+
+
 def drift(kept: Kept, what: str) -> ConflictError:
-    """Return the error of a replay that cannot continue."""
+    """Return the error of a replay that cannot continue because of ``what``."""
     return ConflictError(
         f"The replay cannot go on: {what}. Its differences would not be those of the change.",
         next_step=kept.from_the_beginning,

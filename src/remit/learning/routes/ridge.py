@@ -1,7 +1,7 @@
-"""A learned head fitted to graded answers: ridge regression by its dual, in plain Python.
+"""Ridge regression of a learned head on graded answers, by its dual, in plain Python.
 
-The head that comes of it is integers and stays as it is; only the fitting uses floats. It takes a
-few seconds for :data:`MOST_PROMPTS` prompts.
+The head has integer weights and does not change after the fit. A fit takes a few seconds for
+:data:`MAX_PROMPTS` prompts.
 """
 
 from __future__ import annotations
@@ -14,30 +14,31 @@ from typing import Any
 
 from remit.routing import LearnedHead, buckets_of
 
-__all__ = ["MOST_PROMPTS", "GradedPrompt", "abilities_of", "fit_head"]
+__all__ = ["MAX_PROMPTS", "GradedPrompt", "abilities_of", "fit_head"]
 
-MOST_PROMPTS = 1000
-"""Prompts that a head is fitted to, the latest; the time grows with the cube of their number."""
+MAX_PROMPTS = 1000
+"""Largest number of prompts in a fit; its time grows with the cube of the number."""
 
 _BUCKETS = 8192
-_SHRINKAGE = 10.0  # ridge; between 3 and 30 held-out reward differed by less than 0.001
+_SHRINKAGE = 10.0  # Between 3 and 30, held-out reward differs by less than 0.001.
 _NANO = 1_000_000_000
 _MILLION = 1_000_000
-_PRIOR_ANSWERS = 20  # as many answers of the model's mean are added to those of a task
+_PRIOR_ANSWERS = 20
+"""Number of answers with the model's mean that are added to those of a task."""
 
 
 @dataclass(frozen=True, slots=True)
 class GradedPrompt:
-    """A prompt on record, and what models' answers to it were worth.
+    """A recorded prompt with the grades of models' answers.
 
     Attributes:
-        exchange_id: where it is on record.
+        exchange_id: id of the first exchange with the prompt.
         prompt: a text, or the messages of a conversation.
-        text: the part of it by which it is routed.
-        task: what it is taken for.
-        rewards: by model, from 0 to 1.
-        costs: by model, US dollars.
-        evidence: the exchanges of all these answers.
+        text: the part of the prompt that the router reads.
+        task: the recognised task.
+        rewards: grade by model, 0 to 1.
+        costs: cost by model in US dollars.
+        evidence: ids of the exchanges of all answers.
     """
 
     exchange_id: str
@@ -50,7 +51,10 @@ class GradedPrompt:
 
 
 def fit_head(prompts: Sequence[GradedPrompt]) -> LearnedHead:
-    """A head that predicts each model's reward; a model without graded answers is not in it."""
+    """Return a head that predicts the reward of each model.
+
+    A model without graded answers is not part of the head.
+    """
     seen = [buckets_of(one.text, _BUCKETS) for one in prompts]
     sets = [frozenset(buckets) for buckets in seen]
     lengths = [sqrt(len(buckets)) or 1.0 for buckets in seen]
@@ -98,7 +102,7 @@ def fit_head(prompts: Sequence[GradedPrompt]) -> LearnedHead:
 
 
 def abilities_of(prompts: Sequence[GradedPrompt]) -> dict[str, dict[str, int]]:
-    """Percent by model and task, each task's shrunk to the model's mean."""
+    """Return percentages by model and task, each task's shrunk to the model's mean."""
     found: dict[str, dict[str, int]] = {}
     for name in sorted({name for one in prompts for name in one.rewards}):
         by_task: dict[str, list[float]] = {}
@@ -117,7 +121,7 @@ def abilities_of(prompts: Sequence[GradedPrompt]) -> dict[str, dict[str, int]]:
 
 
 def _factor(lower: list[list[float]]) -> list[list[float]]:
-    """Cholesky's factor of a positive definite matrix, both as rows of the lower triangle."""
+    """Return Cholesky's factor of a positive definite matrix; both are lower triangles by row."""
     rows: list[list[float]] = []
     for given in lower:
         row: list[float] = []
@@ -130,7 +134,7 @@ def _factor(lower: list[list[float]]) -> list[list[float]]:
 
 
 def _solve(factor: list[list[float]], values: Sequence[float]) -> list[float]:
-    """The solution x of L·Lᵀ·x = values."""
+    """Return the solution x of L·Lᵀ·x = values."""
     forward: list[float] = []
     for row, value in zip(factor, values, strict=True):
         forward.append((value - sum(map(mul, row, forward))) / row[-1])

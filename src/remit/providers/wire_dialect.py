@@ -1,4 +1,4 @@
-"""What goes out to a provider of one dialect: a client's own bytes, or a translation."""
+"""Request bodies for a provider of one dialect: a client's own bytes, or a translation."""
 
 from __future__ import annotations
 
@@ -23,15 +23,19 @@ MODEL_CHANGED = "the provider's name of the model"
 
 
 class WireDialect(ABC):
-    """Makes bodies for a provider: those in its dialect are sent as they are, others translated.
+    """The part of a provider that makes request bodies in its dialect.
+
+    A client's body in the same dialect keeps its bytes except for members that must change. Any
+    other request is translated.
 
     Attributes:
-        home: the endpoint that calls are translated to.
-        max_output_tokens: sent where the API demands an end, and nothing else is known.
-        forward_headers: of a client's headers, those that are passed on.
-        send_temperature: whether the server takes one.
-        max_completion_tokens_models: name prefixes of models that take this limit and no
-            temperature, besides those of which the table of prices says so.
+        home: the endpoint that requests are translated to.
+        max_output_tokens: the output limit that is sent if the API demands one and none is known.
+        forward_headers: names of the client's headers that are forwarded.
+        send_temperature: True if the server accepts a temperature.
+        max_completion_tokens_models: name prefixes of models that accept the output limit only as
+            ``max_completion_tokens`` and accept no temperature, in addition to those in the price
+            table.
     """
 
     home: Endpoint
@@ -42,17 +46,17 @@ class WireDialect(ABC):
 
     @abstractmethod
     def speaks(self, endpoint: Endpoint) -> bool:
-        """Whether bodies of an endpoint are sent as they are."""
+        """Return True if bodies of an endpoint are sent without translation."""
 
     def target(self, model_id: str) -> Target:
-        """Return what the provider takes in a conversation."""
+        """Return the blocks of a conversation that the provider accepts for a model."""
         return Target()
 
     def outgoing(self, request: ProviderRequest) -> Outgoing:
-        """What would be sent.
+        """Return the request that would be sent.
 
         Raises:
-            ProviderError: the request asks for what this provider cannot be asked.
+            ProviderError: ``INVALID_REQUEST``: the provider's dialect cannot express the request.
         """
         body = request.body
         try:
@@ -98,7 +102,7 @@ class WireDialect(ABC):
         return Body(self.home, dump(value), value, changed)
 
     def _completed(self, body: Body, request: ProviderRequest) -> Outgoing:
-        """Add what Remit needs, take out what the server cannot take."""
+        """Add members that Remit needs; remove members that the server refuses."""
         value = body.value
         if not self.send_temperature and "temperature" in value:
             body = body.without_member(("temperature",), "this server takes no temperature")
@@ -125,7 +129,7 @@ class WireDialect(ABC):
 
 
 def neutral_call(request: ProviderRequest) -> ModelCall:
-    """A request of a caller in Python, as one that came in a dialect."""
+    """Return the request of a caller in Python as a call of no dialect."""
     schema = request.response_schema
     return ModelCall(
         model=request.model_id,

@@ -22,19 +22,19 @@ def prediction_powered(
     *,
     confidence: float = 0.95,
 ) -> Estimate:
-    """Estimate the mean of people's grades over everything that the judge graded.
+    """Estimate the mean of people's grades over all answers that a judge graded.
 
-    A bad judge makes the interval no narrower than people's grades alone; it does not make it
-    wrong. The interval holds for one number of samples, fixed in advance.
+    A bad judge makes the interval as wide as that of people's grades alone, and never wrong. The
+    interval is valid for a number of samples fixed in advance.
 
     Args:
         grades: people's grades, 0 to 1.
-        judged: the judge's grades of the same, in the same order.
-        judged_only: the judge's grades of what has no other grade.
-        confidence: of the interval.
+        judged: the judge's grades of the same answers, in the same order.
+        judged_only: the judge's grades of other answers.
+        confidence: confidence of the interval.
 
     Raises:
-        InvalidInputError: fewer than two grades, or `judged` of another length.
+        InvalidInputError: there are fewer than two grades, or ``judged`` has another length.
     """
     if len(grades) != len(judged):
         raise InvalidInputError("the judge must have graded what people graded, in the same order")

@@ -1,10 +1,10 @@
-"""Each judge on record, held against the people who graded the same."""
+"""Reports on recorded judges: each judge's agreement with the people who graded the same."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from statistics import fmean
 from typing import Any
@@ -42,25 +42,20 @@ class JudgeReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, for JSON."""
-        return {
-            "judge": self.judge,
-            "contract_id": self.contract_id,
-            "width": self.width,
-            "labels_needed": self.labels_needed,
-            "label_next": list(self.label_next),
-            **self.calibration.to_dict(),
-        }
+        own = asdict(self) | {"label_next": list(self.label_next)}
+        return {**own, **own.pop("calibration"), "calibrated": self.calibration.calibrated}
 
 
 def read_judges(ledger: LedgerReader, *, width: float = 0.1) -> list[JudgeReport]:
-    """Every judge that graded exchanges, by name and the contract that it graded.
+    """Return a report on every judge that graded exchanges, sorted by judge and contract.
 
-    Of each party the latest grade of an exchange counts; of several people their mean. Exchanges
-    whose content was erased are left out.
+    The latest grade of each party on an exchange counts, and the mean of several people. Exchanges
+    with erased content are left out.
 
     Args:
-        ledger: where the feedback is.
-        width: of the calibrated mean's interval that is wanted, for the number of labels.
+        ledger: the ledger with the feedback.
+        width: wanted width of the interval of the calibrated mean, for the number of missing
+            labels.
 
     Raises:
         InvalidInputError: the width is not above 0.

@@ -1,4 +1,4 @@
-"""Prompts on record put to every candidate, within a hard budget, and the answers graded."""
+"""Calibration: candidates answer recorded prompts within a budget, and answers are graded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remit.gateway import LLMGateway
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, RouteOutcome
 from remit.learning.evidence.feedback import Source, give_feedback
-from remit.learning.routes.fitting import GradedPrompt
+from remit.learning.routes.ridge import GradedPrompt
 from remit.ledger import LedgerClient
 from remit.providers.prices import PriceTable
 from remit.routing import Candidate, asked_of, new_request
@@ -18,22 +18,23 @@ from remit.routing import Candidate, asked_of, new_request
 __all__ = ["Calibration", "Grader", "calibrate"]
 
 Grader = Callable[[GradedPrompt, str, str], float | None]
-"""Takes a prompt, the candidate's name and its answer; 0 to 1, ``None`` where it cannot say."""
+"""Grades a prompt's answer, given the candidate's name; 0 to 1, ``None`` if it cannot."""
 
 _AGENT = "route-calibration"
-_UNSEEN_TOKENS = 1_000  # what providers add around a prompt
+_UNSEEN_TOKENS = 1_000
+"""Largest number of tokens that providers add to a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What a calibration did.
+    """The result of a calibration.
 
     Attributes:
-        calls: answered.
-        graded: of them.
-        usd: that they cost.
-        prompts: that have been put to every candidate.
-        ended: ``done``, or ``budget`` where the next call might have cost more than was left.
+        calls: number of answered calls.
+        graded: number of graded answers.
+        usd: cost of all calls in US dollars.
+        prompts: number of prompts that every candidate was asked.
+        ended: ``done``, or ``budget`` if the next call might have exceeded the budget.
     """
 
     calls: int
@@ -58,28 +59,28 @@ async def calibrate(
     session_id: str = "",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Calibration:
-    """Put each prompt to every candidate that has no graded answer to it, and grade what comes.
+    """Ask every candidate each prompt that it has no graded answer to, and record the grades.
 
-    The most that a call can cost is held against what is left before it is made: the budget is
-    never passed. Whole prompts are worth more than many in part: one is finished before the next.
+    A call is made only if its highest possible cost fits into the rest of the budget. One prompt is
+    finished before the next, because only prompts with answers of all candidates are comparable.
 
     Args:
-        gateway: every call goes through it, and is on record.
-        ledger: where grades are recorded.
-        candidates: who are asked.
-        prompts: of :func:`graded_prompts`.
-        grade: gives the grades.
-        usd: the budget.
-        prices: of the candidates.
-        by: on whose behalf, for the record.
-        source: what kind of party grades.
-        max_tokens: the longest answer.
-        session_id: of the calls; a new one when left out.
-        progress: called with how many prompts are done, and of how many.
+        gateway: makes the calls, which are recorded.
+        ledger: the ledger of the grades.
+        candidates: the models.
+        prompts: prompts of :func:`graded_prompts`.
+        grade: returns the grade of an answer; ``None`` records none.
+        usd: the budget in US dollars.
+        prices: prices of the candidates.
+        by: name of the grader, for the ledger.
+        source: kind of the grading party.
+        max_tokens: output limit of each call.
+        session_id: session of the calls; a new one if empty.
+        progress: called with the number of prompts done and in all.
 
     Raises:
         InvalidInputError: a candidate has no price, so that no budget can be kept, or the budget is
-            no number.
+            not a number of 0 or more.
     """
     if not (math.isfinite(usd) and usd >= 0):
         raise InvalidInputError(f"{usd} is no budget in US dollars.")

@@ -1,4 +1,4 @@
-"""Intervals for one number of samples, fixed in advance: close to their stated coverage."""
+"""Intervals for a number of samples fixed in advance, by Student's t."""
 
 from __future__ import annotations
 

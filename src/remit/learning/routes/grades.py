@@ -1,4 +1,4 @@
-"""Graded answers as the record has them, by prompt."""
+"""Recorded prompts with graded answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from remit.kernel.errors import InvalidInputError
 from remit.learning.evidence.feedback import feedback_on, reward_of
 from remit.learning.held_out import is_held_out, prompt_key
-from remit.learning.routes.fitting import GradedPrompt
+from remit.learning.routes.ridge import GradedPrompt
 from remit.ledger import LedgerEntry, LedgerReader
 from remit.providers.prices import PriceTable, Usage
 from remit.routing import Candidate, Weights, read_intent
@@ -31,17 +31,19 @@ def graded_prompts(
     prices: PriceTable | None = None,
     rules: Weights | None = None,
 ) -> list[GradedPrompt]:
-    """Prompts with a graded answer, oldest first; answers to the same prompt are together.
+    """Return prompts with a graded answer, oldest first; equal prompts are one item.
 
-    Grades of an exchange count as in samples: the mean of all parties, of each the latest word; a
-    judge's where there is no other. What was erased, failed, or came of a fallback is left out.
+    Grades of an exchange count as in samples: the mean of all parties, with the latest grade of
+    each. A judge's grade counts only if there is no other. Erased and failed exchanges, and
+    fallbacks, are left out.
 
     Args:
-        ledger: where they are.
-        candidates: answers of their models have their names; others that of the exchange.
-        prices: in force now. What a candidate's answer cost at other prices is computed again from
-            its tokens and the provider's tools that it used; without them, costs are as recorded.
-        rules: by which the prompts' tasks are read.
+        ledger: the ledger.
+        candidates: the route's models; their answers are keyed by candidate, others by the
+            exchange's model.
+        prices: prices in force. The cost of a candidate's answer at other prices is computed again
+            from its tokens and server tools; ``None`` for costs as recorded.
+        rules: rules by which tasks are recognised; the shipped ones if ``None``.
     """
     weights = rules or Weights.shipped()
     known_as = {one.provider_model: one for one in candidates}
@@ -82,23 +84,23 @@ def graded_prompts(
 
 
 def held_out(prompt: GradedPrompt) -> bool:
-    """Whether no route is fitted to a prompt, whatever is graded later: it goes by its own hash."""
+    """Return True if no route is fitted to a prompt; this depends on the prompt alone."""
     return is_held_out(prompt.prompt)
 
 
 def _usd(meta: Mapping[str, Any], candidate: Candidate | None, prices: PriceTable | None) -> float:
-    """What an exchange would cost now; as recorded, where its tokens do not say."""
+    """Return the cost of an exchange at present prices; the recorded cost if it is not known."""
     recorded = float(meta.get("cost_usd") or 0.0)
     if candidate is None or prices is None or meta.get("price_version") == prices.version:
         return recorded
-    if candidate.input_price == 0 and candidate.output_price == 0:  # its provider bills nothing
+    if candidate.input_price == 0 and candidate.output_price == 0:  # The provider bills nothing.
         return 0.0
     price = prices.find(candidate.provider_id, candidate.provider_model)
     if price is None or price.per_second or price.per_character:
         return recorded
     try:
         nano = price.cost_nano(Usage(**{name: meta.get(name) or 0 for name in _TOKENS}))
-    except InvalidInputError:  # its parts exceed their total: it was billed by its bound
+    except InvalidInputError:  # The parts exceed their total, so the bound was billed.
         return recorded
     used: Mapping[str, int] = meta.get("server_tool_uses") or {}
     nano += sum(price.server_tools.get(name, 0) * times for name, times in used.items())
@@ -106,12 +108,12 @@ def _usd(meta: Mapping[str, Any], candidate: Candidate | None, prices: PriceTabl
 
 
 def _prompt(entry: LedgerEntry) -> Any:
-    """What was asked, as messages or a text; ``None`` where it cannot be routed again."""
+    """Return the prompt as messages or text; ``None`` if it cannot be routed again."""
     prompt: Any = entry.metadata.get("prompt")
     if not isinstance(prompt, (str, list)) or not prompt:
         return None
     try:
         text, _ = text_asked(prompt)
-    except (InvalidInputError, AttributeError):  # messages in part erased
+    except (InvalidInputError, AttributeError):  # A part of the messages was erased.
         return None
     return prompt if text else None

@@ -8,17 +8,17 @@ from typing import NamedTuple
 
 from remit.learning.statistics.confidence import ConfidenceSequence
 from remit.learning.statistics.estimate import Estimate
-from remit.learning.statistics.fixed import skewed_interval
+from remit.learning.statistics.student import skewed_interval
 
 __all__ = ["PairedEffect", "paired_effect"]
 
 
 class PairedEffect(NamedTuple):
-    """One effect, estimated for two questions.
+    """Two estimates of one effect.
 
     Attributes:
-        predicted: how large it will be, for this number of pairs (`student`).
-        gate: whether it may be proposed, however often one looks (`betting`).
+        predicted: the size of the effect, valid for this number of pairs (`student`).
+        gate: the estimate that decides whether to propose, valid at every look (`betting`).
     """
 
     predicted: Estimate
@@ -30,17 +30,17 @@ def paired_effect(
 ) -> PairedEffect:
     """Estimate the mean of paired differences.
 
-    The predicted interval is Student's t, corrected for skewness. Where all differences are equal,
-    so that it would have no width, it is the always-valid one.
+    The predicted interval is Student's t, corrected for skewness. If all differences are equal, its
+    width would be 0, and the always-valid interval is used instead.
 
     Args:
-        differences: new minus old, of each pair.
-        low: the smallest possible difference.
-        high: the largest.
-        alpha: probability that the always-valid interval ever leaves the mean out.
+        differences: new minus old value of each pair.
+        low: smallest possible difference.
+        high: largest possible difference.
+        alpha: probability that the always-valid interval ever excludes the mean.
 
     Raises:
-        InvalidInputError: a difference lies outside of these bounds.
+        InvalidInputError: a difference lies outside the bounds.
     """
     sequence = ConfidenceSequence(alpha, low=low, high=high)
     for difference in differences:
