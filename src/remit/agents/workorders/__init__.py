@@ -1,4 +1,14 @@
-"""Work orders: the unit of delegated work, and its one state machine."""
+"""Work orders: the unit of delegated work, with one state machine.
+
+This subpackage owns the states of an order and who may change them, its entries in the ledger, the
+effects of its tools, the events that listeners receive, and the callers of sub-agents. It calls no
+model and runs no tool: the worker does.
+
+Invariants: an order changes state only by :meth:`WorkOrder.moved_to`; an order read back from the
+ledger passes the same state machine; completed calls are read from the record, never repeated.
+
+Start reading in ``order.py``, then ``history.py``.
+"""
 
 from remit.agents.workorders.effects import (
     Effect,

@@ -1,4 +1,4 @@
-"""Orders read from the ledger: what a plan says, and what became of it."""
+"""Work orders read from the ledger: their plans and their present states."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _ACTORS = {"ho2": Actor.SUPERVISOR, "ho1": Actor.WORKER}
 
 
 class OrderRecordError(RemitError):
-    """What the ledger says of an order does not make an order."""
+    """The entries in the ledger do not form a work order."""
 
 
 def plan_of(order: WorkOrder) -> dict[str, Any]:
-    """What a ``WO_PLANNED`` says of an order, besides its id: enough to have it worked on."""
+    """Return the metadata of ``WO_PLANNED``: all that a worker needs, except the order's id."""
     return {
         "wo_type": str(order.wo_type),
         "tier_target": order.tier_target,
@@ -47,7 +47,7 @@ def plan_of(order: WorkOrder) -> dict[str, Any]:
 
 
 def constraints_of(limits: WorkOrderConstraints) -> dict[str, Any]:
-    """Constraints as plain data."""
+    """Return constraints as plain data. ``output_schema`` becomes JSON text."""
     plain = {field.name: getattr(limits, field.name) for field in fields(limits)}
     schema = plain.pop("output_schema")
     if not limits.set_aside:
@@ -60,18 +60,17 @@ def constraints_of(limits: WorkOrderConstraints) -> dict[str, Any]:
 
 
 def replay(entries: Iterable[LedgerEntry], *, allow_erased: bool = False) -> WorkOrder:
-    """The order that its entries make, in ledger order.
+    """Return the order that results from its entries.
 
-    Every step goes through the state machine, made by the tier that wrote the entry: an order
-    with any other transition is not an order.
+    Each entry passes the state machine as a transition by the tier that wrote it.
 
     Args:
-        entries: of one order; those that are no step of it are passed over.
-        allow_erased: give an order whose input was erased without it, for ending it.
+        entries: the order's entries in ledger order; other event types are skipped.
+        allow_erased: if the input was erased, return the order without it, so that it can be ended.
 
     Raises:
-        IllegalTransitionError: it made a transition that does not exist.
-        OrderRecordError: the plan is missing, erased, or not a plan.
+        IllegalTransitionError: an entry is not an allowed transition.
+        OrderRecordError: the plan is missing, erased, or invalid.
     """
     order: WorkOrder | None = None
     for entry in entries:
@@ -91,7 +90,11 @@ def replay(entries: Iterable[LedgerEntry], *, allow_erased: bool = False) -> Wor
 def recorded_order(
     ledger: LedgerPort, wo_id: str, *, allow_erased: bool = False
 ) -> WorkOrder | None:
-    """The order with that id in its present state, as :func:`replay` gives it, or ``None``."""
+    """Return the order with this id in its present state; None if the ledger has none.
+
+    Raises:
+        IllegalTransitionError, OrderRecordError: as :func:`replay`.
+    """
     steps = [
         entry
         for event_type in ("WO_PLANNED", *_STATES)
@@ -140,10 +143,11 @@ def _planned(entry: LedgerEntry, allow_erased: bool) -> WorkOrder:
 
 
 def moved_by(order: WorkOrder, entry: LedgerEntry) -> WorkOrder:
-    """The order after the step that ``entry`` puts on record, written already or not.
+    """Return the order after the transition of ``entry``, whether written or not.
 
     Raises:
-        IllegalTransitionError: the state machine has no such step, or not by that writer.
+        IllegalTransitionError: the state machine does not allow the transition, or not to the
+            writer.
     """
     data: Mapping[str, Any] = entry.metadata
     state = _STATES[entry.event_type]
@@ -174,13 +178,15 @@ def moved_by(order: WorkOrder, entry: LedgerEntry) -> WorkOrder:
 def trace_hash(
     ledger: LedgerPort, work_order_ids: Sequence[str], *, before: str | None = None
 ) -> str:
-    """SHA-256 over the ``entry_hash``es (hex, concatenated) of the orders' ``ho1`` entries.
+    """Return the SHA-256 over the concatenated ``entry_hash`` texts of the orders' ``ho1`` entries.
 
-    They are in ledger order; anyone with the ledger can compute it again.
+    The entries are in ledger order. Anyone with the ledger can recompute the hash.
 
     Args:
-        before: id of the entry that holds the hash: what came after it, such as the late answer
-            of a call that had been given up, is not in it.
+        ledger: contains the entries.
+        work_order_ids: the orders.
+        before: id of the entry that contains the hash; later entries, such as a late answer to an
+            abandoned call, are excluded. None includes all.
     """
     end = None if before is None else int(before[4:], 16)
     entries = [
@@ -193,7 +199,7 @@ def trace_hash(
 
 
 def trace_hash_of(tx: Transaction, work_order_ids: Sequence[str]) -> str:
-    """:func:`trace_hash` while it is being written, of all that came before in its transaction."""
+    """Return :func:`trace_hash` of all entries up to this point of the transaction."""
     marks = ", ".join("?" * len(work_order_ids))
     rows = tx.execute(
         f"SELECT seq, entry_hash FROM entries WHERE work_order_id IN ({marks}) "
