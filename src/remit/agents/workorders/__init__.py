@@ -34,8 +34,7 @@ from remit.agents.workorders.events import (
 from remit.agents.workorders.history import Answer, OrderHistory
 from remit.agents.workorders.journal import Journal, WriteBuffer
 from remit.agents.workorders.order import (
-    Actor,
-    IllegalTransitionError,
+    OrderRecordError,
     WorkOrder,
     WorkOrderConstraints,
     WorkOrderCost,
@@ -52,9 +51,7 @@ from remit.agents.workorders.principal import (
     sub_session_id,
     tools_usage,
 )
-from remit.agents.workorders.recorded import (
-    OrderRecordError,
-    constraints_of,
+from remit.agents.workorders.replay import (
     moved_by,
     plan_of,
     recorded_order,
@@ -66,7 +63,6 @@ from remit.agents.workorders.usage import Usage
 
 __all__ = [
     "NOBODY",
-    "Actor",
     "Answer",
     "AnswerRejected",
     "ApprovalNeeded",
@@ -95,7 +91,6 @@ __all__ = [
     "WriteBuffer",
     "action_of",
     "callers_of",
-    "constraints_of",
     "decided_by",
     "effects_text",
     "latest",
@@ -111,3 +106,6 @@ __all__ = [
     "with_decision",
     "work_order_id",
 ]
+
+IllegalTransitionError = OrderRecordError
+"""The earlier name of the error, for programs that catch it; it ends with version 1.0."""

@@ -83,8 +83,7 @@ class Effect:
 
     @property
     def is_open(self) -> bool:
-        """True if the outcome is unknown, the tool may not be repeated, and no person has decided.
-        """
+        """True if the outcome is unknown, the tool must not repeat, and nobody has decided."""
         return self.is_unknown and not self.repeatable and not self.decision
 
     def line(self) -> str:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from remit.agents.workorders.effects import Effect, effect_of
-from remit.agents.workorders.recorded import OrderRecordError
+from remit.agents.workorders.order import OrderRecordError
 from remit.agents.workorders.usage import Usage
 from remit.kernel.exchange import Message
 from remit.ledger import Erased, LedgerEntry, LedgerPort, is_authentic
@@ -216,8 +216,7 @@ class OrderHistory:
         return Answer(data["response"], blocks, data["finish_reason"], entry_id, messages)
 
     def last_tool_use(self) -> LedgerEntry | None:
-        """Return the latest ``TOOL_INTENT`` or ``APPROVAL_REQUESTED`` entry; None if there is none.
-        """
+        """Return the latest ``TOOL_INTENT`` or ``APPROVAL_REQUESTED``; None if there is none."""
         found = [
             entry
             for event_type in ("TOOL_INTENT", "APPROVAL_REQUESTED")
@@ -244,8 +243,7 @@ class OrderHistory:
         }
 
     def effects(self) -> dict[str, Effect]:
-        """Return the effect of each call that began, keyed by idempotency key, in order of start.
-        """
+        """Return the effect of each call that began, keyed by idempotency key, oldest first."""
         return {
             key: effect_of(
                 start, self.intents[key], self.tool_calls.get(key), self.asked_about.get(key)

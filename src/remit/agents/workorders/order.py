@@ -31,25 +31,19 @@ class WorkOrderType(StrEnum):
     EXECUTE = "execute"
 
 
-class Actor(StrEnum):
-    """The tier that moves an order from one state to the next."""
-
-    SUPERVISOR = "supervisor"
-    WORKER = "worker"
-
-
-_TRANSITIONS: Mapping[tuple[WorkOrderState, WorkOrderState], Actor] = {
-    (WorkOrderState.PLANNED, WorkOrderState.DISPATCHED): Actor.SUPERVISOR,
-    (WorkOrderState.PLANNED, WorkOrderState.FAILED): Actor.SUPERVISOR,
-    (WorkOrderState.DISPATCHED, WorkOrderState.EXECUTING): Actor.WORKER,
-    (WorkOrderState.EXECUTING, WorkOrderState.COMPLETED): Actor.WORKER,
-    (WorkOrderState.EXECUTING, WorkOrderState.FAILED): Actor.WORKER,
+_TRANSITIONS: Mapping[tuple[WorkOrderState, WorkOrderState], str] = {
+    (WorkOrderState.PLANNED, WorkOrderState.DISPATCHED): "ho2",
+    (WorkOrderState.PLANNED, WorkOrderState.FAILED): "ho2",
+    (WorkOrderState.DISPATCHED, WorkOrderState.EXECUTING): "ho1",
+    (WorkOrderState.EXECUTING, WorkOrderState.COMPLETED): "ho1",
+    (WorkOrderState.EXECUTING, WorkOrderState.FAILED): "ho1",
 }
-"""Every transition there is, and who makes it."""
+"""All transitions with the tier that makes each: ``ho2``, the supervisor, or ``ho1``, the worker.
+"""
 
 
-class IllegalTransitionError(RemitError, ValueError):
-    """The state machine does not allow the transition, or not to this actor."""
+class OrderRecordError(RemitError, ValueError):
+    """An order cannot make a transition, or the ledger's entries do not form an order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,30 +181,29 @@ class WorkOrder:
         """Return the order with ``further`` merged into ``input_context``."""
         return dataclasses.replace(self, input_context={**self.input_context, **further})
 
-    def moved_to(self, state: WorkOrderState, *, by: Actor, **changes: Any) -> WorkOrder:
+    def moved_to(self, state: WorkOrderState, *, by: str, **changes: Any) -> WorkOrder:
         """Return the order in its next state.
 
         Args:
             state: the next state.
-            by: the tier that makes the transition.
+            by: the tier that makes the transition: ``ho1`` or ``ho2``.
             changes: new values of other fields.
 
         Raises:
-            IllegalTransitionError: the state machine does not allow the transition, or not to
+            OrderRecordError: the state machine does not allow the transition, or not to
                 ``by``.
         """
-        actor = _TRANSITIONS.get((self.state, state))
-        if actor is None:
+        tier = _TRANSITIONS.get((self.state, state))
+        if tier is None:
             further = sorted(after for before, after in _TRANSITIONS if before is self.state)
-            raise IllegalTransitionError(
+            raise OrderRecordError(
                 f"{self.wo_id} is {self.state} and cannot become {state}.",
                 next_step=f"From {self.state} it may become: "
                 f"{', '.join(further) or 'nothing, it has ended'}.",
             )
-        if actor is not by:
-            raise IllegalTransitionError(
-                f"Only the {actor} may take {self.wo_id} from {self.state} to {state}, "
-                f"not the {by}."
+        if tier != by:
+            raise OrderRecordError(
+                f"Only tier {tier} may take {self.wo_id} from {self.state} to {state}, not {by!r}."
             )
         return dataclasses.replace(self, state=state, **changes)
 

@@ -10,15 +10,13 @@ from typing import Any
 import orjson
 
 from remit.agents.workorders.order import (
-    Actor,
-    IllegalTransitionError,
+    OrderRecordError,
     WorkOrder,
     WorkOrderConstraints,
     WorkOrderCost,
     WorkOrderState,
     WorkOrderType,
 )
-from remit.kernel.errors import RemitError
 from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, is_authentic, utc_now
 
 _STATES = {
@@ -27,11 +25,6 @@ _STATES = {
     "WO_COMPLETED": WorkOrderState.COMPLETED,
     "WO_FAILED": WorkOrderState.FAILED,
 }
-_ACTORS = {"ho2": Actor.SUPERVISOR, "ho1": Actor.WORKER}
-
-
-class OrderRecordError(RemitError):
-    """The entries in the ledger do not form a work order."""
 
 
 def plan_of(order: WorkOrder) -> dict[str, Any]:
@@ -42,17 +35,18 @@ def plan_of(order: WorkOrder) -> dict[str, Any]:
         "parent_wo_id": order.parent_wo_id,
         "input_context": dict(order.input_context),
         "acceptance_criteria": dict(order.acceptance_criteria),
-        "constraints": constraints_of(order.constraints),
+        "constraints": _plain(order.constraints),
     }
 
 
-def constraints_of(limits: WorkOrderConstraints) -> dict[str, Any]:
+def _plain(limits: WorkOrderConstraints) -> dict[str, Any]:
     """Return constraints as plain data. ``output_schema`` becomes JSON text."""
     plain = {field.name: getattr(limits, field.name) for field in fields(limits)}
     schema = plain.pop("output_schema")
     if not limits.set_aside:
         del plain["set_aside"]
-    if schema is not None:  # as text: its keys may be none that metadata can have
+    if schema is not None:
+        # Stored as text, because a schema may contain keys that metadata may not.
         plain["output_schema"] = orjson.dumps(schema).decode()
     return {
         name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()
@@ -69,14 +63,14 @@ def replay(entries: Iterable[LedgerEntry], *, allow_erased: bool = False) -> Wor
         allow_erased: if the input was erased, return the order without it, so that it can be ended.
 
     Raises:
-        IllegalTransitionError: an entry is not an allowed transition.
-        OrderRecordError: the plan is missing, erased, or invalid.
+        OrderRecordError: the plan is missing, repeated, erased or invalid, or an entry is not an
+            allowed transition.
     """
     order: WorkOrder | None = None
     for entry in entries:
         if entry.event_type == "WO_PLANNED":
             if order is not None:
-                raise IllegalTransitionError(f"{order.wo_id} was planned twice.")
+                raise OrderRecordError(f"{order.wo_id} was planned twice.")
             order = _planned(entry, allow_erased)
         elif entry.event_type in _STATES:
             if order is None:
@@ -93,7 +87,7 @@ def recorded_order(
     """Return the order with this id in its present state; None if the ledger has none.
 
     Raises:
-        IllegalTransitionError, OrderRecordError: as :func:`replay`.
+        OrderRecordError: as :func:`replay`.
     """
     steps = [
         entry
@@ -146,20 +140,17 @@ def moved_by(order: WorkOrder, entry: LedgerEntry) -> WorkOrder:
     """Return the order after the transition of ``entry``, whether written or not.
 
     Raises:
-        IllegalTransitionError: the state machine does not allow the transition, or not to the
+        OrderRecordError: the state machine does not allow the transition, or not to the
             writer.
     """
     data: Mapping[str, Any] = entry.metadata
     state = _STATES[entry.event_type]
     if state is WorkOrderState.EXECUTING and data.get("resumed"):
         if order.state is not WorkOrderState.EXECUTING:
-            raise IllegalTransitionError(
+            raise OrderRecordError(
                 f"{order.wo_id} is {order.state} and cannot be resumed ({entry.id})."
             )
         return order
-    by = _ACTORS.get(str((data.get("scope") or {}).get("tier")))
-    if by is None:
-        raise IllegalTransitionError(f"{entry.id} was written by neither supervisor nor worker.")
     changes: dict[str, Any] = {}
     if state in (WorkOrderState.COMPLETED, WorkOrderState.FAILED):
         cost = data.get("cost") or {}
@@ -172,7 +163,8 @@ def moved_by(order: WorkOrder, entry: LedgerEntry) -> WorkOrder:
         if state is WorkOrderState.FAILED:
             code, message = data.get("error_code", ""), data.get("error_message", "")
             changes["error"] = {"code": code, "message": message}
-    return order.moved_to(state, by=by, **changes)
+    tier = str((data.get("scope") or {}).get("tier"))
+    return order.moved_to(state, by=tier, **changes)
 
 
 def trace_hash(
