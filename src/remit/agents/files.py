@@ -21,18 +21,18 @@ _MOST_BYTES = 20 * 1024 * 1024  # base64 of it fits into providers' largest requ
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """An image or a document, whole. Text goes to the model as text, between fences.
+    """An image or a document. Text files reach the model as text, between fences.
 
-    The tokens of other documents, such as PDF, cannot be bounded in advance: the whole context of
-    the model is reserved for them.
+    The tokens of other documents, such as PDF, cannot be bounded in advance. Remit reserves the
+    model's whole context for them.
 
     Attributes:
-        data: its bytes.
-        media_type: such as ``image/png`` or ``application/pdf``.
-        name: for the model and the record.
+        data: the bytes.
+        media_type: for example ``image/png`` or ``application/pdf``.
+        name: name for the model and the record.
 
     Raises:
-        InvalidInputError: it is empty, longer than 20 MiB, or the media type is not one.
+        InvalidInputError: the file is empty or longer than 20 MiB, or the media type is invalid.
     """
 
     data: bytes
@@ -52,10 +52,10 @@ class File:
 
     @classmethod
     def read(cls, path: str | Path, media_type: str = "") -> File:
-        """The file at ``path``; its name says the media type where that is left out.
+        """Return the file at ``path``; by default its extension determines the media type.
 
         Raises:
-            InvalidInputError: it cannot be read, or its media type is not known.
+            InvalidInputError: the file cannot be read, or its media type is unknown.
         """
         path = Path(path)
         found = media_type or mimetypes.guess_type(path.name)[0]
@@ -71,7 +71,7 @@ class File:
 
     @property
     def block(self) -> dict[str, Any]:
-        """It as a content block (:mod:`remit.kernel.exchange`)."""
+        """Return the file as a content block (:mod:`remit.kernel.exchange`)."""
         if self.media_type.startswith("text/"):
             text = self.data.decode("utf-8", "replace")
             return {"type": "text", "text": f"{self.name}:\n{fence(text)}"}
@@ -93,10 +93,10 @@ UserMessage = str | Sequence[str | File]
 
 
 def split_message(message: UserMessage) -> tuple[str, list[dict[str, Any]]]:
-    """The text of a message, in which each file is named, and the content blocks of its files.
+    """Return the text of a message, with each file named, and the content blocks of its files.
 
     Raises:
-        InvalidInputError: there is no text in it, or something that is neither text nor file.
+        InvalidInputError: the message has no text, or contains something other than text and files.
     """
     parts = list(message) if isinstance(message, list | tuple) else [message]
     for part in parts:
@@ -115,13 +115,13 @@ def split_message(message: UserMessage) -> tuple[str, list[dict[str, Any]]]:
 
 
 def attached(messages: Sequence[Message], files: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """Return the messages with files in the last one of the user, before its text."""
+    """Return the messages with files in the user's last message, before its text."""
     blocks = [*map(dict, files)]
     return _in_last(messages, lambda text: [*blocks, {"type": "text", "text": text}])
 
 
 def with_note(messages: Sequence[Message], note: str) -> list[Message]:
-    """Return the messages with a note in the last one of the user, before its text."""
+    """Return the messages with a note in the user's last message, before its text."""
     return _in_last(messages, lambda text: f"{note}\n\n{text}") if note else list(messages)
 
 

@@ -1,4 +1,8 @@
-"""The ADMIN agent: what it can look at."""
+"""The ADMIN agent's tools: read-only views of ledger, sessions, usage, files, packages and gates.
+
+Tool methods return plain data. Their docstrings are the descriptions that models read. Secrets are
+redacted, erased content is marked, long texts are cut. Start reading in ``tools.py``.
+"""
 
 from remit.agents.admin.output import Fitted, GatePort, cut_to_fit, plain_value
 from remit.agents.admin.recall import RECALL

@@ -344,7 +344,7 @@ def _place(rows: list[dict[str, Any]], path: str) -> str:
 
 
 def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
-    """A turn in short: what happened in which order, without prompts."""
+    """Return a summary of a turn: its steps in order, without prompts."""
     return {
         **_picked(turn, _OF_TURN),
         "work_orders": [

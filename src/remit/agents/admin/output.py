@@ -1,4 +1,4 @@
-"""What a tool of ADMIN's shows: secrets taken out, erased content marked, long texts cut."""
+"""The base of ADMIN's tools: redacted, bounded output."""
 
 from __future__ import annotations
 
@@ -38,13 +38,21 @@ class GatePort(Protocol):
         ...
 
     def packages(self) -> list[dict[str, Any]]:
-        """One row for each installed package."""
+        """Return a row for each installed package."""
         ...
 
 
 @dataclass(frozen=True)
 class Toolset:
-    """Tools that are methods, and what they look at; ``root`` is resolved."""
+    """Tools that are methods, and the data they read.
+
+    Attributes:
+        ledger: the ledger.
+        root: the root, resolved.
+        loaded: settings with their sources.
+        settings: settings of tools.
+        redactor: removes secrets from output.
+    """
 
     ledger: LedgerClient
     root: Path
@@ -64,7 +72,7 @@ class Toolset:
         return self.settings.max_output_bytes // 2
 
     def shown(self, output: dict[str, Any], name: str, note: str) -> dict[str, Any]:
-        """``output`` with its value ``name`` cut to fit, and ``note`` where it had to be."""
+        """Return ``output`` with its value ``name`` cut to fit; add ``note`` if it was cut."""
         fitted = cut_to_fit(output[name], self.max_bytes)
         return {**output, name: fitted.value, **({"note": note} if fitted.cut else {})}
 

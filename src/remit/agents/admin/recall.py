@@ -1,7 +1,7 @@
-"""The tool that repeats what was said last, for models that may not speak for the system.
+"""The tool that repeats the last messages, for models that may not speak for the system.
 
-Such a model cannot be trusted to copy a message. Which phrases ask for one is decided by a
-pattern, and the text comes from the record.
+Such a model cannot be trusted to copy a message. A pattern decides which phrases ask for one, and
+the text comes from the ledger.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _describe(output: Mapping[str, Any]) -> str:
 
 
 class RecallTools(Toolset):
-    """The tool that repeats what was said last in the session."""
+    """The tool that repeats the last messages of the session."""
 
     @tool(
         label="recall",

@@ -63,7 +63,7 @@ class Redactor:
 
     @classmethod
     def of(cls, loaded: LoadedSettings) -> Redactor:
-        """One that knows the keys of a configuration, and of the environment it names."""
+        """Return a redactor that knows the keys of a configuration and of the environment."""
         return cls(ConfiguredSecrets(loaded.settings).values)
 
     def text(self, text: str) -> str:

@@ -1,4 +1,4 @@
-"""The root: its files, and nothing outside it; the settings in force; packages and gates."""
+"""Views of the root: its files, the settings in force, packages and gates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions: which there are, what one came to, what was said in it, and what was spent."""
+"""Views of sessions: lists, summaries, messages and budgets."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _describe_overview(output: dict[str, Any]) -> str:
 
 
 def _named(found: dict[str, int] | list[dict[str, Any]]) -> str:
-    """What was used, or waits, by name."""
+    """Return names of tools or models, separated by commas; ``none`` if there are none."""
     names = [item["tool_id"] if isinstance(item, dict) else item for item in found]
     return ", ".join(names) or "none"
 

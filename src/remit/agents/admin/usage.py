@@ -1,4 +1,4 @@
-"""What calls used and cost: by key, user, agent, model or day."""
+"""Sums of usage and cost by key, user, agent, model or day."""
 
 from __future__ import annotations
 

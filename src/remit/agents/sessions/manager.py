@@ -230,8 +230,7 @@ class SessionManager:
         return self._turn_count
 
     def read_marks(self, tx: Transaction) -> Marks:
-        """Return the argument of :meth:`refresh`, read in the transaction that locks the session.
-        """
+        """Return the argument of :meth:`refresh`, read in the transaction that takes the lease."""
         return Marks(*tx.execute(_MARKS, (self.session_id,) * 4)[0])
 
     def refresh(self, marks: Marks | None = None) -> bool:

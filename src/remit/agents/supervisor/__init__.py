@@ -1,4 +1,14 @@
-"""HO2, the supervisor: plans a turn, has it worked on, checks it, delivers."""
+"""HO2, the supervisor: plans a turn, runs its work orders, verifies the answer and delivers it.
+
+This subpackage owns the turn of a session, its plan, the quality gate, threads, and the exclusion
+of what keeps failing. It calls no model and runs no tool itself: its orders go to the worker. It
+sees other sessions only through a port that the tier above fills.
+
+Invariants: only one process at a time works on a session; a turn is delivered only after its
+``TURN_RECORDED`` is durable; a recorded step is never repeated.
+
+Start reading in ``supervisor.py``, then ``loop.py``.
+"""
 
 from remit.agents.supervisor.aside import AsidePolicy, steps_aside
 from remit.agents.supervisor.attention import Candidate

@@ -1,4 +1,4 @@
-"""What keeps failing in a session is set aside until it ends."""
+"""Exclusion of models, tools and contract versions that keep failing in a session."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _INSTEAD = {"model": "{} is asked", "tool": "{} is offered", "contract": "{} is 
 
 
 class AsidePolicy(Protocol):
-    """When a session sets things aside, and for what."""
+    """The settings of exclusion."""
 
     @property
     def set_aside_after(self) -> int:
-        """In how many turns in a row a thing must have failed."""
+        """Number of consecutive turns with a failure after which a name is excluded."""
         ...
 
     @property
     def tool_fallbacks(self) -> Mapping[str, Sequence[str]]:
-        """The tools that may stand in for a tool, by its id, the best first."""
+        """Substitutes of each tool, best first, keyed by tool id."""
         ...
 
 
@@ -42,16 +42,17 @@ NextBest = Callable[[str, Collection[str]], Sequence[str]]
 
 
 class SetAside:
-    """What one session has set aside, by its record alone.
+    """The names that one session excludes, derived from its entries alone.
 
     Args:
-        journal: the supervisor's, of that session.
-        next_best: by dimension, ``model``, ``tool`` or ``contract``.
-        policy: gives when something is set aside; asked only when something failed.
+        journal: journal of the session's supervisor.
+        next_best: substitutes, keyed by dimension: ``model``, ``tool`` or ``contract``.
+        policy: returns the settings; called only after a failure.
         own: provider and model of the agent.
 
     Attributes:
-        names: what is set aside: models ``provider/model``, tools, and ``contract@version``.
+        names: excluded models (``provider/model``), tools, and contract versions
+            (``contract@version``).
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class SetAside:
         self.names: tuple[str, ...] = ()
 
     def refresh(self, marks: Marks) -> None:
-        """Read the state where the record may say more, or less, than was read before."""
+        """Read the excluded names again if the session has a new signal or end."""
         signal, ended = (-1 if seq is None else seq for seq in (marks.signal, marks.ended))
         found = (signal, ended)
         if found == self._read:
@@ -82,11 +83,13 @@ class SetAside:
             self.names = tuple(dict.fromkeys(step.metadata["name"] for step in own))
 
     def observe(self, work_order_id: str, *dimensions: str) -> None:
-        """Set aside what keeps failing; what says so is held for the journal's next write.
+        """Exclude what keeps failing; hold the ``SIGNAL_OBSERVED`` for the next write.
+
+        If the settings cannot be read, log a warning and exclude nothing.
 
         Args:
-            work_order_id: the order after which it is looked at.
-            dimensions: of what; of all when left out.
+            work_order_id: the order that just ended.
+            dimensions: dimensions to check; all by default.
         """
         journal = self._journal
         tries = Tries(journal.ledger, journal.session_id, self._ended, self._own)
@@ -124,7 +127,7 @@ class SetAside:
 
 
 def steps_aside(ledger: LedgerPort, session_id: str) -> Iterator[LedgerEntry]:
-    """The entries with which a session set something aside, its earlier runs included."""
+    """Yield the entries with which a session excluded a name, including its earlier runs."""
     signals = ledger.query(session_id=session_id, event_type="SIGNAL_OBSERVED", with_content=False)
     for entry in filter(is_authentic, signals):
         if entry.metadata.get("kind") == "set_aside":

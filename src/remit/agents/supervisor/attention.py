@@ -1,9 +1,9 @@
-"""What a turn is shown of all that is known, within a budget; what is left out is recorded.
+"""Selection of texts that a turn shows the model, within a budget; omissions are recorded.
 
-The conversation's own latest turns come complete and in order. Beside them are candidates:
-open threads of the session, and what the tier above pushes down of other sessions and adopted
-policy. They are scored by commitment, time and recency and taken from the best down, as long as
-they fit.
+The latest turns of the conversation are shown complete and in order. Further candidates are open
+threads of the session, and open threads of other sessions and adopted policy, which the tier above
+supplies. Each candidate has a score of commitment, urgency and recency. The best are shown until
+the budget is used.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _BYTES_PER_TOKEN = 4  # the usual rule of thumb; what is sent is counted exactly
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Something that may be worth showing.
+    """A text that may be worth showing.
 
     Attributes:
         kind: ``policy``, ``thread``, or ``session`` (an open thread of another session).
-        ref: where it is: an entry id, a thread id, a file.
-        text: what is shown.
-        commitment: 0 to 1: how binding it is.
-        at: when it was said, ISO 8601.
-        due: until when it matters most, ISO 8601; empty where there is no such time.
+        ref: an entry id, a thread id, or a file.
+        text: the text.
+        commitment: how binding it is, 0 to 1.
+        at: when it was stated, ISO 8601.
+        due: its deadline, ISO 8601; empty without one.
     """
 
     kind: str
@@ -50,14 +50,20 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """What was chosen, best first; ``record`` says what was left out, and why."""
+    """The selection for a turn.
+
+    Attributes:
+        turns: shown turns, oldest first.
+        chosen: shown candidates, best first.
+        record: what was shown and omitted, and why, for the ledger.
+    """
 
     turns: Sequence[Turn]
     chosen: Sequence[Candidate]
     record: dict[str, Any]
 
     def context(self) -> dict[str, Any]:
-        """As a template is given it."""
+        """Return the selection as a template receives it."""
         return {
             "turns": [turn.said for turn in self.turns],
             "pushed": [
@@ -74,7 +80,7 @@ class Attention:
 
 
 def tokens_of(text: str) -> int:
-    """About how many tokens a text has."""
+    """Return the estimated number of tokens of a text: one for four bytes, rounded up."""
     return -(-len(text.encode()) // _BYTES_PER_TOKEN)
 
 
@@ -86,7 +92,16 @@ def choose(
     turn_tokens: int,
     now: datetime,
 ) -> Attention:
-    """Choose what to show of ``turns`` (oldest first) and ``candidates`` at the moment ``now``."""
+    """Return what to show of a conversation and its candidates.
+
+    Args:
+        turns: latest turns, oldest first.
+        older_turns: number of earlier turns, which are not shown.
+        candidates: candidates in any order.
+        settings: the token budget of the candidates.
+        turn_tokens: the token budget of the turns.
+        now: the time for scores.
+    """
     kept, dropped = _fitting(turns, turn_tokens)
     shown: list[dict[str, Any]] = []
     left_out: list[dict[str, Any]] = []
@@ -125,7 +140,7 @@ def choose(
 
 
 def _score(candidate: Candidate, now: datetime) -> float:
-    """0 to the sum of the weights, rounded so that it reads the same everywhere."""
+    """Return the score, from 0 to the sum of the weights, rounded to four decimal places."""
     age_h = max(0.0, (now - _moment(candidate.at, now)).total_seconds() / 3600)
     recency: float = 0.5 ** (age_h / _HALF_LIFE_HOURS)
     pressure = 0.0
@@ -150,7 +165,7 @@ def _moment(text: str, default: _D) -> datetime | _D:
 
 
 def _fitting(turns: Sequence[Turn], budget: int) -> tuple[list[Turn], list[Turn]]:
-    """The latest turns that fit, and the earlier ones that do not."""
+    """Return the latest turns that fit into the budget, and the earlier ones that do not."""
     left = budget
     for index in range(len(turns) - 1, -1, -1):
         left -= _turn_tokens(turns[index])

@@ -1,9 +1,9 @@
-"""What an answer claims, held against what its turn saw: values, and tools that failed.
+"""Comparison of an answer's claims with the sources of its turn.
 
-Careful rather than complete: a false alarm costs an answer. Looked at are ids, amounts of money,
-dates, shares and figures; not what stands in code, the numbers of lists and steps, names such as
-``HTTP 404``, and years. A figure counts as found also where it is rounded, scaled, counted or
-computed from two that were seen.
+The comparison covers ids, amounts of money, dates, percentages and other figures, and failures of
+tools. It ignores code, the numbers of lists and steps, names such as ``HTTP 404``, and years. A
+false alarm costs an answer, so a figure also counts as found if it is a rounded or scaled value, a
+count, or computed from two values that were seen.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ _ENGLISH = re.compile(r"\b(?:the|is|are|was|of|and|to|it|your|has|have)\b", re.I
 
 
 def unsourced(text: str, sources: str, data: Any = None) -> list[str]:
-    """Values that ``text`` claims and that nothing in its turn holds.
+    """Return the values in an answer that no source of its turn contains.
 
     Args:
         text: the answer.
-        sources: all that the model was shown, as text.
-        data: results of tools: where they gave something, each figure needs a source; without
-            them, those that are stated as facts.
+        sources: everything that the model was shown, as text.
+        data: results of tools. If there are any, every figure needs a source; otherwise only
+            figures stated as facts do.
     """
     listed = len(_MARKER.findall(text))
     plain = _MARKER.sub(" ", _CODE.sub(" ", text))
@@ -80,7 +80,7 @@ def unsourced(text: str, sources: str, data: Any = None) -> list[str]:
 
 
 def _not_in(sources: str, values: Iterable[str]) -> list[str]:
-    """Return the values that folded sources do not hold, as a word or as a part of one."""
+    """Return the values that casefolded sources do not contain, as a word or part of a word."""
     words = {word.strip(".+-") for word in _WORD.findall(sources)}
     others = [value for value in values if value.casefold().strip(".+-") not in words]
     # A search through the whole text for each value would take the square of the length.
@@ -92,9 +92,9 @@ def _not_in(sources: str, values: Iterable[str]) -> list[str]:
 
 
 def hidden_failure(text: str, results: Sequence[Mapping[str, Any]]) -> str:
-    """The tool that failed last, where the answer does not say so; empty where all is well.
+    """Return the id of the tool that failed last if the answer does not mention it; else empty.
 
-    A failure after which a tool did give something counts as overcome. Only English is read.
+    A failure that is followed by a successful tool call is ignored. Only English text is checked.
     """
     if not results or results[-1]["status"] == "ok" or not _ENGLISH.search(text):
         return ""
@@ -115,7 +115,7 @@ def _figures(text: str, *, every: bool) -> Iterator[str]:
 
 
 class _Known:
-    """The numbers that a turn saw, and those that they make."""
+    """The numbers that a turn saw, and the numbers that can be derived from them."""
 
     def __init__(self, sources: str, data: Any, listed: int) -> None:
         plain = re.findall(rf"(?<![\w.-])-?{_NUMBER}", sources)
@@ -126,7 +126,7 @@ class _Known:
         self._sorted = sorted(self._seen)
 
     def holds(self, value: str) -> bool:
-        """Whether one of them is, or makes, this number at the precision it is given in."""
+        """Return True if a known or derived number equals ``value`` at its precision."""
         if len(value) > _MOST_DIGITS:
             return value in self._long
         wanted = _decimal(value)
@@ -156,7 +156,7 @@ def _decimal(value: str) -> Decimal:
 
 
 def _counts(data: Any) -> Iterator[int]:
-    """How long the lists, objects and texts of lines in ``data`` are."""
+    """Yield the lengths of lists, objects and multi-line texts in ``data``."""
     if isinstance(data, Mapping):
         yield len(data)
         for item in data.values():
@@ -170,7 +170,7 @@ def _counts(data: Any) -> Iterator[int]:
 
 
 def _sums(data: Any) -> Iterator[Decimal]:
-    """The sum of each column of numbers in ``data``."""
+    """Yield the sum of each column of numbers in ``data``."""
     if isinstance(data, Mapping):
         for item in data.values():
             yield from _sums(item)

@@ -1,4 +1,4 @@
-"""The rule by which a turn uses the classification of its message; a package brings it."""
+"""Rules, shipped in a package, for the treatment of classified messages."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class _Part(BaseModel):
 
 
 class Treatment(_Part):
-    """How a turn is answered whose message was classified so.
+    """The treatment of messages with a certain classification.
 
     Attributes:
-        when: by name of a label, the values for which it holds; all of them have to.
-        tools: whether the answer may use tools.
-        note: what the model is told about the message; empty for nothing.
+        when: accepted values, keyed by label; every label must match.
+        tools: True if the answer may use tools.
+        note: text about the message for the model; empty for none.
     """
 
     when: Mapping[str, Sequence[str]]
@@ -40,16 +40,16 @@ class Treatment(_Part):
 
 
 class ClassificationRules(_Part):
-    """Treatments, of which the first that fits holds."""
+    """Treatments, of which the first match applies."""
 
     rules: Sequence[Treatment] = ()
 
     @classmethod
     def installed(cls, files: InstalledFiles) -> Self:
-        """Return the rules that a root's packages bring; none in a root of an earlier version.
+        """Return the rules of a root's packages; no rules in a root of an earlier version.
 
         Raises:
-            ConfigError: the file does not hold rules.
+            ConfigError: the file does not contain rules.
         """
         if _FILE not in files.paths("HO2/documents/"):
             return cls()
@@ -62,7 +62,7 @@ class ClassificationRules(_Part):
             ) from error
 
     def treatment(self, classification: Mapping[str, Any] | None) -> Treatment:
-        """Return the treatment of a message; without a classification, the usual one."""
+        """Return the treatment of a message; the default without a classification or match."""
         labels = classification or {}
         for rule in self.rules:
             if all(labels.get(name) in values for name, values in rule.when.items()):

@@ -1,4 +1,4 @@
-"""Why a turn fails: what may be tried again, and what the customer reads."""
+"""Failures of a turn: which may be retried, and the text that the customer reads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LOOP_FAILURES = frozenset(
 
 
 class LoopFailedError(RemitError):
-    """The machinery of a turn failed, not the model."""
+    """The loop of a turn failed, not the model."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -53,12 +53,12 @@ class LoopFailedError(RemitError):
 
 
 def no_answer(code: str) -> str:
-    """What the customer reads in place of an answer."""
+    """Return the text that the customer reads in place of an answer."""
     return _NO_ANSWER.get(code, _NO_ANSWER[""])
 
 
 def can_change(order: WorkOrder) -> bool:
-    """Whether another attempt at an order that was not accepted can end otherwise."""
+    """Return True if another attempt at a rejected order can end differently."""
     if order.state is WorkOrderState.FAILED:
         return (order.error or {}).get("code") in _MAY_PASS
     result = order.output_result
@@ -66,13 +66,13 @@ def can_change(order: WorkOrder) -> bool:
 
 
 def may_be_repeated(order: WorkOrder) -> bool:
-    """Whether another attempt at a failed order, which a person or program wants, can be made."""
+    """Return True if a person or program may request another attempt at a failed order."""
     failed = order.state is WorkOrderState.FAILED
     return failed and (order.error or {}).get("code") not in _MAY_BE_PAID
 
 
 def loop_failure(error: Exception) -> LoopFailedError:
-    """Why the loop failed, as the record says it."""
+    """Return the failure of the loop as it is recorded; log an unexpected error."""
     if isinstance(error, LoopFailedError):
         return error
     if isinstance(error, ContractError):

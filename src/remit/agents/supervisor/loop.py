@@ -1,4 +1,14 @@
-"""One turn: scope, assemble, plan, dispatch, verify, deliver; or, where that fails, degrade."""
+"""The loop of a turn, step by step.
+
+    1. Classify the message, if configured.
+    2. Select what to show of the conversation, threads and policy (attention).
+    3. Make the plan, or restore the recorded one.
+    4. Run the plan's work orders; hand over to other agents if an order asks for it.
+    5. Verify the answer at the quality gate; try again a limited number of times.
+    6. Deliver the answer, wait for a person, or escalate.
+
+If the loop itself fails, the agent answers directly, without the plan (degradation).
+"""
 
 from __future__ import annotations
 
@@ -56,7 +66,7 @@ _DIRECT = "direct"
 
 
 class TurnLoop:
-    """A turn in progress, and what it has come to so far."""
+    """A turn in progress and its intermediate results."""
 
     def __init__(
         self,
@@ -94,7 +104,7 @@ class TurnLoop:
 
     @property
     def outcome(self) -> str:
-        """Why the response is no answer, as ``TURN_RECORDED`` says it; empty of an answer."""
+        """The ``outcome`` of ``TURN_RECORDED``: why the response is not an answer; else empty."""
         if self._error[0]:
             return "notice"
         return "degraded" if self._degraded else ""
@@ -104,7 +114,12 @@ class TurnLoop:
         return self.scheduler.remaining_effects(self._carried, answered=answered)
 
     async def run(self) -> None:
-        """Answer the message, or leave the turn waiting for a person."""
+        """Answer the message, or leave the turn waiting for a person.
+
+        Raises:
+            LoopFailedError: the machinery around the model failed; :meth:`degrade` can still
+                answer.
+        """
         if self._before is not None and self._before.find(_DIRECT, 1) is not None:
             raise LoopFailedError("interrupted", "It failed before the interruption.")
         plan = self.scheduler.recorded_plan()
@@ -159,7 +174,7 @@ class TurnLoop:
         self._fail(code or "answer_rejected", "; ".join(reasons))
 
     def _with_effects(self, context: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a context that reports what the turn's tools did and must not do twice."""
+        """Return the context with a report of tool effects that must not be repeated."""
         left = [one for one in self.remaining_effects(answered=False) if not one.repeatable]
         assembled = dict(context["assembled_context"])
         if left:
@@ -169,9 +184,9 @@ class TurnLoop:
     async def _handed_over(
         self, order: WorkOrder, step: PlanStep, context: dict[str, Any], attempt: int
     ) -> tuple[WorkOrder, PlanStep, dict[str, Any]]:
-        """The answer of the agent to whom an order handed the session over, if it did.
+        """Return the answer of the agent to which an order handed the session over, if it did.
 
-        It is held to the turn's output type, and shown what tools returned before.
+        The answer must match the turn's output type. The agent sees earlier results of tools.
         """
         first = HANDED_OVER.index(step.name) + 1 if step.name in HANDED_OVER else 0
         for name in HANDED_OVER[first:]:
@@ -204,10 +219,10 @@ class TurnLoop:
         self.response, self._error = no_answer(code), (code, detail)
 
     async def degrade(self, error: Exception) -> None:
-        """Have the agent itself answer, without the plan that failed; the record says why.
+        """Have the agent answer directly after the loop failed, and record the reason.
 
-        Its instructions, contract and acceptance hold as ever, and tools that may not run twice
-        are left out. Where that cannot be kept, there is no answer.
+        Instructions, contract and acceptance criteria still apply. Tools that may not run twice are
+        excluded. If no answer is possible under these conditions, the response is a notice.
         """
         failed = loop_failure(error)
         self._degraded = True
@@ -247,7 +262,7 @@ class TurnLoop:
             self._deliver(order)
 
     def restore(self, before: UnfinishedTurn) -> None:
-        """Leave the turn waiting as it was: nothing was decided."""
+        """Leave the turn waiting for the same requests, because nobody has decided."""
         self.scheduler.restore()
         for entry in before.requests:
             data = entry.metadata
@@ -259,7 +274,7 @@ class TurnLoop:
         self._park(before.waiting_for)
 
     def result(self, entry_id: str, turn_number: int) -> TurnResult:
-        """The turn for the caller."""
+        """Return the result of the turn for the caller."""
         orders = self.scheduler.orders
         requests = self.scheduler.waiting_for() if self.waiting else ()
         output = self._output_of(self._delivered)
@@ -283,7 +298,7 @@ class TurnLoop:
         )
 
     def _output_of(self, order: WorkOrder | None) -> Any:
-        """What the delivered order's result means: a value of the output type, data, or text."""
+        """Return the result of the delivered order: a value of the output type, data, or text."""
         if order is None:  # answered from the record, or not at all
             return self.response
         if order.constraints.output_schema is not None:
@@ -298,7 +313,7 @@ class TurnLoop:
         return self.response if is_text else result
 
     def _listen(self, event: TurnEvent) -> None:
-        """Note an event and pass it on. A listener that fails cannot break the turn."""
+        """Store an event and pass it to the listener; log an error of the listener."""
         if self._withholds and isinstance(event, TextDelta | PartialOutput):
             self._has_withheld = True
             return
@@ -320,7 +335,7 @@ class TurnLoop:
     # -- what it is shown, and its plan ----------------------------------------------------
 
     def _attend(self) -> Attention:
-        """Choose what the turn is shown."""
+        """Return the selection of texts to show in this turn."""
         turns = self._recent_turns()
         candidates = [*self._threads.read()]
         if (pushing := self._services.agent.context) is not None:
@@ -347,7 +362,7 @@ class TurnLoop:
         return self._session.recent_turns(count)
 
     async def _plan(self, attention: Attention) -> Plan:
-        """The steps of the turn, held to what the agent may use."""
+        """Return the plan of the turn, limited to the agent's tools and approvals."""
         agent, planner = self.scheduler.agent.answer, self._services.planner
         if planner is None:
             return Plan((self._treatment.applied_to(agent),))
@@ -409,7 +424,7 @@ class TurnLoop:
         return reasons
 
     async def _second_opinion(self, order: WorkOrder, attempt: int) -> list[str]:
-        """What a reviewer has against the answer. A review that fails is not a yes."""
+        """Return a reviewer's objections to the answer; a failed review is an objection."""
         context = {
             "user_input": self.message,
             "answer": answer_text(order),

@@ -34,7 +34,7 @@ _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 class StandaloneOrders:
-    """Plans, dispatches and waits for the standalone orders of one session."""
+    """The standalone orders of one session."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -53,27 +53,27 @@ class StandaloneOrders:
         check: Callable[[Any], str] | None = None,
         is_answer: bool = True,
     ) -> WorkOrder:
-        """Have one order worked on, and its answer checked by the quality gate.
+        """Run an order, and check its answer at the quality gate.
 
         Args:
-            step: contract, tools, limits.
+            step: contract, tools and limits.
             context: joins the step's own input.
-            key: names the order within the session. An order with that key that has ended is
-                returned as it ended, one that was interrupted is resumed.
+            key: name of the order within the session. An ended order with this key is returned as
+                it ended; an interrupted one is resumed. None makes a new order.
             on_event: receives text and tool events.
-            same_input: refuse an order of that key that had another input.
-            retry_failed: make another attempt, an order of its own, where that of the key failed
-                and nothing can be paid twice by it.
-            check: says what is wrong with the data of a step that has an output schema.
-            is_answer: False for work of the supervisor's own, which no gate looks at.
+            same_input: refuse an order with this key and another input.
+            retry_failed: if the order with this key failed, and a repetition cannot pay anything
+                twice, make another attempt as an order of its own.
+            check: returns the problem with typed data; empty if there is none.
+            is_answer: False for the supervisor's own work, which skips the gate.
 
         Returns:
-            The order. One whose answer the gate rejects is given back as failed with
-            ``answer_rejected``, without the answer.
+            The ended or waiting order. If the gate rejects its answer, the order is failed with
+            ``answer_rejected`` and contains no answer.
 
         Raises:
-            InvalidInputError: the key is not one, or belongs to other work.
-            LeaseBusyError: another process works on it.
+            InvalidInputError: the key is invalid or belongs to other work.
+            LeaseBusyError: another process works on the order.
         """
         step = self._without_handoffs(step)
         wo_id = self.order_id(key or secrets.token_hex(8))
@@ -94,13 +94,13 @@ class StandaloneOrders:
     async def attached(
         self, step: PlanStep, context: Mapping[str, Any], *, key: str | None
     ) -> AsyncIterator[AttachedOrder]:
-        """One order for a program outside to work on while the block runs.
+        """Yield an order on which an external program works while the block runs.
 
-        What the block does not end can be gone on with under the same key.
+        If the block does not end the order, it can be continued under the same key.
 
         Raises:
-            InvalidInputError: the key is not one, belongs to other work, or its order has ended.
-            LeaseBusyError: another process works on it.
+            InvalidInputError: the key is invalid, belongs to other work, or its order has ended.
+            LeaseBusyError: another process works on the order.
         """
         step = self._without_handoffs(step)
         wo_id = self.order_id(key or secrets.token_hex(8))
@@ -120,7 +120,7 @@ class StandaloneOrders:
             yield attached
 
     def _without_handoffs(self, step: PlanStep) -> PlanStep:
-        """The step of an order that is no turn: nothing else can continue it."""
+        """Return the step without tools that hand over: no turn could continue it."""
         handing = {to.tool_id for to in self._services.agent.handoffs.values()}
         return replace(
             step,
@@ -132,7 +132,7 @@ class StandaloneOrders:
         return recorded_order(self._journal.ledger, wo_id) if key is not None else None
 
     def _known_by(self, key: str | None, order: WorkOrder) -> WorkOrder | None:
-        """The order of a key as it is on record; it must have been planned for the same work."""
+        """Return the recorded order of a key; raise InvalidInputError if its work differs."""
         known = self._recorded(key, order.wo_id)
         if known is not None and _work_of(known) != _work_of(order):
             raise InvalidInputError(
@@ -144,21 +144,21 @@ class StandaloneOrders:
     async def aresume(
         self, wo_id: str, step: PlanStep, *, on_event: EventSink | None = None
     ) -> WorkOrder:
-        """Resume an order that was interrupted or waited, held to what ``step`` allows now.
+        """Resume an interrupted or waiting order, limited to what ``step`` allows now.
 
         Raises:
             InvalidInputError: this session has no such standalone order.
-            LeaseBusyError: another process works on it.
+            LeaseBusyError: another process works on the order.
         """
         async with self._services.alone(f"order:{wo_id}") as lease:
             return await self._go_on(held_to(self._known(wo_id), step), lease, on_event)
 
     async def acancel(self, wo_id: str) -> WorkOrder:
-        """End an order that will not be resumed.
+        """End an order that will not be resumed; return it. An ended order is returned unchanged.
 
         Raises:
             InvalidInputError: this session has no such standalone order.
-            LeaseBusyError: another process works on it.
+            LeaseBusyError: another process works on the order.
         """
         async with self._services.alone(f"order:{wo_id}"):
             order = self._known(wo_id)
@@ -196,7 +196,7 @@ class StandaloneOrders:
         return replace(order, state=WorkOrderState.FAILED, output_result=None, error=error)
 
     async def _reasons(self, order: WorkOrder, journal: SupervisorJournal) -> Sequence[str]:
-        """Return why a completed order's answer must not be delivered; the verdict is recorded."""
+        """Return the reasons to reject a completed order's answer; record the verdict."""
         if order.state is not WorkOrderState.COMPLETED:
             return ()
         for gate in journal.ledger.query(
@@ -210,7 +210,7 @@ class StandaloneOrders:
     def _dispatched(
         self, order: WorkOrder, buffer: WriteBuffer, planned: Sequence[LedgerEntry]
     ) -> WorkOrder:
-        """The order, dispatched where it was only planned; what says so is held in ``buffer``."""
+        """Return a planned order as dispatched; hold its entries in ``buffer``."""
         if order.state is not WorkOrderState.PLANNED:
             return order
         dispatched = self._journal.entry("WO_DISPATCHED", order.wo_id)
@@ -229,7 +229,7 @@ class StandaloneOrders:
         return known
 
     def order_id(self, key: str) -> str:
-        """The id of the order with that key; :class:`InvalidInputError` where it cannot be one."""
+        """Return the order id of a key; raise InvalidInputError if the key is invalid."""
         if not _KEY.fullmatch(key):
             raise InvalidInputError(
                 f"{key!r} cannot name an order.",
@@ -243,13 +243,13 @@ class StandaloneOrders:
 
 
 def _next_attempt(wo_id: str) -> str:
-    """The id of the attempt after that one; no key holds the sign between."""
+    """Return the order id of the next attempt; the sign ``~`` occurs in no key."""
     head, mark, number = wo_id.partition("~")
     return f"{head}~{int(number) + 1 if mark else 2}"
 
 
 def _work_of(order: WorkOrder) -> tuple[Any, ...]:
-    """What is to be done; how much it may cost can change between two attempts."""
+    """Return the work of an order, without its limits, for comparison."""
     limits = order.constraints
     schema = orjson.dumps(limits.output_schema, option=orjson.OPT_SORT_KEYS)
     task = exact_json(dict(order.input_context))

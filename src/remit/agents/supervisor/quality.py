@@ -1,22 +1,22 @@
-"""The quality gate: whether an answer may be delivered.
+"""The quality gate, which decides whether an answer may be delivered.
 
 Criteria of a plan, all optional:
 
 ``non_empty``, ``no_error_marker``, ``claims_need_tools``
-    booleans: there is a text that can be seen; it does not begin like a failure; it does not claim
-    to have read or checked something when no tool gave a result in this order;
+    booleans: the text has visible characters; it does not begin like a failure; it does not claim
+    to have read or checked something if no tool returned a result in this order;
 ``values_need_source``, ``failures_are_told``
-    booleans, for a text of an agent that has tools: ids, amounts and figures stand in a message or
-    a tool's result of the turn; where the last tool failed, the text says so;
+    booleans, for a text of an agent with tools: a message or a tool's result of the turn contains
+    the ids, amounts and figures; if the last tool failed, the text mentions it;
 ``min_chars``, ``max_chars``
-    integers, of the text;
+    integers, limits of the text's length;
 ``must_contain``, ``must_not_contain``
-    lists of texts, looked for without regard to case, width (NFKC) and invisible characters, in
-    the answer's text and in the values of typed data;
+    lists of texts, searched in the answer's text and in the values of typed data, without regard
+    to case, width (NFKC) and invisible characters;
 ``tools_used``
-    list of tool ids that must have given a result;
+    list of tool ids that must have returned a result;
 ``output_schema``
-    JSON Schema of the answer: of typed data, of the JSON that a text holds, or of a tool's result.
+    JSON Schema of the answer: of typed data, of the JSON in a text, or of a tool's result.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _KINDS: Mapping[str, type] = {
 
 
 def check_criteria(criteria: Mapping[str, Any], tools: Collection[str]) -> None:
-    """Raise InvalidInputError for a criterion that the gate does not understand, or cannot be met.
+    """Raise InvalidInputError for an unknown criterion, or one that cannot be met.
 
     Args:
         criteria: the criteria.
@@ -97,7 +97,7 @@ def _contradiction(why: str) -> InvalidInputError:
 
 
 def answer_text(order: WorkOrder) -> str:
-    """The text of an order's result; data as JSON."""
+    """Return the text of an order's result; data as JSON."""
     result: Any = order.output_result
     if isinstance(result, Mapping) and isinstance(result.get("text"), str):
         return str(result["text"]).strip()
@@ -110,7 +110,7 @@ _MARKUP = re.compile(r"\A(?:\s|[>*_`~]|(?:(?<=```)|(?<=~~~))[\w+.-]+[ \t]*\n)*")
 
 
 def _folded(text: str) -> str:
-    """Return a text in the form in which two are compared."""
+    """Return a text in the form used for comparison."""
     if text.isascii():
         return text.lower()
     folded = unicodedata.normalize("NFKC", IGNORABLE.sub("", text)).casefold()
@@ -118,7 +118,7 @@ def _folded(text: str) -> str:
 
 
 class QualityGate:
-    """Checks ended orders against markers of failure, claims (patterns) and criteria."""
+    """A check of ended orders against markers of failure, claim patterns and criteria."""
 
     def __init__(self, error_markers: Sequence[str], claim_patterns: Sequence[str]) -> None:
         self._markers = tuple(error_markers)
@@ -130,11 +130,12 @@ class QualityGate:
             ) from error
 
     def reasons(self, order: WorkOrder, shown: Callable[[], str] = str) -> list[str]:
-        """Why the order's result must not be delivered; empty when it may.
+        """Return the reasons to reject an order's result; empty to accept.
 
         Args:
-            shown: gives what else the model was shown than the order holds, such as its prompt
-                pack; called only where a value was not found in the order.
+            order: the ended order.
+            shown: returns further text that the model was shown, such as its prompt pack; called
+                only if the order does not contain a value.
         """
         if order.state is not WorkOrderState.COMPLETED:
             error = order.error or {}
@@ -181,7 +182,7 @@ class QualityGate:
 
 
 def _earlier_results(order: WorkOrder) -> list[Mapping[str, Any]]:
-    """What tools gave to the orders that this one goes on from."""
+    """Return the tool results of the orders that this one continues."""
     found: list[Mapping[str, Any]] = []
     for prior in order.input_context.get("prior_results") or ():
         output = prior.get("output")
@@ -191,7 +192,7 @@ def _earlier_results(order: WorkOrder) -> list[Mapping[str, Any]]:
 
 
 def _carried_results(order: WorkOrder) -> bool:
-    """Return True if a tool gave a result in a turn without an answer that this one follows."""
+    """Return True if a tool returned a result in an unanswered turn before this one."""
     effects = (order.input_context.get("assembled_context") or {}).get("effects") or ()
     return any(effect["status"] == "ok" for effect in effects)
 

@@ -1,4 +1,4 @@
-"""The work orders of one turn: planned, dispatched, waited for, and read back after a crash."""
+"""The work orders of one turn: planned, dispatched, awaited, and read back after a crash."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ _NOT_STARTED = "a step that it waits for did not give a result"
 
 
 class Scheduler:
-    """Runs the work orders of one turn, as soon as the orders that they wait for are done.
+    """The runner of one turn's work orders; an order starts when its dependencies are completed.
 
     Args:
-        guard: raises when the turn is no longer this process's.
-        before: what is on record of the turn already.
-        check: says what is wrong with data of an order that has an output schema.
+        guard: raises an error if this process has lost the turn.
+        before: the recorded part of the turn; None for a new one.
+        check: returns the problem with typed data; empty if there is none.
     """
 
     def __init__(
@@ -78,26 +78,30 @@ class Scheduler:
 
     @property
     def orders(self) -> list[WorkOrder]:
-        """The turn's orders in the order in which they were planned, in their present states."""
+        """The turn's orders in their present states, in the order of their plans."""
         return list(self._orders.values())
 
     @property
     def last_number(self) -> int:
-        """The number of the order that was planned last."""
+        """Number of the latest planned order."""
         return self._number
 
     @property
     def agent(self) -> Responder:
-        """The agent whose turn it is now."""
+        """The agent that now answers the turn."""
         return self._agent
 
     @property
     def handed(self) -> tuple[str, ...]:
-        """The agents to whom the session was handed over, one after the other."""
+        """Ids of the agents to which the session was handed over, in order."""
         return tuple(self._handed)
 
     def hand_over(self, path: Sequence[str]) -> bool:
-        """Have other agents go on, one after the other; whether it could be done."""
+        """Hand the turn over along a path of agents.
+
+        Returns:
+            False if an agent on the path cannot hand over to the next; earlier steps remain done.
+        """
         for agent_id in path:
             to = self._agent.handoffs.get(agent_id)
             if to is None:
@@ -107,7 +111,7 @@ class Scheduler:
         return True
 
     def remaining_effects(self, carried: Sequence[Effect], *, answered: bool) -> list[Effect]:
-        """Return the effects of tools that the turn leaves; see :func:`remaining_effects`."""
+        """Return the effects of tools that the turn leaves for the next prompt."""
         known = self._before is None and not any(order.has_unknown for order in self.orders)
         if answered and not carried and known:
             return []  # nearly always
@@ -116,7 +120,7 @@ class Scheduler:
         )
 
     def unknown_effects(self, but: str = "") -> list[Effect]:
-        """Return the calls of the turn, save those of one order, whose outcome is unknown."""
+        """Return the turn's calls with an unknown outcome, except those of the order ``but``."""
         found: list[Effect] = []
         for order in self.orders:
             looked_for = order.has_unknown or (self._before is not None and order.ended)
@@ -126,7 +130,7 @@ class Scheduler:
         return found
 
     def tool_results(self) -> tuple[Mapping[str, Any], ...]:
-        """Return the results of the turn's tools, of attempts without an answer too."""
+        """Return the results of the turn's tools, including unsuccessful attempts."""
         found: list[Mapping[str, Any]] = []
         for order in self.orders:
             if order.output_result is not None:
@@ -138,15 +142,15 @@ class Scheduler:
         return tuple(found)
 
     def ids(self) -> list[str]:
-        """Ids of the turn's orders."""
+        """Return the ids of the turn's orders."""
         return list(self._orders)
 
     def waiting_for(self) -> tuple[str, ...]:
-        """Requests that a person must decide before the turn can go on."""
+        """Return the ids of requests that a person must decide before the turn can continue."""
         return tuple(request for order in self.orders for request in order.waiting_for)
 
     def recorded_plan(self) -> Plan | None:
-        """The plan that was written before the turn was interrupted, if one was."""
+        """Return the recorded plan of an interrupted turn; None if no plan was recorded."""
         found = [
             recorded
             for recorded in (self._before.orders if self._before else ())
@@ -167,7 +171,14 @@ class Scheduler:
         attempt: int = 1,
         listen: EventSink | None = None,
     ) -> WorkOrder:
-        """One step: planned and dispatched at once, or resumed where it stopped."""
+        """Plan, dispatch and run a step, or resume it; return its order.
+
+        Args:
+            step: the step.
+            context: joins the step's input.
+            attempt: number of the attempt, from 1.
+            listen: receives the events.
+        """
         order, entries = self._planned(step, context, attempt)
         prior = {name: self._steps[name] for name in step.depends_on if name in self._steps}
         self._at_once = False
@@ -181,7 +192,7 @@ class Scheduler:
         attempt: int,
         listen: EventSink,
     ) -> WorkOrder:
-        """Another attempt at a step; see :func:`for_another_attempt`."""
+        """Run another attempt at a step (:func:`for_another_attempt`); return its order."""
         history = OrderHistory(self._journal.ledger, rejected.wo_id, rejected.session_id)
         worker = self._agent.worker
         step, context = for_another_attempt(step, context, history, worker.is_repeatable)
@@ -194,7 +205,14 @@ class Scheduler:
         listen: EventSink,
         attention: Mapping[str, Any] | None,
     ) -> WorkOrder:
-        """All steps of a plan, independent ones side by side. Returns the answering order."""
+        """Run all steps of a plan, independent steps concurrently; return the answering order.
+
+        Args:
+            plan: the plan.
+            context: joins each step's input.
+            listen: receives the events.
+            attention: record of the selection, for the plan of the answering step.
+        """
         entries: list[LedgerEntry] = []
         for step in plan.steps:
             about: dict[str, Any] = {}
@@ -241,7 +259,7 @@ class Scheduler:
                 await asyncio.wait(running)
 
     def _failed(self, order: WorkOrder) -> bool:
-        """Whether the orders that wait for this one cannot start any more."""
+        """Return True if dependent orders can no longer start."""
         if order.state is WorkOrderState.COMPLETED and order.acceptance_criteria:
             return bool(self._services.gate.reasons(order))
         return order.state is WorkOrderState.FAILED
@@ -253,7 +271,7 @@ class Scheduler:
         entries: Sequence[LedgerEntry],
         listen: EventSink | None,
     ) -> WorkOrder:
-        """Have an order worked on; one that is only planned is dispatched after ``entries``."""
+        """Run an order; dispatch a planned one after ``entries``."""
         # Steps that run at once do not wait for each other's writes.
         buffer = WriteBuffer() if self._at_once else self._journal.buffer
         if order.state is WorkOrderState.PLANNED:
@@ -286,7 +304,7 @@ class Scheduler:
         return done
 
     async def _cancel_planned(self, order: WorkOrder) -> WorkOrder:
-        """A step that cannot begin, because what it waits for failed."""
+        """Record a planned order as cancelled, because a dependency failed; return it."""
         entry = self._journal.entry(
             "WO_FAILED",
             order.wo_id,
@@ -299,7 +317,7 @@ class Scheduler:
         return failed
 
     def restore(self) -> None:
-        """Take over the orders of an interrupted turn that were not gone on with."""
+        """Take over orders of the interrupted turn that this process has not continued."""
         before = self._before
         if before is None:
             return
@@ -317,7 +335,7 @@ class Scheduler:
             self._orders[order.wo_id] = order
 
     async def end_all(self) -> None:
-        """End every order of the turn that has not ended: none will be resumed."""
+        """End every unfinished order of the turn, because none will be resumed."""
         for order in self.orders:
             if order.ended:
                 continue
@@ -331,7 +349,7 @@ class Scheduler:
     def _planned(
         self, step: PlanStep, context: Mapping[str, Any], attempt: int, **about: Any
     ) -> tuple[WorkOrder, list[LedgerEntry]]:
-        """The order of a step, and what has to be written for it where it is a new one."""
+        """Return the order of a step, and the entries to write if it is new."""
         known = self._before.find(step.name, attempt) if self._before else None
         if known is not None:
             order, entries = held_to(known.order, self._agent.answer), []
@@ -364,7 +382,7 @@ class Scheduler:
 
 
 def _step_of(recorded: RecordedOrder) -> PlanStep:
-    """The step that an order was planned from."""
+    """Return the step of a recorded order."""
     order, limits = recorded.order, recorded.order.constraints
     return PlanStep(
         name=recorded.step,
@@ -384,12 +402,12 @@ def _step_of(recorded: RecordedOrder) -> PlanStep:
 
 
 def total_cost(orders: Sequence[WorkOrder]) -> dict[str, Any]:
-    """The sum of what orders cost, as plain data."""
+    """Return the sum of the orders' usage, as plain data."""
     return WorkOrderCost.sum(order.cost for order in orders).to_dict()
 
 
 def _with_prior(order: WorkOrder, prior: Mapping[str, WorkOrder]) -> WorkOrder:
-    """The order with the results that it waited for, as the worker gets it."""
+    """Return the order with the results of its dependencies."""
     if not prior:
         return order
     results = [
@@ -401,7 +419,7 @@ def _with_prior(order: WorkOrder, prior: Mapping[str, WorkOrder]) -> WorkOrder:
 
 
 def _with_effects(order: WorkOrder, effects: Sequence[Effect]) -> WorkOrder:
-    """Return an order that is shown these effects of its turn too."""
+    """Return the order with further effects of its turn to show."""
     assembled = order.input_context.get("assembled_context") or {}
     shown = list(assembled.get("effects") or ())
     known = {effect.get("key") for effect in shown}
@@ -412,6 +430,6 @@ def _with_effects(order: WorkOrder, effects: Sequence[Effect]) -> WorkOrder:
 
 
 def _without_text(listen: EventSink, event: TurnEvent) -> None:
-    """Pass on the events of a step that is not the answer: tools and requests, not its text."""
+    """Pass on events of a step that is not the answer, except its text."""
     if not isinstance(event, TextDelta | PartialOutput):
         listen(event)

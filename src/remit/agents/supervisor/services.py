@@ -1,4 +1,4 @@
-"""What the supervisor of one session works with."""
+"""The collaborators of one session's supervisor: ports, settings, agents."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from remit.ledger import LedgerPort, Transaction
 
 
 class Lease(Protocol):
-    """The right to work on something alone, for as long as it is renewed."""
+    """The exclusive right to work on something, which must be renewed."""
 
     released: bool
 
     @property
     def read(self) -> Any:
-        """What was read in the transaction that took it."""
+        """Return the result of ``read`` in the transaction that took the lease."""
         ...
 
     @property
@@ -47,7 +47,7 @@ class Lease(Protocol):
 
 
 class LeasePort(Protocol):
-    """Makes sure that only one process works on something."""
+    """Leases: only one process works on a name at a time."""
 
     def hold(
         self,
@@ -61,36 +61,36 @@ class LeasePort(Protocol):
         ...
 
     def request_stop(self, name: str) -> bool:
-        """Ask the holder of ``name`` to stop; false when it is not held."""
+        """Ask the holder of ``name`` to stop; return False if nobody holds it."""
         ...
 
 
 class ContextPort(Protocol):
-    """What the tier above pushes down: the supervisor itself may not read it."""
+    """Context from the tier above, which the supervisor itself may not read."""
 
     def policies(self) -> Sequence[Candidate]:
-        """What adopted policy says."""
+        """Return candidates of adopted policy."""
         ...
 
     def threads(self, session_id: str) -> Sequence[Candidate]:
-        """What other sessions left open that may matter now."""
+        """Return open threads of other sessions that may matter now."""
         ...
 
     def required(self, contract_id: str, session_id: str) -> Mapping[str, Any]:
-        """What a contract's ``required_context`` asks for; empty when it asks for nothing."""
+        """Return the context that a contract's ``required_context`` asks for; empty if none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Responder:
-    """An agent as it answers a session: one of its own, or one that was handed over to it.
+    """An agent that answers a session: its own agent, or one that it was handed over to.
 
     Attributes:
-        agent_id: its name on the record.
-        answer: the step that answers, where there is no planner: contract, tools, limits.
-        worker: executes orders, as that agent.
-        context: what the tier above pushes down; nothing when left out.
-        handoffs: to whom it can hand the session over, by the agent's id.
+        agent_id: recorded name of the agent.
+        answer: the answering step without a planner: contract, tools, limits.
+        worker: runs orders as this agent.
+        context: context from the tier above; None for none.
+        handoffs: agents to which it can hand over, keyed by agent id.
     """
 
     agent_id: str
@@ -101,30 +101,30 @@ class Responder:
 
     @property
     def tool_id(self) -> str:
-        """The tool with which a model hands over to it."""
+        """Id of the tool with which a model hands over to the agent."""
         return tool_id_of(f"transfer_to_{self.agent_id}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Services:
-    """What the supervisor of one session works with.
+    """The collaborators of one session's supervisor.
 
     Attributes:
-        agent: whose session it is.
+        agent: agent of the session.
         ledger: a handle of tier ``ho2``.
         session: the conversation.
-        config: how turns are planned and checked.
-        leases: see to it that one process at a time works on the session, or on an order.
-        wait_s: how long to wait for another process that works on it.
-        output: the type of its answers; text, or what its contract says, when left out.
-        planner: makes the plan of each turn instead; its steps may use no other tools.
-        model: provider and model of the agent, where they are not the root's default.
-        work_order_tokens: token budget of an order whose step names none; 0 for none.
-        agent_class: of what class the agent is.
-        next_best: names the models to ask in place of a ``provider/model``, the best first.
-        aside_policy: gives when something that fails is set aside; asked only where it does.
-        rules: reads by which rules a classification is used; asked only with one.
-        starting: waits for the write that begins the session, where it is still under way.
+        config: settings of planning and checking.
+        leases: ensure that one process at a time works on the session, or on an order.
+        wait_s: longest wait for another process, seconds.
+        output: type of the answers; None for text, or the data of the contract.
+        planner: makes the plan of each turn, within the agent's tools; None for the default plan.
+        model: provider and model of the agent; None for the root's default.
+        work_order_tokens: token budget of an order whose step has none; 0 for no limit.
+        agent_class: class of the agent.
+        next_best: returns the fallbacks of a ``provider/model``, best first.
+        aside_policy: returns the settings of exclusion; called only after a failure.
+        rules: returns the rules for classifications; called only with a classification.
+        starting: waits for the write that begins the session, while it is in progress.
     """
 
     agent: Responder
@@ -150,12 +150,12 @@ class Services:
 
     @cached_property
     def gate(self) -> QualityGate:
-        """Whether an answer may be delivered."""
+        """The quality gate."""
         return QualityGate(self.config.error_markers, self.config.claim_patterns)
 
     @cached_property
     def aside(self) -> SetAside:
-        """What the session has set aside."""
+        """The names that the session excludes."""
         next_best = {
             "model": lambda name, _: self.next_best(name),
             "tool": self._tools_instead,
@@ -164,12 +164,12 @@ class Services:
         return SetAside(self.journal, next_best, self.aside_policy, self.model)
 
     def _tools_instead(self, tool_id: str, _: Collection[str]) -> Sequence[str]:
-        """The tools that the policy names for another and that the agent may use anyway."""
+        """Return the policy's substitutes for a tool that the agent may use."""
         named = self.aside_policy().tool_fallbacks.get(tool_id, ())
         return [one for one in named if one in self.agent.answer.tools]
 
     def new_journal(self) -> SupervisorJournal:
-        """Another journal of the session, for work beside its turns."""
+        """Return another journal of the session, for work outside its turns."""
         return SupervisorJournal(
             self.ledger,
             self.session.session_id,
@@ -185,7 +185,7 @@ class Services:
         on_stop: Callable[[], None] | None = None,
         read: Callable[[Transaction], Any] | None = None,
     ) -> AsyncIterator[Lease]:
-        """Hold the lease ``name``, once the session has begun."""
+        """Hold the lease ``name`` while the block runs; wait for the session to begin first."""
         async with self.leases.hold(name, wait_s=self.wait_s, on_stop=on_stop, read=read) as lease:
             if self.starting is not None:
                 await self.starting()  # the lease was taken behind it

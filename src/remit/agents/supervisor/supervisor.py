@@ -1,4 +1,8 @@
-"""The turns of one session, one at a time: begun, resumed, cancelled, recorded."""
+"""The turns of one session, one at a time: started, resumed, cancelled, recorded.
+
+Start reading at :meth:`HO2Supervisor.ahandle_turn`; :mod:`remit.agents.supervisor.loop` has the
+steps of a turn.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +38,10 @@ _ABANDONED = "(The turn was interrupted before there was an answer.)"
 
 
 class HO2Supervisor:
-    """Answers the messages of one session. Every step is a work order of its own.
+    """The supervisor of one session. Every step of its turns is a work order.
 
     Attributes:
-        orders: work of the session that is no turn.
+        orders: work of the session outside turns.
     """
 
     def __init__(self, services: Services) -> None:
@@ -52,7 +56,7 @@ class HO2Supervisor:
         _ = services.gate
 
     def handle_turn(self, user_message: str, *, on_event: EventSink | None = None) -> TurnResult:
-        """:meth:`ahandle_turn` for callers without an event loop."""
+        """Run :meth:`ahandle_turn` for a caller without an event loop."""
         return run_blocking(self.ahandle_turn(user_message, on_event=on_event))
 
     async def ahandle_turn(
@@ -63,23 +67,23 @@ class HO2Supervisor:
         output: OutputType[Any] | None = None,
         on_event: EventSink | None = None,
     ) -> TurnResult:
-        """Answer one message and record the turn.
+        """Answer a message and record the turn.
 
-        A turn that another process left unfinished is closed first, as interrupted; one that
-        waits for a person keeps the session until it is decided or cancelled.
+        A turn that another process left unfinished is closed first, as interrupted. A turn that
+        waits for a person blocks the session until it is decided or cancelled.
 
         Args:
-            user_message: what the user said.
-            files: content blocks of images and documents that came with it.
-            output: the type of the answer; the agent's own when left out.
-            on_event: receives text, tools and rejections.
+            user_message: the user's message.
+            files: content blocks of its images and documents.
+            output: type of the answer; by default the agent's own.
+            on_event: receives text, tool events and rejections.
 
         Raises:
             InvalidInputError: the message is blank.
             TurnPendingError: the last turn waits for a person.
-            TurnCancelledError: somebody asked the turn to stop.
+            TurnCancelledError: somebody requested a stop.
             LeaseBusyError: another process works on the session for too long.
-            LedgerError: the record could not be kept; nothing further was done.
+            LedgerError: an entry could not be written; nothing further was done.
         """
         user_message = sound_text(user_message)
         if not user_message.strip():
@@ -99,23 +103,23 @@ class HO2Supervisor:
     async def aresume(
         self, *, output: OutputType[Any] | None = None, on_event: EventSink | None = None
     ) -> TurnResult | None:
-        """Go on with the turn that was interrupted, or that waited for a person.
+        """Continue the turn that was interrupted, or that waited for a person.
 
-        What is on record is not done again.
+        Recorded steps are not repeated.
 
         Args:
-            output: the type that the turn began with; the agent's own when left out.
-            on_event: receives text, tools and rejections.
+            output: type with which the turn began; by default the agent's own.
+            on_event: receives text, tool events and rejections.
 
         Returns:
-            The turn; ``None`` when the session has no unfinished one.
+            The turn; None if the session has no unfinished turn.
 
         Raises:
-            OrderRecordError: what it began with was erased.
-            InvalidInputError: it began with another output type.
-            TurnCancelledError: somebody asked the turn to stop.
+            OrderRecordError: the input of the turn was erased.
+            InvalidInputError: the turn began with another output type.
+            TurnCancelledError: somebody requested a stop.
             LeaseBusyError: another process works on the session.
-            LedgerError: the record could not be kept.
+            LedgerError: an entry could not be written.
         """
 
         async def work(lease: Lease) -> TurnResult | None:
@@ -140,10 +144,10 @@ class HO2Supervisor:
         return await self._alone(work)
 
     async def acancel(self) -> bool:
-        """End the session's unfinished turn without an answer; whether there was one.
+        """End the session's unfinished turn without an answer; return False if there is none.
 
         Raises:
-            LeaseBusyError: another process works on it: ask that one to stop.
+            LeaseBusyError: another process works on the session; request a stop there.
         """
 
         async def work(lease: Lease) -> bool:
@@ -156,19 +160,19 @@ class HO2Supervisor:
         return await self._alone(work)
 
     async def aconsolidate(self) -> None:
-        """Find what the session leaves open, where ``[supervisor] consolidate`` says so."""
+        """Record what the session leaves open, if ``[supervisor] consolidate`` is set."""
         if self._services.config.consolidate:
             await consolidate(self._services, self.orders)
 
     def unfinished(self) -> UnfinishedTurn | None:
-        """The session's turn that has not ended, as it is on record now."""
+        """Return the session's unfinished turn as recorded now; None if there is none."""
         ledger = self._services.ledger
         return unfinished_turn(ledger, self._session.session_id, self._session.turn_count)
 
     # -- the parts of a turn -----------------------------------------------------------------
 
     async def _alone(self, work: Callable[[Lease], Awaitable[_T]]) -> _T:
-        """Do ``work`` while no other process works on the session."""
+        """Run ``work`` under the session's lease and return its result."""
         task = asyncio.current_task()
         assert task is not None
 
@@ -205,7 +209,7 @@ class HO2Supervisor:
         )
 
     def _catch_up(self, before: UnfinishedTurn) -> None:
-        """Set aside what the process should have that died in the turn."""
+        """Observe failures of the turn, in place of a process that died before it did."""
         self._services.aside.observe(before.orders[-1].order.wo_id)
 
     async def _abandon(
@@ -289,7 +293,7 @@ class HO2Supervisor:
         return turn.result(entry_id, self._session.turn_count)
 
     async def _recorded(self, turn: TurnLoop, lease: Lease) -> str:
-        """Record the turn; a request to stop comes too late then."""
+        """Record the turn and return the entry's id; a later request to stop has no effect."""
         buffer = self._journal.buffer
         await buffer.settle()
         lease.check()
@@ -320,10 +324,10 @@ class HO2Supervisor:
 def _agreed(
     before: UnfinishedTurn | None, asked: OutputType[Any] | None, own: OutputType[Any] | None
 ) -> OutputType[Any] | None:
-    """The type of a turn's answer: what is asked for, else the agent's own.
+    """Return the type of a turn's answer: the requested one, else the agent's own.
 
     Raises:
-        InvalidInputError: the turn that is gone on with began with another one.
+        InvalidInputError: the continued turn began with another type.
     """
     wanted = asked or own
     began = before and next((o for o in before.orders if o.planned.metadata.get("answering")), None)

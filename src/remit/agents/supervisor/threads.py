@@ -1,8 +1,8 @@
-"""Threads: what a conversation leaves open, known to later turns and to other sessions.
+"""Threads: commitments and questions that a conversation leaves open.
 
-A model opens and closes them by tools that only return what they were asked: the supervisor
-writes the entries itself, once the order that asked has ended. At a session's end another model
-call, under PRC-CONSOLIDATE-001, finds what it leaves open.
+Later turns and other sessions know them. A model opens and closes threads by tools that only return
+their arguments; the supervisor writes the entries once the order has ended. At the end of a
+session, another model call under PRC-CONSOLIDATE-001 finds what the session leaves open.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def close_thread(thread_id: str) -> dict[str, Any]:
 
 
 def thread_tools() -> list[Tool]:
-    """The two tools, for models with native tools."""
+    """Return the two tools, for models with native tools."""
     return [open_thread, close_thread]
 
 
 def proposed_entries(services: Services, order: WorkOrder) -> list[LedgerEntry]:
-    """The entries that an order's tools asked for; none for threads that it cannot know of."""
+    """Return the entries that an order's tools asked for; skip threads unknown to the session."""
     journal, turn_number = services.journal, services.session.turn_count + 1
     entries: list[LedgerEntry] = []
     known: set[str] | None = None
@@ -86,7 +86,7 @@ def _opened(
 
 
 def _is_date(text: Any) -> bool:
-    """Whether a text is an ISO 8601 date or time: nothing else goes on record as one."""
+    """Return True if a text is an ISO 8601 date or time; other texts are not recorded as dates."""
     try:
         return bool(text) and datetime.fromisoformat(str(text)) is not None
     except ValueError:
@@ -94,12 +94,12 @@ def _is_date(text: Any) -> bool:
 
 
 def _known(services: Services) -> set[str]:
-    """Ids of the open threads that this session may know of, and so may close."""
+    """Return the ids of open threads that this session knows, and may therefore close."""
     return {candidate.ref for candidate in _threads_of(services, own=True)}
 
 
 def _threads_of(services: Services, *, own: bool) -> list[Candidate]:
-    """Open threads of the session, where wanted, and those that the tier above pushes down."""
+    """Return threads from the tier above, preceded by the session's own if ``own`` is True."""
     session_id = services.session.session_id
     context = services.agent.context
     known = open_threads(services.journal.ledger, session_id=session_id) if own else []
@@ -107,7 +107,7 @@ def _threads_of(services: Services, *, own: bool) -> list[Candidate]:
 
 
 class KnownThreads:
-    """The open threads that a session may know of, read again when there may be others."""
+    """The open threads that a session knows, read again after a change."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -115,7 +115,7 @@ class KnownThreads:
         self._threads: Sequence[Candidate] = ()
 
     def read(self) -> Sequence[Candidate]:
-        """The threads, as they were when the session was taken up or later."""
+        """Return the threads as of the last refresh of the session, or later."""
         seen = self._services.session.threads_seen
         if seen is None or seen != self._seen:
             none = seen is not None and seen[0] is None
@@ -132,7 +132,14 @@ def open_threads(
     agent_id: str | None = None,
     most: int = _MAX_LOOKED_AT,
 ) -> list[Candidate]:
-    """Open threads, the latest first: of a session, of an agent, or all."""
+    """Return open threads, latest first.
+
+    Args:
+        ledger: contains the threads.
+        session_id: only threads of this session.
+        agent_id: only threads of this agent.
+        most: number of latest threads that are examined.
+    """
     opened = list(
         ledger.query(
             event_type="THREAD_OPENED",
@@ -166,9 +173,10 @@ def open_threads(
 
 
 async def consolidate(services: Services, orders: StandaloneOrders) -> WorkOrder | None:
-    """Have the session's turns read, and what they leave open put on record as threads.
+    """Have a model read the session's turns, and record what they leave open as threads.
 
-    Done once for a state of the session; a failure leaves the threads as they are.
+    A second call for the same state of the session returns the first order. A failed order leaves
+    the threads unchanged. Return None if the session has no turns.
     """
     session, journal = services.session, services.journal
     turns = session.recent_turns(services.config.context_turns)

@@ -1,4 +1,4 @@
-"""How models, tools and contract versions did in a session's turns, by its record."""
+"""Successes and failures of models, tools and contract versions in a session's turns."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ _ORDERS = 100  # entries of each kind of the orders to which they belong
 
 
 class Tried(NamedTuple):
-    """One use of a thing, and whether it failed by its own doing.
+    """A use of a model, tool or contract version.
 
     Attributes:
-        entry_id: the entry that says so.
-        name: of the thing.
-        asked_in: the turn; what stands in its place outside of turns.
-        failed: ``None`` where it says nothing of the thing, as a cancellation does.
+        entry_id: the entry that records it.
+        name: the model, tool or contract version.
+        asked_in: the turn; outside of turns, the order.
+        failed: True if it failed by its own fault; False if it succeeded; None if the entry does
+            not tell, for example after a cancellation.
     """
 
     entry_id: str
@@ -41,14 +42,14 @@ def failing(
     after: int,
     same: Callable[[str, str], bool] = operator.eq,
 ) -> dict[str, list[str]]:
-    """By name the entries of the latest failures, in at least ``after`` turns without a success.
+    """Return the entries of consecutive latest failures, keyed by name.
 
-    Failures of one turn count once: one message, however bad, sets nothing aside.
+    Failures in the same turn count as one, so that a single message excludes nothing.
 
     Args:
-        newest_first: what was tried.
-        after: in how many turns.
-        same: whether what is called the first name succeeded as the second.
+        newest_first: uses, latest first.
+        after: number of turns with a failure, and no success, that is needed.
+        same: returns True if a success of the second name is one of the first.
     """
     runs: dict[str, list[Tried]] = {}
     well: set[str] = set()
@@ -65,18 +66,18 @@ def failing(
 
 
 def is_version_of(asked: str, answered: str) -> bool:
-    """Whether a model answers by its own name or, as a route's may, by a dated version's."""
+    """Return True if ``answered`` is the model ``asked``, or a dated version of it."""
     return answered == asked or re.fullmatch(re.escape(asked) + r"-\d[\d-]*", answered) is not None
 
 
 class Tries:
-    """What a session tried since it last ended, the latest first. Each kind is read when asked for.
+    """Uses in a session since its last end, latest first; each kind is read on request.
 
     Args:
-        ledger: a handle that sees the entries of supervisor and worker.
-        session_id: of the session.
+        ledger: a handle that may read entries of supervisor and worker.
+        session_id: the session.
         ended: sequence number of its latest ``SESSION_END``; -1 without one.
-        own: provider and model of the agent; an exchange does not name a provider that its request
+        own: provider and model of the agent, because an exchange omits a provider that its request
             named.
     """
 
@@ -89,7 +90,7 @@ class Tries:
         self._own = own
 
     def models(self) -> Iterator[Tried]:
-        """Exchanges of the session's orders; those of a gateway's client are not its own."""
+        """Yield exchanges of the session's orders; those of the gateway's clients are excluded."""
         for exchange in self._entries("EXCHANGE", _LATEST):
             data = exchange.metadata
             if data.keys() & {"key_id", "wire"}:
@@ -107,17 +108,17 @@ class Tries:
                 yield self._tried(exchange, f"{provider}/{model}", failed)
 
     def tools(self) -> Iterator[Tried]:
-        """Calls of tools that ran; a refusal says nothing of the tool."""
+        """Yield tool calls that ran; refused calls are excluded."""
         for call in self._entries("TOOL_CALL", _LATEST):
             data = call.metadata
             failed = False if data["status"] == "ok" else True if data.get("fault") else None
             yield self._tried(call, str(data["tool_id"]), failed)
 
     def contracts(self) -> Iterator[Tried]:
-        """Orders that were completed, as the quality gate saw them, or failed a contract's schema.
+        """Yield orders that completed, by the gate's verdict, or broke their contract's schema.
 
-        Other failures say nothing of the contract, nor do answers that were cut or filtered, or
-        that a caller's own schema refused.
+        Other failures are excluded, and so are answers that were cut or filtered, or that a
+        caller's own schema refused.
         """
         verdicts = {gate.submission_id: gate for gate in self._entries("WO_QUALITY_GATE", _ORDERS)}
         ends = self._entries("WO_COMPLETED", _ORDERS)
@@ -158,13 +159,13 @@ class Tries:
 
     @cached_property
     def _turns(self) -> Mapping[str, str]:
-        """The turn of each order."""
+        """The turn of each order, keyed by order id."""
         numbers = {plan.submission_id: plan.metadata.get("turn_number") for plan in self._plans}
         return {order: f"turn {number}" for order, number in numbers.items() if number is not None}
 
     @cached_property
     def _limits(self) -> Mapping[str, Mapping[str, Any]]:
-        """The constraints of each order of a turn."""
+        """The constraints of each order of a turn, keyed by order id."""
         return {
             plan.submission_id: plan.metadata["constraints"]
             for plan in self._plans
@@ -180,7 +181,7 @@ class Tries:
 
 
 def _order_of(entry: LedgerEntry) -> str:
-    """The work order that an entry names, as exchanges or as others do."""
+    """Return the work order of an entry."""
     provenance = entry.metadata.get("provenance") or {}
     return str(entry.metadata.get("work_order_id") or provenance.get("work_order_id") or "")
 
