@@ -7,7 +7,7 @@ redacted, erased content is marked, long texts are cut. Start reading in ``tools
 from remit.agents.admin.output import Fitted, GatePort, cut_to_fit, plain_value
 from remit.agents.admin.recall import RECALL
 from remit.agents.admin.redaction import HIDDEN, Redactor
-from remit.agents.admin.root import GateTools
+from remit.agents.admin.root import RootTools
 from remit.agents.admin.tools import admin_tools
 
 __all__ = [
@@ -15,9 +15,12 @@ __all__ = [
     "RECALL",
     "Fitted",
     "GatePort",
-    "GateTools",
     "Redactor",
+    "RootTools",
     "admin_tools",
     "cut_to_fit",
     "plain_value",
 ]
+
+GateTools = RootTools
+"""The earlier name of the tools of gates; it ends with version 1.0."""

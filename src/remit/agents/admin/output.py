@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
@@ -21,8 +21,8 @@ SessionId = Annotated[str, Field(pattern="^SES-[A-Za-z0-9_.-]+$")] | SkipJsonSch
 Positive = Annotated[int, Field(ge=1)] | SkipJsonSchema[None]
 """An optional number from 1 on."""
 
-_DEEPEST = 100
-_SHORTEST_CUT = 64  # an id or a time is never cut
+_MAX_DEPTH = 100
+_MIN_CHARACTERS = 64  # An id or a time is never cut.
 
 
 class GatePort(Protocol):
@@ -111,7 +111,7 @@ def plain_value(value: Any, depth: int = 0) -> Any:
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, float):
         return value if -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER else str(value)
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         return "…"
     if isinstance(value, dict):
         return {
@@ -131,53 +131,39 @@ def cut_to_fit(value: Any, most_bytes: int) -> Fitted:
         return Fitted(value)
     characters, items = most_bytes, most_bytes
     while True:
-        cutter = _Cutter(characters, items)
-        shorter = cutter.cut(value, "")
-        if _size(shorter) <= most_bytes or (characters <= _SHORTEST_CUT and items <= 1):
-            return Fitted(shorter, tuple(cutter.places))
-        if characters > _SHORTEST_CUT:
-            characters = max(_SHORTEST_CUT, characters // 2)
+        places: list[str] = []
+        shorter = _cut(value, characters, items, "", places)
+        if _size(shorter) <= most_bytes or (characters <= _MIN_CHARACTERS and items <= 1):
+            return Fitted(shorter, tuple(places))
+        if characters > _MIN_CHARACTERS:
+            characters = max(_MIN_CHARACTERS, characters // 2)
         else:
             items = max(1, items // 2)
 
 
-@dataclass(slots=True)
-class _Cutter:
-    characters: int
-    items: int
-    places: list[str] = field(default_factory=list)
+def _cut(value: Any, characters: int, items: int, place: str, places: list[str]) -> Any:
+    """Return a value with shorter texts and lists; append the path of each cut to ``places``."""
 
-    def cut(self, value: Any, place: str) -> Any:
-        if isinstance(value, str):
-            if len(value) <= self.characters:
-                return value
-            self.places.append(place)
-            left = len(value) - self.characters
-            return f"{value[: self.characters]}… [{left:,} more characters]"
-        if isinstance(value, dict):
-            most = max(self.items, _SHORTEST_CUT)  # the fields of an entry or row stay together
-            shown = {
-                name: self.cut(item, _below(place, name))
-                for name, item in list(value.items())[:most]
-            }
-            if len(value) > most:
-                self.places.append(place)
-                shown["…"] = f"[{len(value) - most:,} more]"
-            return shown
-        if isinstance(value, list):
-            kept = [
-                self.cut(item, _below(place, str(number)))
-                for number, item in enumerate(value[: self.items])
-            ]
-            if len(value) > self.items:
-                self.places.append(place)
-                kept.append(f"… [{len(value) - self.items:,} more]")
-            return kept
-        return value
+    def cut(item: Any, name: str) -> Any:
+        return _cut(item, characters, items, f"{place}.{name}" if place else name, places)
 
-
-def _below(place: str, name: str) -> str:
-    return f"{place}.{name}" if place else name
+    if isinstance(value, str) and len(value) > characters:
+        places.append(place)
+        return f"{value[:characters]}… [{len(value) - characters:,} more characters]"
+    if isinstance(value, dict):
+        most = max(items, _MIN_CHARACTERS)  # The fields of an entry or row stay together.
+        shown = {name: cut(item, name) for name, item in list(value.items())[:most]}
+        if len(value) > most:
+            places.append(place)
+            shown["…"] = f"[{len(value) - most:,} more]"
+        return shown
+    if isinstance(value, list):
+        rows = [cut(item, str(number)) for number, item in enumerate(value[:items])]
+        if len(value) > items:
+            places.append(place)
+            rows.append(f"… [{len(value) - items:,} more]")
+        return rows
+    return value
 
 
 def _size(value: Any) -> int:

@@ -13,9 +13,9 @@ from remit.kernel.settings import LoadedSettings
 HIDDEN = "[hidden]"
 """Replaces a secret."""
 
-# The value of a name: a text in its quotes, which are escaped in a JSON text within another; a list
-# of plain values; or a bare word. An object is left to the names within it. Quotes that close a
-# JSON text are never part of a value, so that a JSON document stays one.
+# The value of a name is a text in quotes, a list of plain values, or a bare word. The quotes are
+# escaped if a JSON text contains another. Objects are redacted by the names within them. A value
+# never includes quotes that close a JSON text, so that a JSON document remains valid.
 _VALUE = r"""( \"{3} [\s\S]*? \"{3} | \'{3} [\s\S]*? \'{3}
     | \\{1,8}" (?: (?! \\{1,8}" ) [^\n] )* \\{1,8}"
     | "(?: [^"\\\n] | \\. )*" | '(?: [^'\\\n] | \\. )*' | ["'] [^\s,}\]"'\\]+ (?! ["'] )
@@ -24,7 +24,7 @@ _VALUE = r"""( \"{3} [\s\S]*? \"{3} | \'{3} [\s\S]*? \'{3}
 _IN_FILE = re.compile(
     rf"""(?ix) ( [\w.-]* (?: key | token | secret | password ) ["']? \s* [=:] \s* ) {_VALUE}"""
 )
-# In what people say, a key is a word like others; only what can be nothing else is taken out.
+# In messages, "key" is an ordinary word, so this pattern redacts only unmistakable assignments.
 _IN_TEXT = re.compile(
     rf"""(?ix) ( (?: api[_-]?key | access[_-]?key | (?<!idempotency)[_-]key | [_-]token | secret
     | passw(?:or)?d ) (?: \\{{0,8}}["'] )? \s* [=:] \s* ) {_VALUE}"""
@@ -130,7 +130,7 @@ def _hide_named(value: Any, assignment: re.Pattern[str]) -> Any:
     for name, item in value.items():
         plain = item if isinstance(item, list) else [item]
         is_plain = not any(isinstance(one, dict | list) for one in plain)
-        # A name without its value: the pattern decides by the name, `_PLAIN` by the value.
+        # The pattern decides by the name alone; `_PLAIN` decides by the value.
         probe = assignment.search(f'{name}": "x"') if is_plain and item else None
         if probe is not None and not all(_is_harmless(name, one) for one in plain):
             shown[name] = HIDDEN
@@ -147,7 +147,7 @@ def _without_value(found: re.Match[str]) -> str:
     name, value = found[1], found[2]
     if _PLAIN.fullmatch(value) and not _ALWAYS_SECRET.search(name):
         return found[0]
-    # A value without quotes gets those of its name: JSON has no bare words.
+    # JSON has no bare words, so a value without quotes takes the quotes of its name.
     quotes = _QUOTES.match(value) or _QUOTES_OF_NAME.search(name)
     mark = quotes[1] if quotes else ""
     return f"{name}{mark}{HIDDEN}{mark}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from remit.agents.admin.output import Positive, SessionId, Toolset, caller_session, plain_value
+from remit.agents.admin.recall import asks_for_turn, describe_recall
 from remit.agents.approvals import ApprovalQueue
 from remit.agents.sessions import (
     SessionManager,
@@ -19,7 +20,7 @@ from remit.agents.supervisor import unfinished_turn
 from remit.agents.tools import ToolError, current_call, tool
 from remit.gateway.budget import BudgetScope, BudgetStatus, TokenBudgeter, usd_of
 
-_SHOWN_TURNS = 20
+_DEFAULT_TURNS = 20
 
 
 def _describe_sessions(output: dict[str, Any]) -> str:
@@ -82,7 +83,7 @@ def _of_scope(state: dict[str, Any]) -> str:
 
 
 class SessionTools(Toolset):
-    """Tools that read sessions and budgets."""
+    """Tools that read sessions, their messages and budgets."""
 
     @tool(
         label="sessions",
@@ -172,7 +173,7 @@ class SessionTools(Toolset):
         """
         found = self._overview(session_id)
         last = min(to_turn or found.turns, found.turns)
-        first = from_turn or max(1, last - _SHOWN_TURNS + 1)
+        first = from_turn or max(1, last - _DEFAULT_TURNS + 1)
         if first > max(last, 1):
             raise ToolError(f"{found.session_id} has {found.turns} turns, none from {first} on.")
         turns = [
@@ -227,7 +228,7 @@ class SessionTools(Toolset):
         if session_id is None:
             found = [state for state in budgeter.list() if "/" not in state.scope]
             counted = [state for state in found if state.scope.startswith("session:")]
-            # The busiest are what is looked for; the rest is in the sums.
+            # The busiest budgets come first; the sums include the others.
             found.sort(key=lambda state: (-state.spent_nano, -state.spent_tokens, state.scope))
         else:
             top = BudgetScope(session_id).key
@@ -248,6 +249,29 @@ class SessionTools(Toolset):
             "unpriced_calls": sum(state.unpriced_calls for state in counted),
             "scopes": [_budget(state) for state in found[:max_scopes]],
         }
+
+    @tool(
+        label="recall",
+        examples=(
+            ("what did I just say?", {"speaker": "user", "turns_back": 1}),
+            ("what did you just say?", {"speaker": "agent", "turns_back": 1}),
+        ),
+        describe=describe_recall,
+        understand=asks_for_turn,
+        on_unknown="retry",
+    )
+    def recall_turn(
+        self,
+        speaker: Literal["user", "agent"] = "user",
+        turns_back: Annotated[int, Field(ge=1, le=20)] = 1,
+    ) -> dict[str, Any]:
+        """Repeat what was said last in this session."""
+        session = SessionManager(self.ledger, caller_session())
+        turns = session.recent_turns(turns_back)
+        if len(turns) < turns_back:
+            return {"speaker": speaker, "turn_number": 0, "text": None}
+        said = turns[0].user_message if speaker == "user" else turns[0].response
+        return {"speaker": speaker, "turn_number": turns[0].turn_number, "text": plain_value(said)}
 
     def _overview(self, session_id: str | None) -> SessionOverview:
         wanted = caller_session(session_id)

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from remit.agents.admin.ledger import LedgerTools
 from remit.agents.admin.output import GatePort, Toolset
-from remit.agents.admin.recall import RecallTools
 from remit.agents.admin.redaction import Redactor
-from remit.agents.admin.root import GateTools, RootTools
+from remit.agents.admin.root import RootTools
 from remit.agents.admin.sessions import SessionTools
 from remit.agents.admin.usage import UsageTools
 from remit.agents.tools import Tool
@@ -39,6 +38,6 @@ def admin_tools(
     known = loaded or load_settings(Root(root).config)
     shared = ledger, root.resolve(), known, settings, Redactor.of(known), gates
     kinds: tuple[type[Toolset], ...] = (
-        LedgerTools, SessionTools, RecallTools, UsageTools, RootTools, GateTools,
+        LedgerTools, SessionTools, UsageTools, RootTools,
     )  # fmt: skip
     return [tool for kind in kinds for tool in kind(*shared).tools()]
