@@ -16,7 +16,7 @@ from remit.kernel.exchange import Message
 from remit.kernel.json_text import sound_text
 
 _MEDIA_TYPE = re.compile(r"[!-.0-~]+/[!-.0-~]+( *;[ -~]*)?")
-_MOST_BYTES = 20 * 1024 * 1024  # base64 of it fits into providers' largest requests
+_MAX_BYTES = 20 * 1024 * 1024  # Its base64 text fits into the largest request of each provider.
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class File:
     name: str = "file"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.data, bytes) or not 0 < len(self.data) <= _MOST_BYTES:
+        if not isinstance(self.data, bytes) or not 0 < len(self.data) <= _MAX_BYTES:
             raise InvalidInputError(
                 f"The file {self.name!r} is empty, longer than 20 MiB, or not bytes."
             )

@@ -16,7 +16,7 @@ from remit.kernel.validation import validated
 
 OutputT = TypeVar("OutputT", default=Any)
 
-_WRAPPER = "result"  # providers take only objects: any other value is the one member of one
+_WRAPPER = "result"  # Providers accept only objects, so other values become a member of one.
 
 
 class OutputType(Generic[OutputT]):
@@ -41,7 +41,7 @@ class OutputType(Generic[OutputT]):
         try:
             self._adapter: TypeAdapter[OutputT] = TypeAdapter(wanted)
             schema = orjson.loads(orjson.dumps(self._adapter.json_schema()))
-        except Exception as error:  # pydantic raises errors of many kinds, and types their own
+        except Exception as error:  # Types may raise any error.
             raise self._unusable(str(error).partition("\n")[0]) from error
         if problem := schema_problem(schema):
             raise self._unusable(problem)

@@ -38,13 +38,13 @@ class Marks(NamedTuple):
     ended: int | None = None
 
 
-_OF_SESSION = "SELECT max(seq) FROM entries WHERE session_id = ? AND event_type = '{}'"
-_OF_ALL = "SELECT max(seq) FROM entries WHERE event_type = '{}'"
-_MARKS = (
-    f"SELECT ({_OF_SESSION.format('TURN_RECORDED')}), ({_OF_SESSION.format('WO_PLANNED')}), "
-    f"({_OF_ALL.format('ERASURE')}), ({_OF_ALL.format('THREAD_OPENED')}), "
-    f"({_OF_ALL.format('THREAD_CLOSED')}), "
-    f"({_OF_SESSION.format('SIGNAL_OBSERVED')}), ({_OF_SESSION.format('SESSION_END')})"
+_SESSION_MAX = "SELECT max(seq) FROM entries WHERE session_id = ? AND event_type = '{}'"
+_LEDGER_MAX = "SELECT max(seq) FROM entries WHERE event_type = '{}'"
+_SELECT_MARKS = (
+    f"SELECT ({_SESSION_MAX.format('TURN_RECORDED')}), ({_SESSION_MAX.format('WO_PLANNED')}), "
+    f"({_LEDGER_MAX.format('ERASURE')}), ({_LEDGER_MAX.format('THREAD_OPENED')}), "
+    f"({_LEDGER_MAX.format('THREAD_CLOSED')}), "
+    f"({_SESSION_MAX.format('SIGNAL_OBSERVED')}), ({_SESSION_MAX.format('SESSION_END')})"
 )
 
 
@@ -64,7 +64,7 @@ class Turn:
         return {"user_message": self.user_message, "response": self.response}
 
 
-_OF_KEY = ("key_id", "team_id", "organisation_id")
+_KEY_FIELDS = ("key_id", "team_id", "organisation_id")
 
 
 def new_session_id() -> str:
@@ -116,7 +116,7 @@ class SessionManager:
         self._marks: tuple[int | None, ...] | None = None
         self.threads_seen: tuple[int | None, ...] | None = None
         self._usage, self._usage_until = Usage(), ""
-        self._began = False  # or not looked up
+        self._began = False  # False also if the ledger was not read yet.
 
     def require(self) -> None:
         """Raise NotFoundError unless the session exists and belongs to this agent."""
@@ -160,12 +160,12 @@ class SessionManager:
     def _recorded_principal(self, started: LedgerEntry) -> Principal:
         """Return the recorded principal; an erased person is nobody."""
         subject = ""
-        if "subject_id" in started.metadata:  # content: the record names nobody
+        if "subject_id" in started.metadata:  # The id is erasable content.
             found = self._ledger.read(started.id).metadata["subject_id"]
             subject = "" if isinstance(found, Erased) else str(found)
         has_caller = bool(started.metadata.get("caller"))
         callers = callers_of(self._ledger, self.session_id) if has_caller else ()
-        user, *key = (str(started.metadata.get(name) or "") for name in ("user_id", *_OF_KEY))
+        user, *key = (str(started.metadata.get(name) or "") for name in ("user_id", *_KEY_FIELDS))
         return Principal(user, subject, callers, *key)
 
     def start(self) -> str:
@@ -180,7 +180,7 @@ class SessionManager:
         """
         self._began = True
         further: dict[str, Any] = {}
-        for name in ("user_id", *_OF_KEY):
+        for name in ("user_id", *_KEY_FIELDS):
             if value := getattr(self.principal, name):
                 further[name] = value
         if self.principal.callers:
@@ -231,7 +231,7 @@ class SessionManager:
 
     def read_marks(self, tx: Transaction) -> Marks:
         """Return the argument of :meth:`refresh`, read in the transaction that takes the lease."""
-        return Marks(*tx.execute(_MARKS, (self.session_id,) * 4)[0])
+        return Marks(*tx.execute(_SELECT_MARKS, (self.session_id,) * 4)[0])
 
     def refresh(self, marks: Marks | None = None) -> bool:
         """Discard cached state that another process may have changed.
@@ -348,7 +348,7 @@ class SessionManager:
             self._usage_until = entry.id
             self._usage.add(entry)
         used = Usage()
-        used.include(self._usage)  # read on from where the last call stopped
+        used.include(self._usage)  # The sum continues from the last call.
         used.include(tools_usage(self._ledger, self.session_id))
         return {
             "llm_calls": used.calls,

@@ -10,10 +10,10 @@ Invariants: only one process at a time works on a session; a turn is delivered o
 Start reading in ``supervisor.py``, then ``loop.py``.
 """
 
-from remit.agents.supervisor.aside import AsidePolicy, steps_aside
 from remit.agents.supervisor.attention import Candidate
 from remit.agents.supervisor.classification import ClassificationRules
 from remit.agents.supervisor.effects import session_effects
+from remit.agents.supervisor.exclusions import exclusion_entries
 from remit.agents.supervisor.journal import UnfinishedTurn, unfinished_turn
 from remit.agents.supervisor.plan import Plan, Planner, PlanStep, TurnContext
 from remit.agents.supervisor.quality import DEFAULT_CRITERIA, check_criteria
@@ -29,7 +29,6 @@ from remit.agents.supervisor.turn import (
 
 __all__ = [
     "DEFAULT_CRITERIA",
-    "AsidePolicy",
     "Candidate",
     "ClassificationRules",
     "HO2Supervisor",
@@ -45,9 +44,9 @@ __all__ = [
     "TurnResult",
     "UnfinishedTurn",
     "check_criteria",
+    "exclusion_entries",
     "open_threads",
     "session_effects",
-    "steps_aside",
     "thread_tools",
     "unfinished_turn",
 ]

@@ -17,14 +17,14 @@ from remit.agents.sessions import Turn
 from remit.kernel.settings import AttentionSettings
 
 _D = TypeVar("_D", datetime, None)
-_COMMITMENT_WEIGHT = 1.0  # of what somebody is bound by
-_TIME_WEIGHT = 0.5  # of what is due soon
-_RECENCY_WEIGHT = 0.5  # of what was said lately
-_HALF_LIFE_HOURS = 48.0  # recency halves in this time
-_HORIZON_HOURS = 72.0  # what is due later than this does not press yet
-_MIN_SCORE = 0.2  # what scores less is left out
-_MOST_LISTED = 20  # of what was left out, in the record
-_BYTES_PER_TOKEN = 4  # the usual rule of thumb; what is sent is counted exactly by the budget
+_COMMITMENT_WEIGHT = 1.0
+_TIME_WEIGHT = 0.5
+_RECENCY_WEIGHT = 0.5
+_HALF_LIFE_HOURS = 48.0  # The recency of a candidate halves in this time.
+_HORIZON_HOURS = 72.0  # Later deadlines add no urgency.
+_MIN_SCORE = 0.2  # Candidates below are omitted.
+_MAX_OMISSIONS = 20  # omissions that the record names
+_BYTES_PER_TOKEN = 4  # An estimate; the budget counts the request exactly.
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,37 +48,6 @@ class Candidate:
     due: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Attention:
-    """The selection for a turn.
-
-    Attributes:
-        turns: shown turns, oldest first.
-        chosen: shown candidates, best first.
-        record: what was shown and omitted, and why, for the ledger.
-    """
-
-    turns: Sequence[Turn]
-    chosen: Sequence[Candidate]
-    record: dict[str, Any]
-
-    def context(self) -> dict[str, Any]:
-        """Return the selection as a template receives it."""
-        return {
-            "turns": [turn.said for turn in self.turns],
-            "pushed": [
-                {"kind": candidate.kind, "text": candidate.text}
-                for candidate in self.chosen
-                if candidate.kind != "thread"
-            ],
-            "threads": [
-                {"id": candidate.ref, "title": candidate.text}
-                for candidate in self.chosen
-                if candidate.kind == "thread"
-            ],
-        }
-
-
 def tokens_of(text: str) -> int:
     """Return the estimated number of tokens of a text: one for four bytes, rounded up."""
     return -(-len(text.encode()) // _BYTES_PER_TOKEN)
@@ -91,8 +60,11 @@ def choose(
     settings: AttentionSettings,
     turn_tokens: int,
     now: datetime,
-) -> Attention:
-    """Return what to show of a conversation and its candidates.
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what to show of a conversation and its candidates, and the record of the selection.
+
+    The first value is the ``assembled_context`` of templates: ``turns``, oldest first, ``pushed``
+    and ``threads``, best first. The second names what was shown and omitted, and why.
 
     Args:
         turns: latest turns, oldest first.
@@ -128,15 +100,20 @@ def choose(
             left -= tokens
             chosen.append(candidate)
             shown.append(row)
-    more = max(0, len(left_out) - _MOST_LISTED)
+    more = max(0, len(left_out) - _MAX_OMISSIONS)
     record: dict[str, Any] = {
         "turns_shown": len(kept),
         "shown": shown,
-        "left_out": left_out[:_MOST_LISTED],
+        "left_out": left_out[:_MAX_OMISSIONS],
     }
     if more:
         record["left_out_more"] = more
-    return Attention(kept, chosen, record)
+    context = {
+        "turns": [turn.said for turn in kept],
+        "pushed": [{"kind": one.kind, "text": one.text} for one in chosen if one.kind != "thread"],
+        "threads": [{"id": one.ref, "title": one.text} for one in chosen if one.kind == "thread"],
+    }
+    return context, record
 
 
 def _score(candidate: Candidate, now: datetime) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from remit.agents.supervisor.plan import PlanStep
 from remit.kernel.errors import ConfigError
@@ -15,11 +15,7 @@ from remit.kernel.installed import InstalledFiles
 _FILE = "HO2/documents/classification.json"
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Treatment(_Part):
+class Treatment(BaseModel, extra="forbid", frozen=True):
     """The treatment of messages with a certain classification.
 
     Attributes:
@@ -39,7 +35,7 @@ class Treatment(_Part):
         return replace(step, tools=(), approve=())
 
 
-class ClassificationRules(_Part):
+class ClassificationRules(BaseModel, extra="forbid", frozen=True):
     """Treatments, of which the first match applies."""
 
     rules: Sequence[Treatment] = ()

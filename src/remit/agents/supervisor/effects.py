@@ -67,7 +67,7 @@ def remaining_effects(
     found = []
     for one in [*(one for one in carried if not one.key or one.key not in known), *own]:
         if one.request_id in run_again:
-            continue  # a person let the call run again, and it did
+            continue  # A person allowed the call to run again, and it ran.
         request_id = asked_again.get(one.request_id, one.request_id)
         effect = with_decision(replace(one, request_id=request_id), ledger)
         if one.key not in known and effect.decision == "granted" and effect.tool_id in begun:
@@ -115,7 +115,7 @@ def _of_caller(ledger: LedgerPort, wo_id: str, session_id: str) -> list[Effect]:
     history = OrderHistory(ledger, wo_id, session_id)
     for key, effect in history.effects().items():
         if key not in history.tool_calls:
-            continue  # it runs now
+            continue  # The call is in progress.
         inner = [effect]
         if sub_session_id(key) in history.sub_sessions:
             inner = session_effects(ledger, sub_session_id(key))
@@ -138,7 +138,7 @@ def _of_order(
                 continue
         try:
             repeatable = is_repeatable(effect.tool_id)
-        except UnknownToolError:  # the program has it no more
+        except UnknownToolError:  # The program no longer has the tool.
             repeatable = False
         found.append(replace(effect, repeatable=repeatable))
     return found

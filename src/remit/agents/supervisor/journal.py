@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from remit.agents.sessions import SessionManager
+from remit.agents.sessions import SessionManager, latest_of
 from remit.agents.supervisor.plan import PlanStep
 from remit.agents.workorders import (
     Journal,
@@ -108,9 +108,9 @@ class SupervisorJournal(Journal):
             acceptance_criteria=dict(step.acceptance),
         )
 
-    def planned(self, order: WorkOrder, **about: Any) -> LedgerEntry:
-        """Return the ``WO_PLANNED`` entry of an order; ``about`` is its place in the plan."""
-        return self.entry("WO_PLANNED", order.wo_id, **plan_of(order), **about)
+    def planned(self, order: WorkOrder, **details: Any) -> LedgerEntry:
+        """Return the ``WO_PLANNED`` entry of an order; ``details`` are its place in the plan."""
+        return self.entry("WO_PLANNED", order.wo_id, **plan_of(order), **details)
 
     async def checked(
         self,
@@ -240,17 +240,6 @@ class UnfinishedTurn:
         return next((o for o in self.orders if (o.step, o.attempt) == (step, attempt)), None)
 
 
-def latest_plan(ledger: LedgerPort, session_id: str) -> LedgerEntry | None:
-    """Return the session's latest ``WO_PLANNED`` entry, without content; None if there is none."""
-    return next(
-        ledger.query(
-            session_id=session_id, event_type="WO_PLANNED", order="desc", limit=1,
-            with_content=False,
-        ),
-        None,
-    )  # fmt: skip
-
-
 def handed_to(ledger: LedgerPort, session_id: str, latest: LedgerEntry | None) -> tuple[str, ...]:
     """Return the agents to which the session was handed over, by the plan of its last turn.
 
@@ -259,7 +248,9 @@ def handed_to(ledger: LedgerPort, session_id: str, latest: LedgerEntry | None) -
         session_id: the session.
         latest: the session's latest ``WO_PLANNED``.
     """
-    if latest is not None and latest.metadata.get("turn_number") is None:  # a standalone order
+    if (
+        latest is not None and latest.metadata.get("turn_number") is None
+    ):  # The latest plan is a standalone order.
         plans = ledger.query(
             session_id=session_id, event_type="WO_PLANNED", order="desc", with_content=False
         )
@@ -283,9 +274,9 @@ def unfinished_turn(
         latest: the session's latest ``WO_PLANNED``, if the caller has read it.
     """
     number = turns_recorded + 1
-    latest = latest or latest_plan(ledger, session_id)
+    latest = latest or latest_of(ledger, session_id, "WO_PLANNED")
     if latest is None or latest.metadata.get("turn_number") not in (None, number):
-        return None  # nearly always
+        return None  # The usual case needs no further query.
     planned: list[str] = []
     plans = ledger.query(
         session_id=session_id, event_type="WO_PLANNED", order="desc", with_content=False
@@ -294,7 +285,7 @@ def unfinished_turn(
         of_turn = entry.metadata.get("turn_number")
         if of_turn == number:
             planned.append(entry.id)
-        elif of_turn is not None:  # None: a standalone order
+        elif of_turn is not None:  # Standalone orders have no turn number.
             break
     if not planned:
         return None
@@ -318,7 +309,7 @@ def unfinished_turn(
 
 def _recorded(ledger: LedgerPort, planned: LedgerEntry) -> RecordedOrder:
     order = recorded_order(ledger, planned.submission_id, allow_erased=True)
-    assert order is not None  # it was planned
+    assert order is not None  # The ledger contains its plan.
     data = planned.metadata
     requests, idle = _waiting(ledger, order)
     return RecordedOrder(

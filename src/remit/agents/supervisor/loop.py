@@ -15,31 +15,30 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from remit.agents.outputs import OutputType
 from remit.agents.sessions import Turn
-from remit.agents.supervisor.attention import Attention, choose
+from remit.agents.supervisor.attention import Candidate, choose
 from remit.agents.supervisor.classification import Treatment
 from remit.agents.supervisor.effects import carried_effects
 from remit.agents.supervisor.failures import (
     LOOP_FAILURES,
-    OF_PROVIDER,
-    LoopFailedError,
+    PROVIDER_FAILURES,
     can_change,
     loop_failure,
     no_answer,
 )
 from remit.agents.supervisor.journal import UnfinishedTurn
-from remit.agents.supervisor.plan import HANDED_OVER, Plan, PlanStep, TurnContext
+from remit.agents.supervisor.plan import HANDOFF_STEPS, Plan, PlanStep, TurnContext
 from remit.agents.supervisor.quality import answer_text
 from remit.agents.supervisor.scheduler import Scheduler, total_cost
 from remit.agents.supervisor.services import Services
-from remit.agents.supervisor.threads import KnownThreads, proposed_entries
-from remit.agents.supervisor.turn import TurnResult
+from remit.agents.supervisor.threads import proposed_entries
+from remit.agents.supervisor.turn import TurnFailedError, TurnResult
 from remit.agents.workorders import (
     AnswerRejected,
     ApprovalNeeded,
@@ -71,7 +70,7 @@ class TurnLoop:
     def __init__(
         self,
         services: Services,
-        threads: KnownThreads,
+        threads: Callable[[], Sequence[Candidate]],
         message: str,
         files: Sequence[Mapping[str, Any]],
         scheduler: Scheduler,
@@ -99,7 +98,7 @@ class TurnLoop:
         self._delivered: WorkOrder | None = None
         self._carried = carried_effects(services)
         self._treatment = Treatment(when={})
-        self._withholds = False  # the answer's text is streamed once it is accepted
+        self._withholds = False  # True: stream the text only after acceptance.
         self._has_withheld = False
 
     @property
@@ -117,31 +116,30 @@ class TurnLoop:
         """Answer the message, or leave the turn waiting for a person.
 
         Raises:
-            LoopFailedError: the machinery around the model failed; :meth:`degrade` can still
+            TurnFailedError: the machinery around the model failed; :meth:`degrade` can still
                 answer.
         """
         if self._before is not None and self._before.find(_DIRECT, 1) is not None:
-            raise LoopFailedError("interrupted", "It failed before the interruption.")
+            raise TurnFailedError("interrupted", "It failed before the interruption.")
         plan = self.scheduler.recorded_plan()
-        attention = None
-        if self._config.classify:  # a failure costs the label, not the turn
+        shown, record = None, None
+        if self._config.classify:  # A failed classification does not fail the turn.
             order = await self.scheduler.run(_CLASSIFY, {"user_input": self.message})
             done = order.state is WorkOrderState.COMPLETED
             self._classification = order.output_result if done else None
             if self._classification is not None and self._services.planner is None:
                 self._treatment = self._services.rules().treatment(self._classification)
         if plan is None:
-            attention = self._attend()
-            plan = await self._plan(attention)
+            shown, record = self._attend()
+            plan = await self._plan(shown)
             if self._output is not None and self._output.schema is not None:
                 plan = plan.giving(self._output.schema)
         answering = plan.answering
         self._withholds = bool(answering.acceptance.get("must_not_contain"))
-        context = self._input(attention or self._attend(), answering)
+        context = self._input(shown or self._attend()[0], answering)
         rejected: list[str] = []
         for attempt in range(1, self._config.max_retries + 2):
             if attempt == 1:
-                record = attention.record if attention else None
                 order = await self.scheduler.run_plan(plan, context, self._listen, record)
             else:
                 again = {**context, "rejected_because": rejected} if rejected else context
@@ -155,16 +153,16 @@ class TurnLoop:
             error = order.error or {}
             code = str(error.get("code", ""))
             if code in LOOP_FAILURES:
-                raise LoopFailedError(code, error.get("message", ""))
+                raise TurnFailedError(code, error.get("message", ""))
             reasons = await self._verify(order, attempt)
             if not reasons:
                 self._deliver(order)
                 return
-            if code not in OF_PROVIDER:  # a failure of a provider is not an answer of the model
+            if code not in PROVIDER_FAILURES:  # The model gave no answer to reject.
                 rejected = reasons
             again_left = attempt <= self._config.max_retries and can_change(order)
             if answering.output_schema is not None and code == "output_schema_invalid":
-                again_left = False  # the worker has asked for it a second time
+                again_left = False  # The worker has already asked twice.
             self._listen(AnswerRejected(tuple(reasons), again_left))
             if not again_left:
                 break
@@ -188,8 +186,8 @@ class TurnLoop:
 
         The answer must match the turn's output type. The agent sees earlier results of tools.
         """
-        first = HANDED_OVER.index(step.name) + 1 if step.name in HANDED_OVER else 0
-        for name in HANDED_OVER[first:]:
+        first = HANDOFF_STEPS.index(step.name) + 1 if step.name in HANDOFF_STEPS else 0
+        for name in HANDOFF_STEPS[first:]:
             output = order.output_result
             to = output.get("handed_to") if isinstance(output, Mapping) else None
             if not to or not self.scheduler.hand_over([to]):
@@ -203,7 +201,7 @@ class TurnLoop:
                 )
             step = replace(agent.answer, name=name, output_schema=step.output_schema)
             self._withholds |= bool(step.acceptance.get("must_not_contain"))
-            context = {**context, **self._input(self._attend(), step), "prior_results": prior}
+            context = {**context, **self._input(self._attend()[0], step), "prior_results": prior}
             order = await self.scheduler.run(step, context, attempt, self._listen)
         return order, step, context
 
@@ -224,7 +222,7 @@ class TurnLoop:
         Instructions, contract and acceptance criteria still apply. Tools that may not run twice are
         excluded. If no answer is possible under these conditions, the response is a notice.
         """
-        failed = loop_failure(error)
+        code, message = loop_failure(error)
         self._degraded = True
         await self.scheduler.end_all()
         if self._before is None or self._before.find(_DIRECT, 1) is None:
@@ -232,15 +230,15 @@ class TurnLoop:
             await self._journal.write(
                 "DEGRADATION",
                 ids[-1] if ids else "",
-                error_code=failed.code,
-                error_message=failed.message,
+                error_code=code,
+                error_message=message,
             )
-        self._listen(Degraded(f"{failed.code}: {failed.message}"))
-        self._fail(failed.code, failed.message)
+        self._listen(Degraded(f"{code}: {message}"))
+        self._fail(code, message)
         agent = self.scheduler.agent.answer
         repeatable = self.scheduler.agent.worker.is_repeatable
         tools = tuple(id_ for id_ in agent.tools if repeatable(id_) and id_ not in agent.approve)
-        lost = failed.code in LOOP_FAILURES and self._services.planner is None
+        lost = code in LOOP_FAILURES and self._services.planner is None
         if lost or (agent.tools and not tools):
             return
         try:
@@ -249,15 +247,15 @@ class TurnLoop:
             self._withholds = bool(step.acceptance.get("must_not_contain"))
             self._has_withheld = False
             self._carried = tuple(self.remaining_effects(answered=False))
-            context = self._input(self._attend(), step)
+            context = self._input(self._attend()[0], step)
             order = await self.scheduler.run(step, context, listen=self._listen)
             reasons = await self._verify(order, 1)
         except LedgerError:
             raise
         except Exception as again:  # noqa: BLE001 - there is no answer, and a word why
-            reasons = [loop_failure(again).message]
+            reasons = [loop_failure(again)[1]]
         if reasons:
-            self._fail(failed.code, f"{failed.message} Without it: {'; '.join(reasons)}")
+            self._fail(code, f"{message} Without it: {'; '.join(reasons)}")
         else:
             self._deliver(order)
 
@@ -299,13 +297,13 @@ class TurnLoop:
 
     def _output_of(self, order: WorkOrder | None) -> Any:
         """Return the result of the delivered order: a value of the output type, data, or text."""
-        if order is None:  # answered from the record, or not at all
+        if order is None:  # The turn has no new answer.
             return self.response
         if order.constraints.output_schema is not None:
             data = order.output_result["output"]
             try:
                 return data if self._output is None else self._output.value(data)
-            except ValueError as error:  # it was accepted by an earlier version of the type
+            except ValueError as error:  # An earlier version of the type accepted it.
                 self._error = ("output_schema_invalid", str(error))
                 return None
         result = order.output_result
@@ -332,12 +330,10 @@ class TurnLoop:
         self.waiting = True
         self.response = f"Waiting for a person to decide: {', '.join(requests)}."
 
-    # -- what it is shown, and its plan ----------------------------------------------------
-
-    def _attend(self) -> Attention:
-        """Return the selection of texts to show in this turn."""
+    def _attend(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the texts to show in this turn and the record of their selection."""
         turns = self._recent_turns()
-        candidates = [*self._threads.read()]
+        candidates = [*self._threads()]
         if (pushing := self._services.agent.context) is not None:
             candidates += pushing.policies()
         return choose(
@@ -361,19 +357,19 @@ class TurnLoop:
             count -= -(-(count - most) // step) * step
         return self._session.recent_turns(count)
 
-    async def _plan(self, attention: Attention) -> Plan:
+    async def _plan(self, shown: Mapping[str, Any]) -> Plan:
         """Return the plan of the turn, limited to the agent's tools and approvals."""
         agent, planner = self.scheduler.agent.answer, self._services.planner
         if planner is None:
             return Plan((self._treatment.applied_to(agent),))
-        context = TurnContext(self.message, self._classification, attention.context(), agent.tools)
+        context = TurnContext(self.message, self._classification, shown, agent.tools)
         try:
             async with asyncio.timeout(self._config.planner_timeout_s):
-                # In a thread, so that a slow one does not hold up other turns.
+                # A slow planner in a thread does not delay other turns.
                 made = await call_in_thread("remit-planner", lambda: planner(context))
                 plan = await made if inspect.isawaitable(made) else made
         except TimeoutError as error:
-            raise LoopFailedError(
+            raise TurnFailedError(
                 "planner_timeout",
                 f"the planner gave no plan within {self._config.planner_timeout_s:g} s",
             ) from error
@@ -381,9 +377,9 @@ class TurnLoop:
             raise InvalidInputError(f"The planner gave a {type(plan).__name__}, not a Plan.")
         return plan.within(agent)
 
-    def _input(self, attention: Attention, step: PlanStep) -> dict[str, Any]:
+    def _input(self, shown: Mapping[str, Any], step: PlanStep) -> dict[str, Any]:
         """The context that all orders of the plan have in common."""
-        assembled = attention.context()
+        assembled = dict(shown)
         if self._carried:
             assembled["effects"] = [effect.to_dict() for effect in self._carried]
         if self._treatment.note:
@@ -399,8 +395,6 @@ class TurnLoop:
             "assembled_context": assembled,
             **({"files": list(self._files)} if self._files else {}),
         }
-
-    # -- whether the answer may be delivered -----------------------------------------------
 
     async def _verify(self, order: WorkOrder, attempt: int) -> list[str]:
         """Why an answer must not be delivered; empty when it may.
@@ -420,7 +414,7 @@ class TurnLoop:
             order, self.scheduler.ids(), total_cost(orders), reasons, attempt, threads
         )
         if reasons:
-            self._services.aside.observe(order.wo_id, "contract")
+            self._services.exclusions.observe(order.wo_id, "contract")
         return reasons
 
     async def _second_opinion(self, order: WorkOrder, attempt: int) -> list[str]:

@@ -8,14 +8,14 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from remit.agents.supervisor.failures import may_be_repeated
 from remit.agents.supervisor.journal import SupervisorJournal, reasons_of
 from remit.agents.supervisor.plan import PlanStep, for_another_attempt, held_to
-from remit.agents.supervisor.services import Lease, Services
+from remit.agents.supervisor.services import Services
 from remit.agents.worker import AttachedOrder
 from remit.agents.workorders import (
     EventSink,
@@ -29,6 +29,9 @@ from remit.agents.workorders import (
 from remit.kernel.canonical import exact_json
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerEntry
+
+if TYPE_CHECKING:
+    from remit.gateway.leases import Lease
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 

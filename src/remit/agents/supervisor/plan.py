@@ -11,14 +11,14 @@ from remit.agents.workorders import OrderHistory, WorkOrder, WorkOrderType
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.errors import InvalidInputError
 
-_MOST = 1_000_000_000
-"""No limit in dollars or seconds is above this: what is, is a mistake."""
+_MAX_LIMIT = 1_000_000_000
+"""Largest limit in dollars or seconds; a larger number is a mistake."""
 
-HANDED_OVER = ("handoff", "handoff-2", "handoff-3")
-"""Names of the steps with which other agents go on in the turn that handed over to them."""
+HANDOFF_STEPS = ("handoff", "handoff-2", "handoff-3")
+"""Names of steps in which other agents continue a turn that was handed over to them."""
 
-RESERVED = ("scope", "verify", "consolidate", "direct", *HANDED_OVER)
-"""Names of the steps that the supervisor adds by itself."""
+SUPERVISOR_STEPS = ("scope", "verify", "consolidate", "direct", *HANDOFF_STEPS)
+"""Names of steps that the supervisor adds; plans must not use them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,10 @@ class PlanStep:
                     )
             elif isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise InvalidInputError(f"{name} is {value!r}; it takes a number.")
-            elif not 0 <= value <= _MOST:
-                raise InvalidInputError(f"{name} is {value!r}; it must be from 0 to {_MOST:,}.")
+            elif not 0 <= value <= _MAX_LIMIT:
+                raise InvalidInputError(
+                    f"{name} is {value!r}; it must be from 0 to {_MAX_LIMIT:,}."
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class Plan:
             raise InvalidInputError("The plan has no step.")
         if len(set(names)) < len(names):
             raise InvalidInputError("Two steps of the plan have the same name.")
-        if taken := sorted(set(names) & set(RESERVED)):
+        if taken := sorted(set(names) & set(SUPERVISOR_STEPS)):
             raise InvalidInputError(f"The name {taken[0]!r} is the supervisor's own.")
         if self.answer and self.answer not in names:
             raise InvalidInputError(

@@ -104,7 +104,7 @@ def answer_text(order: WorkOrder) -> str:
     return "" if result is None else dump(result).decode()
 
 
-_MOST_NAMED = 5
+_MAX_VALUES = 5
 _MARKUP = re.compile(r"\A(?:\s|[>*_`~]|(?:(?<=```)|(?<=~~~))[\w+.-]+[ \t]*\n)*")
 """White space, quotes, emphasis and code fences at the start of a text."""
 
@@ -206,10 +206,10 @@ def _unsourced(
     missing = unsourced(text, sources, gave)
     if missing:
         more = shown()
-        for reason in rejected:  # it quotes what has no source
+        for reason in rejected:  # Reasons quote the values without a source.
             more = more.replace(reason, "")
         missing = unsourced(text, f"{sources} {more}", gave)
-    named = ", ".join(map(excerpt, missing[:_MOST_NAMED]))
+    named = ", ".join(map(excerpt, missing[:_MAX_VALUES]))
     return [f"no message or tool result of this turn holds {named}"] if missing else []
 
 
@@ -228,7 +228,9 @@ def _texts(data: Any) -> Iterator[str]:
 
 def _misfits(schema: Mapping[str, Any], result: Any) -> list[str]:
     """Return why an answer does not fit the criterion ``output_schema``; empty if it does."""
-    if isinstance(result, Mapping) and "finish_reason" in result:  # a model's answer
+    if (
+        isinstance(result, Mapping) and "finish_reason" in result
+    ):  # The result is an answer of a model.
         try:
             result = result["output"] if "output" in result else load_answer(result["text"])
         except JsonTextError as error:

@@ -10,7 +10,13 @@ from typing import Any
 
 from remit.agents.supervisor.effects import remaining_effects, unknown_effects
 from remit.agents.supervisor.journal import RecordedOrder, UnfinishedTurn
-from remit.agents.supervisor.plan import RESERVED, Plan, PlanStep, for_another_attempt, held_to
+from remit.agents.supervisor.plan import (
+    SUPERVISOR_STEPS,
+    Plan,
+    PlanStep,
+    for_another_attempt,
+    held_to,
+)
 from remit.agents.supervisor.services import Responder, Services
 from remit.agents.workorders import (
     Effect,
@@ -29,7 +35,7 @@ from remit.agents.workorders import (
 from remit.kernel.loops import abandon
 from remit.ledger import LedgerEntry
 
-_SHARED = frozenset(
+_TURN_FIELDS = frozenset(
     {
         "user_input",
         "classification",
@@ -39,9 +45,9 @@ _SHARED = frozenset(
         "files",
     }
 )
-"""What an order has of its turn, not of its step."""
+"""Fields of ``input_context`` that an order takes from its turn, not from its step."""
 
-_NOT_STARTED = "a step that it waits for did not give a result"
+_DEPENDENCY_FAILURE = "a step that it waits for did not give a result"
 
 
 class Scheduler:
@@ -74,7 +80,7 @@ class Scheduler:
         self._orders: dict[str, WorkOrder] = {}
         self._steps: dict[str, WorkOrder] = {}
         self._new: set[str] = set()
-        self._at_once = False
+        self._is_concurrent = False
 
     @property
     def orders(self) -> list[WorkOrder]:
@@ -114,17 +120,17 @@ class Scheduler:
         """Return the effects of tools that the turn leaves for the next prompt."""
         known = self._before is None and not any(order.has_unknown for order in self.orders)
         if answered and not carried and known:
-            return []  # nearly always
+            return []  # The usual case needs no query.
         return remaining_effects(
             self._journal.ledger, carried, self.orders, self._agents, answered=answered
         )
 
-    def unknown_effects(self, but: str = "") -> list[Effect]:
-        """Return the turn's calls with an unknown outcome, except those of the order ``but``."""
+    def unknown_effects(self, except_order: str = "") -> list[Effect]:
+        """Return the turn's calls with an unknown outcome, without those of ``except_order``."""
         found: list[Effect] = []
         for order in self.orders:
             looked_for = order.has_unknown or (self._before is not None and order.ended)
-            if looked_for and order.wo_id != but and order.constraints.tools_allowed:
+            if looked_for and order.wo_id != except_order and order.constraints.tools_allowed:
                 agent = self._agents[order.wo_id]
                 found += unknown_effects(self._journal.ledger, order, agent)
         return found
@@ -154,7 +160,7 @@ class Scheduler:
         found = [
             recorded
             for recorded in (self._before.orders if self._before else ())
-            if recorded.attempt == 1 and recorded.step not in RESERVED
+            if recorded.attempt == 1 and recorded.step not in SUPERVISOR_STEPS
         ]
         if not found:
             return None
@@ -181,7 +187,7 @@ class Scheduler:
         """
         order, entries = self._planned(step, context, attempt)
         prior = {name: self._steps[name] for name in step.depends_on if name in self._steps}
-        self._at_once = False
+        self._is_concurrent = False
         return order if order.ended else await self._work(order, prior, entries, listen)
 
     async def retry(
@@ -215,16 +221,16 @@ class Scheduler:
         """
         entries: list[LedgerEntry] = []
         for step in plan.steps:
-            about: dict[str, Any] = {}
+            details: dict[str, Any] = {}
             if step is plan.answering:
-                about = {"answering": True}
+                details = {"answering": True}
                 if attention is not None:
-                    about["attention"] = dict(attention)
-            self._steps[step.name], new = self._planned(step, context, 1, **about)
+                    details["attention"] = dict(attention)
+            self._steps[step.name], new = self._planned(step, context, 1, **details)
             entries += new
         answering = plan.answering.name
-        self._at_once = len(plan.steps) > 1
-        if not self._at_once:
+        self._is_concurrent = len(plan.steps) > 1
+        if not self._is_concurrent:
             order = self._steps[answering]
             if not (order.ended or order.waiting_for):
                 order = self._steps[answering] = await self._work(order, {}, entries, listen)
@@ -246,7 +252,7 @@ class Scheduler:
                         sink = listen if step.name == answering else others
                         task = asyncio.create_task(self._work(order, prior, (), sink))
                         running[task] = step.name
-                        abandon(task)  # the first error of several is raised
+                        abandon(task)  # Only the first of several errors is raised.
                 if not running:
                     return self._steps[answering]
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -272,15 +278,15 @@ class Scheduler:
         listen: EventSink | None,
     ) -> WorkOrder:
         """Run an order; dispatch a planned one after ``entries``."""
-        # Steps that run at once do not wait for each other's writes.
-        buffer = WriteBuffer() if self._at_once else self._journal.buffer
+        # Concurrent steps must not wait for the writes of others.
+        buffer = WriteBuffer() if self._is_concurrent else self._journal.buffer
         if order.state is WorkOrderState.PLANNED:
             results = [before.wo_id for before in prior.values()]
             self._guard()
             dispatched = self._journal.entry(
                 "WO_DISPATCHED", order.wo_id, **({"prior_results": results} if results else {})
             )
-            for entry in (*entries, dispatched):  # they go on record with the worker's first step
+            for entry in (*entries, dispatched):  # The worker's first write includes them.
                 buffer.hold(self._journal.prepared(entry))
             order = self._orders[order.wo_id] = moved_by(order, dispatched)
         given = _with_effects(_with_prior(order, prior), self.unknown_effects(order.wo_id))
@@ -290,7 +296,7 @@ class Scheduler:
             guard=self._guard,
             fresh=order.wo_id in self._new,
             buffer=buffer,
-            hold_end=not self._at_once,
+            hold_end=not self._is_concurrent,
             check=self._check,
             principal=self._services.session.principal,
         )
@@ -299,8 +305,8 @@ class Scheduler:
         if done.error is not None and done.error["code"] == "output_schema_invalid":
             suspects.append("contract")
         if suspects:
-            await self._journal.flush()  # the failure itself may be held yet
-            self._services.aside.observe(done.wo_id, *suspects)
+            await self._journal.flush()  # The entry of the failure may still be held.
+            self._services.exclusions.observe(done.wo_id, *suspects)
         return done
 
     async def _cancel_planned(self, order: WorkOrder) -> WorkOrder:
@@ -309,7 +315,7 @@ class Scheduler:
             "WO_FAILED",
             order.wo_id,
             error_code="cancelled",
-            error_message=_NOT_STARTED,
+            error_message=_DEPENDENCY_FAILURE,
             cost=WorkOrderCost().to_dict(),
         )
         await self._journal.write_all([entry])
@@ -347,7 +353,7 @@ class Scheduler:
                 self._orders[order.wo_id] = await worker.acancel(order)
 
     def _planned(
-        self, step: PlanStep, context: Mapping[str, Any], attempt: int, **about: Any
+        self, step: PlanStep, context: Mapping[str, Any], attempt: int, **details: Any
     ) -> tuple[WorkOrder, list[LedgerEntry]]:
         """Return the order of a step, and the entries to write if it is new."""
         known = self._before.find(step.name, attempt) if self._before else None
@@ -360,20 +366,20 @@ class Scheduler:
             parent = next(iter(self._orders), None)
             tokens = self._services.work_order_tokens
             order = self._journal.order(wo_id, step, context, tokens, parent)
-            if aside := self._services.aside.names:
-                limits = replace(order.constraints, set_aside=aside)
+            if excluded := self._services.exclusions.names:
+                limits = replace(order.constraints, set_aside=excluded)
                 order = replace(order, constraints=limits)
             if self._handed:
-                about["handed_to"] = list(self._handed)
+                details["handed_to"] = list(self._handed)
             if step.depends_on:
-                about["depends_on"] = list(step.depends_on)
+                details["depends_on"] = list(step.depends_on)
             entries = [
                 self._journal.planned(
                     order,
                     turn_number=self._turn_number,
                     step=step.name,
                     attempt=attempt,
-                    **about,
+                    **details,
                 )
             ]
         self._orders[order.wo_id] = order
@@ -388,7 +394,9 @@ def _step_of(recorded: RecordedOrder) -> PlanStep:
         name=recorded.step,
         contract_id=limits.prompt_contract_id,
         wo_type=order.wo_type,
-        input={name: value for name, value in order.input_context.items() if name not in _SHARED},
+        input={
+            name: value for name, value in order.input_context.items() if name not in _TURN_FIELDS
+        },
         tools=limits.tools_allowed,
         approve=limits.tools_requiring_approval,
         depends_on=recorded.depends_on,

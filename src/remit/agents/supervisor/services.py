@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.agents.outputs import OutputType
 from remit.agents.sessions import SessionManager
-from remit.agents.supervisor.aside import AsidePolicy, SetAside
 from remit.agents.supervisor.attention import Candidate
 from remit.agents.supervisor.classification import ClassificationRules
+from remit.agents.supervisor.exclusions import Exclusions
 from remit.agents.supervisor.journal import SupervisorJournal
 from remit.agents.supervisor.plan import Planner, PlanStep
 from remit.agents.supervisor.quality import QualityGate
@@ -21,48 +21,8 @@ from remit.agents.worker import HO1Executor
 from remit.kernel.settings import SupervisorSettings
 from remit.ledger import LedgerPort, Transaction
 
-
-class Lease(Protocol):
-    """The exclusive right to work on something, which must be renewed."""
-
-    released: bool
-
-    @property
-    def read(self) -> Any:
-        """Return the result of ``read`` in the transaction that took the lease."""
-        ...
-
-    @property
-    def stop_requested(self) -> bool:
-        """Whether the holder was asked to stop."""
-        ...
-
-    def release_in(self, tx: Transaction) -> None:
-        """Release it in a transaction; set ``released`` when that is durable."""
-        ...
-
-    def check(self) -> None:
-        """Raise when the lease is no longer held; called before what cannot be undone."""
-        ...
-
-
-class LeasePort(Protocol):
-    """Leases: only one process works on a name at a time."""
-
-    def hold(
-        self,
-        name: str,
-        *,
-        wait_s: float,
-        on_stop: Callable[[], None] | None = None,
-        read: Callable[[Transaction], Any] | None = None,
-    ) -> AbstractAsyncContextManager[Lease]:
-        """Hold ``name`` while the block runs; ``read`` is called as it is taken."""
-        ...
-
-    def request_stop(self, name: str) -> bool:
-        """Ask the holder of ``name`` to stop; return False if nobody holds it."""
-        ...
+if TYPE_CHECKING:
+    from remit.gateway.leases import Lease, LeaseManager
 
 
 class ContextPort(Protocol):
@@ -122,7 +82,8 @@ class Services:
         work_order_tokens: token budget of an order whose step has none; 0 for no limit.
         agent_class: class of the agent.
         next_best: returns the fallbacks of a ``provider/model``, best first.
-        aside_policy: returns the settings of exclusion; called only after a failure.
+        exclusion_policy: returns the number of consecutive turns with a failure that excludes a
+            name, and the substitutes of tools keyed by tool id; called only after a failure.
         rules: returns the rules for classifications; called only with a classification.
         starting: waits for the write that begins the session, while it is in progress.
     """
@@ -131,7 +92,7 @@ class Services:
     ledger: LedgerPort
     session: SessionManager
     config: SupervisorSettings
-    leases: LeasePort
+    leases: LeaseManager
     wait_s: float
     output: OutputType[Any] | None = None
     planner: Planner | None = None
@@ -140,7 +101,7 @@ class Services:
     agent_class: str = "ADMIN"
     starting: Callable[[], Awaitable[None]] | None = None
     next_best: Callable[[str], Sequence[str]]
-    aside_policy: Callable[[], AsidePolicy]
+    exclusion_policy: Callable[[], tuple[int, Mapping[str, Sequence[str]]]]
     rules: Callable[[], ClassificationRules]
 
     @cached_property
@@ -154,19 +115,19 @@ class Services:
         return QualityGate(self.config.error_markers, self.config.claim_patterns)
 
     @cached_property
-    def aside(self) -> SetAside:
+    def exclusions(self) -> Exclusions:
         """The names that the session excludes."""
-        next_best = {
+        substitutes = {
             "model": lambda name, _: self.next_best(name),
             "tool": self._tools_instead,
             "contract": self.agent.worker.versions_before,
         }
-        return SetAside(self.journal, next_best, self.aside_policy, self.model)
+        return Exclusions(self.journal, substitutes, lambda: self.exclusion_policy()[0], self.model)
 
     def _tools_instead(self, tool_id: str, _: Collection[str]) -> Sequence[str]:
         """Return the policy's substitutes for a tool that the agent may use."""
-        named = self.aside_policy().tool_fallbacks.get(tool_id, ())
-        return [one for one in named if one in self.agent.answer.tools]
+        found = self.exclusion_policy()[1].get(tool_id, ())
+        return [one for one in found if one in self.agent.answer.tools]
 
     def new_journal(self) -> SupervisorJournal:
         """Return another journal of the session, for work outside its turns."""
@@ -188,5 +149,5 @@ class Services:
         """Hold the lease ``name`` while the block runs; wait for the session to begin first."""
         async with self.leases.hold(name, wait_s=self.wait_s, on_stop=on_stop, read=read) as lease:
             if self.starting is not None:
-                await self.starting()  # the lease was taken behind it
+                await self.starting()  # The lease may have been granted before the session began.
             yield lease

@@ -9,27 +9,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from remit.agents.outputs import OutputType
+from remit.agents.sessions import latest_of
+from remit.agents.supervisor.attention import Candidate
 from remit.agents.supervisor.effects import carried_effects
 from remit.agents.supervisor.journal import (
     UnfinishedTurn,
     handed_to,
-    latest_plan,
     unfinished_turn,
 )
 from remit.agents.supervisor.loop import TurnLoop
 from remit.agents.supervisor.orders import StandaloneOrders
 from remit.agents.supervisor.scheduler import Scheduler
-from remit.agents.supervisor.services import Lease, Services
-from remit.agents.supervisor.threads import KnownThreads, consolidate
+from remit.agents.supervisor.services import Services
+from remit.agents.supervisor.threads import consolidate, known_threads
 from remit.agents.supervisor.turn import TurnCancelledError, TurnPendingError, TurnResult
 from remit.agents.workorders import EventSink, OrderRecordError, TurnResumed
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import sound_text
-from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClosedError, LedgerEntry, LedgerError
+
+if TYPE_CHECKING:
+    from remit.gateway.leases import Lease
 
 _T = TypeVar("_T")
 
@@ -50,14 +53,11 @@ class HO2Supervisor:
         self._journal = services.journal
         self._latest: LedgerEntry | None = None
         self._handed: tuple[str, ...] = ()
-        self._number: int | None = None  # of the last order, while no other process works here
-        self._threads = KnownThreads(services)
+        self._number: int | None = None  # The number of the last order; None if unknown.
+        self._threads: Sequence[Candidate] = ()
+        self._threads_seen: Sequence[int | None] | None = None
         self.orders = StandaloneOrders(services)
         _ = services.gate
-
-    def handle_turn(self, user_message: str, *, on_event: EventSink | None = None) -> TurnResult:
-        """Run :meth:`ahandle_turn` for a caller without an event loop."""
-        return run_blocking(self.ahandle_turn(user_message, on_event=on_event))
 
     async def ahandle_turn(
         self,
@@ -169,8 +169,6 @@ class HO2Supervisor:
         ledger = self._services.ledger
         return unfinished_turn(ledger, self._session.session_id, self._session.turn_count)
 
-    # -- the parts of a turn -----------------------------------------------------------------
-
     async def _alone(self, work: Callable[[Lease], Awaitable[_T]]) -> _T:
         """Run ``work`` under the session's lease and return its result."""
         task = asyncio.current_task()
@@ -184,12 +182,12 @@ class HO2Supervisor:
         async with self._services.alone(name, stop, session.read_marks) as lease:
             self._journal.buffer.clear()
             if lease.read is not None:
-                self._services.aside.refresh(lease.read)
+                self._services.exclusions.refresh(lease.read)
             if not session.refresh(lease.read):
                 self._number = None
             if self._number is None:
                 ledger = self._services.ledger
-                self._latest = latest_plan(ledger, session.session_id)
+                self._latest = latest_of(ledger, session.session_id, "WO_PLANNED")
                 if self._services.agent.handoffs:
                     self._handed = handed_to(ledger, session.session_id, self._latest)
             try:
@@ -200,17 +198,27 @@ class HO2Supervisor:
                 task.uncancel()
                 raise TurnCancelledError("The turn was asked to stop, and did.") from None
 
+    def _open_threads(self) -> Sequence[Candidate]:
+        """Return the open threads that the session knows; read them again only after a change."""
+        seen = self._session.threads_seen
+        if seen is None or seen != self._threads_seen:
+            has_none = seen is not None and seen[0] is None
+            own = self._services.config.threads
+            self._threads = () if has_none else known_threads(self._services, own=own)
+            self._threads_seen = seen
+        return self._threads
+
     def _unfinished(self) -> UnfinishedTurn | None:
         session = self._session
         if self._number is not None:
-            return None  # the last that was done here is a turn that this process recorded
+            return None  # This process recorded the latest turn.
         return unfinished_turn(
             self._services.ledger, session.session_id, session.turn_count, self._latest
         )
 
     def _catch_up(self, before: UnfinishedTurn) -> None:
         """Observe failures of the turn, in place of a process that died before it did."""
-        self._services.aside.observe(before.orders[-1].order.wo_id)
+        self._services.exclusions.observe(before.orders[-1].order.wo_id)
 
     async def _abandon(
         self, before: UnfinishedTurn, lease: Lease, response: str, outcome: str
@@ -247,13 +255,13 @@ class HO2Supervisor:
         output = _agreed(before, output, self._services.output)
         scheduler = self._scheduler(before, lease, output)
         handed = self._handed
-        if before is not None:  # as it was when the turn began
+        if before is not None:  # The turn continues with the agent that began it.
             handed = tuple(before.orders[0].planned.metadata.get("handed_to", ()))
         scheduler.hand_over(handed)
-        if before is not None:  # a process may have ended before it looked
-            self._services.aside.observe(before.orders[-1].order.wo_id)
+        if before is not None:  # The interrupted process may not have observed its failures.
+            self._services.exclusions.observe(before.orders[-1].order.wo_id)
         return TurnLoop(
-            self._services, self._threads, message, files, scheduler, before, output, on_event
+            self._services, self._open_threads, message, files, scheduler, before, output, on_event
         )
 
     async def _turn(
@@ -272,13 +280,15 @@ class HO2Supervisor:
             except LedgerError:
                 raise
             except Exception as error:  # noqa: BLE001 - the user still gets an answer, and why
-                lease.check()  # unless the turn is another's now
+                lease.check()  # Another process may own the turn.
                 await turn.degrade(error)
             if not turn.waiting:
-                turn.scheduler.restore()  # what this process could not go on with ends too
+                turn.scheduler.restore()  # Orders that were not continued must end, too.
                 await turn.scheduler.end_all()
         except asyncio.CancelledError:
-            with contextlib.suppress(LedgerClosedError):  # else the turn stays to be resumed
+            with contextlib.suppress(
+                LedgerClosedError
+            ):  # With a closed ledger the turn remains resumable.
                 lease.check()
                 await turn.scheduler.end_all()
                 await self._journal.flush()
@@ -304,7 +314,7 @@ class HO2Supervisor:
                 turn.message, turn.response, outcome=turn.outcome, effects=effects,
                 after=buffer.take_held(), then=[lease.release_in],
             )  # fmt: skip
-            # Before anybody else here gets the session.
+            # No other task gets the session before these fields are current.
             lease.released, self._number = True, turn.scheduler.last_number
             self._handed = turn.scheduler.handed
             return entry_id
@@ -337,7 +347,7 @@ def _agreed(
     if (wanted.schema if wanted else None) == schema:
         return wanted
     if asked is None and (own is None or schema is None):
-        return None  # plain data, or text
+        return None  # The answer is plain data, or text.
     raise InvalidInputError(
         "The unfinished turn began with another output type.",
         next_step="Pass the one that it began with as output_type, or cancel the turn.",

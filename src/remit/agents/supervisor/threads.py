@@ -69,17 +69,18 @@ def proposed_entries(services: Services, order: WorkOrder) -> list[LedgerEntry]:
             thread_id = f"THR-{journal.session_id}-{turn_number:03d}-{number}"
             entries.append(_opened(journal, thread_id, output["opened"], output))
         elif result["tool_id"] == close_thread.tool_id:
-            known = _known(services) if known is None else known
+            if known is None:
+                known = {thread.ref for thread in known_threads(services, own=True)}
             if output["closed"] in known:
                 entries.append(journal.entry("THREAD_CLOSED", thread_id=str(output["closed"])))
     return entries
 
 
 def _opened(
-    journal: SupervisorJournal, thread_id: str, title: Any, about: Mapping[str, Any]
+    journal: SupervisorJournal, thread_id: str, title: Any, details: Mapping[str, Any]
 ) -> LedgerEntry:
-    due = {"due": str(about["due"])} if _is_date(about.get("due")) else {}
-    commitment = str(about["commitment"])
+    due = {"due": str(details["due"])} if _is_date(details.get("due")) else {}
+    commitment = str(details["commitment"])
     return journal.entry(
         "THREAD_OPENED", thread_id=thread_id, title=str(title), commitment=commitment, **due
     )
@@ -93,36 +94,17 @@ def _is_date(text: Any) -> bool:
         return False
 
 
-def _known(services: Services) -> set[str]:
-    """Return the ids of open threads that this session knows, and may therefore close."""
-    return {candidate.ref for candidate in _threads_of(services, own=True)}
+def known_threads(services: Services, *, own: bool) -> list[Candidate]:
+    """Return the open threads that a session knows, and may therefore close.
 
-
-def _threads_of(services: Services, *, own: bool) -> list[Candidate]:
-    """Return threads from the tier above, preceded by the session's own if ``own`` is True."""
+    Args:
+        services: the collaborators of the session's supervisor.
+        own: True to include threads of the session itself, before those from the tier above.
+    """
     session_id = services.session.session_id
     context = services.agent.context
     known = open_threads(services.journal.ledger, session_id=session_id) if own else []
     return [*known, *(context.threads(session_id) if context else ())]
-
-
-class KnownThreads:
-    """The open threads that a session knows, read again after a change."""
-
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._seen: Sequence[int | None] | None = None
-        self._threads: Sequence[Candidate] = ()
-
-    def read(self) -> Sequence[Candidate]:
-        """Return the threads as of the last refresh of the session, or later."""
-        seen = self._services.session.threads_seen
-        if seen is None or seen != self._seen:
-            none = seen is not None and seen[0] is None
-            own = self._services.config.threads
-            self._threads = () if none else _threads_of(self._services, own=own)
-            self._seen = seen
-        return self._threads
 
 
 def open_threads(
@@ -151,7 +133,7 @@ def open_threads(
     )
     if not opened:
         return []
-    # Any session may close a thread; what was closed before the oldest was opened is another's.
+    # Any session may close a thread. Entries before the oldest thread close other threads.
     first = min(int(entry.id[4:], 16) for entry in opened)
     closed = {
         entry.metadata["thread_id"]
@@ -210,7 +192,7 @@ async def _record(
     entries = [
         _opened(journal, f"{prefix}-{number}", thread["title"], thread)
         for number, thread in enumerate(found["open_threads"])
-        if thread["title"] not in named  # else it is open already
+        if thread["title"] not in named  # The thread is not open yet.
     ]
     entries += [
         journal.entry("THREAD_CLOSED", thread_id=named[name])

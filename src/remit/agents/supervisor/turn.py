@@ -45,6 +45,7 @@ class TurnFailedError(RemitError):
             message, step = "The turn waits for a person.", "Decide, then resume the session."
         super().__init__(message, next_step=step)
         self.code = code
+        self.detail = detail
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ MAX_EFFECTS = 50
 """Effects that one turn hands on, the latest; unknown outcomes are never left out."""
 
 _MAX_RESULT = 4_000  # characters
-_MAX_ARGUMENTS = 64_000  # characters; arguments are compared with those of later calls
+_MAX_ARGUMENTS = 64_000  # characters; later calls are compared with the arguments
 _MAX_SHOWN = 2_000  # characters of arguments in a prompt
 _HEADING = (
     "{} tools did the following, in work that ended without an answer or without a known outcome. "
@@ -144,7 +144,7 @@ def effect_of(
         status = data["status"] if data["status"] in ("ok", "error", "refused") else "unknown"
         result = _text(data["result"] if status == "ok" else data["tool_error"])
     if request is not None and start.id < request.id:
-        status, result = "unknown", ""  # it has not run since a person was asked
+        status, result = "unknown", ""  # The call has not run since the request.
     return Effect(
         tool_id,
         _cut(_text(given), _MAX_ARGUMENTS),
