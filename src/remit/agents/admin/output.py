@@ -26,7 +26,7 @@ _MIN_CHARACTERS = 64  # An id or a time is never cut.
 
 
 class GatePort(Protocol):
-    """The gates and packages of a root, as ADMIN needs them."""
+    """The gates and packages of a root."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -34,7 +34,11 @@ class GatePort(Protocol):
         ...
 
     def check(self, gate: str | None) -> dict[str, Any]:
-        """Run one gate, or all: ``{"passed", "gates": [{"gate", "passed", …}]}``."""
+        """Run one gate, or all if ``gate`` is None.
+
+        Returns:
+            ``{"passed": …, "gates": [{"gate": …, "passed": …, …}]}``.
+        """
         ...
 
     def packages(self) -> list[dict[str, Any]]:
@@ -62,23 +66,29 @@ class Toolset:
     gates: GatePort | None = None
 
     def tools(self) -> list[Tool]:
-        """The tools, in the order in which they are written down."""
+        """Return the tools, in the order of their methods."""
         return [getattr(self, name) for name, made in vars(type(self)).items()
                 if isinstance(made, Tool)]  # fmt: skip
 
     @property
     def max_bytes(self) -> int:
-        """Longest text or JSON that is shown, bytes: the rest of an output is around it."""
+        """Largest size of a shown text or JSON value, in bytes: half of the largest output."""
         return self.settings.max_output_bytes // 2
 
     def shown(self, output: dict[str, Any], name: str, note: str) -> dict[str, Any]:
-        """Return ``output`` with its value ``name`` cut to fit; add ``note`` if it was cut."""
+        """Return ``output`` with its value ``name`` cut to :attr:`max_bytes`; add ``note`` if it was
+        cut.
+        """
         fitted = cut_to_fit(output[name], self.max_bytes)
         return {**output, name: fitted.value, **({"note": note} if fitted.cut else {})}
 
 
 def caller_session(session_id: str | None = None) -> str:
-    """The session that is meant: ``session_id``, or else the one whose turn this is."""
+    """Return ``session_id``; without one, the session in which the tool is called.
+
+    Raises:
+        ToolError: no session is given, and the tool is called outside of a session.
+    """
     call = current_call()
     found = session_id or (call.session_id if call is not None else "")
     if not found:
@@ -88,11 +98,12 @@ def caller_session(session_id: str | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A value that fits.
+    """A value that was cut to a size.
 
     Attributes:
-        value: with shorter texts and lists, where it had to be.
-        cut: where something was cut, as paths such as ``entries.0.metadata.prompt``.
+        value: the value, with shortened texts and lists if necessary.
+        cut: paths of the cut parts, such as ``entries.0.metadata.prompt``; empty if nothing was
+            cut.
     """
 
     value: Any
@@ -100,10 +111,14 @@ class Fitted:
 
 
 def plain_value(value: Any, depth: int = 0) -> Any:
-    """Return a value of the ledger as a tool's result has it; erased content as interfaces show it.
+    """Return a value of the ledger as plain JSON data; erased content becomes ``{"$erased": id}``.
 
-    Integers stay exact. Fractions that RFC 8785 cannot carry become texts, lone surrogates ``?``;
-    a part nested more than 100 deep is cut.
+    Integers remain exact. Fractions outside the exact integer range become texts, lone surrogates
+    become ``?``, and parts nested deeper than 100 levels become ``…``.
+
+    Args:
+        value: a value from an entry's metadata.
+        depth: nesting depth of ``value``.
     """
     if isinstance(value, Erased):
         return {"$erased": value.erasure_id}
@@ -123,9 +138,10 @@ def plain_value(value: Any, depth: int = 0) -> Any:
 
 
 def cut_to_fit(value: Any, most_bytes: int) -> Fitted:
-    """Cut texts and lists evenly until the JSON of ``value`` is at most ``most_bytes`` long.
+    """Return a value, cut until its JSON has at most ``most_bytes`` bytes.
 
-    Texts go first, the longest most; then lists lose their ends. Short values stay complete.
+    Texts are shortened first, the longest most. Then lists lose their ends. Values below 64
+    characters remain complete, so a value with many fields can stay larger than the limit.
     """
     if _size(value) <= most_bytes:
         return Fitted(value)

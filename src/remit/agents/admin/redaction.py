@@ -1,4 +1,4 @@
-"""Redaction of keys and passwords, wherever they turn up."""
+"""Redaction of keys and passwords."""
 
 from __future__ import annotations
 
@@ -47,15 +47,19 @@ _OPTION = re.compile(r"(?i)^--?[\w-]*(?:key|token|secret|password)$")
 
 
 def redact_assignments(text: str) -> str:
-    """Return the text of a file without the values that are given to keys, tokens and passwords.
+    """Return the text of a file without the values assigned to keys, tokens, secrets and passwords.
 
-    A short number given to a key or token is a price, a limit or a position, and stays.
+    A short number assigned to a key or token is a price, a limit or a position, and remains.
     """
     return _in_json(text, _without_assigned) or _IN_FILE.sub(_without_value, text)
 
 
 class Redactor:
-    """Takes out secrets: by form, by name, and those that are ``known`` here."""
+    """A redactor of secrets, which it recognises by their form, their name or their value.
+
+    Args:
+        known: values of secrets to redact.
+    """
 
     def __init__(self, known: Iterable[str] = ()) -> None:
         found = sorted({text for text in known if text}, key=len, reverse=True)
@@ -67,10 +71,7 @@ class Redactor:
         return cls(ConfiguredSecrets(loaded.settings).values)
 
     def text(self, text: str) -> str:
-        """Return `text` without secrets, known by their form, their name or their value.
-
-        A JSON document is one afterwards.
-        """
+        """Return a text with ``[hidden]`` in place of each secret. A JSON document remains valid JSON."""
         return _in_json(text, self._without_named) or self._in_plain(text)
 
     def _in_plain(self, text: str) -> str:
@@ -82,7 +83,7 @@ class Redactor:
         return self.value(_hide_named(value, _IN_TEXT))
 
     def value(self, value: Any) -> Any:
-        """Return a JSON value with every text in it redacted like :meth:`text`."""
+        """Return a JSON value with each text redacted as by :meth:`text`."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):

@@ -281,14 +281,16 @@ class SessionTools(Toolset):
         return found
 
     def _counted(self, session_id: str, event_type: str, name: str) -> dict[str, int]:
-        """How often which model, or tool, the most used first."""
+        """Return the number of uses of each model or tool, most used first."""
         found = self.ledger.query(session_id=session_id, event_type=event_type, with_content=False)
         return dict(
             Counter(str(entry.metadata.get(name) or "unknown") for entry in found).most_common()
         )
 
     def _unfinished(self, found: SessionOverview) -> dict[str, Any] | None:
-        """The turn that has not ended, unless it is the one in which this tool is called."""
+        """Return the session's unfinished turn as plain data; None if there is none, or if it is the
+        turn in which this tool is called.
+        """
         call = current_call()
         if call is not None and found.session_id == call.session_id:
             return None

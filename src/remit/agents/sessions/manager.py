@@ -251,20 +251,6 @@ class SessionManager:
         self.threads_seen = None if marks is None else (marks.opened, marks.closed, marks.erasure)
         return unchanged
 
-    def add_turn(self, user_message: str, response: str) -> str:
-        """Write the ``TURN_RECORDED`` of an answered turn and return its id.
-
-        Args:
-            user_message: the user's message.
-            response: the delivered answer.
-
-        Raises:
-            NotFoundError: the session was never started.
-        """
-        entry_id = self._written(self._turn_entry(user_message, response, "", ()))
-        self._turn_count = self.turn_count + 1
-        return entry_id
-
     async def aadd_turn(
         self,
         user_message: str,

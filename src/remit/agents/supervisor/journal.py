@@ -66,7 +66,7 @@ class SupervisorJournal(Journal):
         A client can name an order that was never planned, so used ids are skipped.
         """
         number += 1
-        while self._any(work_order_id=work_order_id(self.session_id, number)):
+        while self.has(work_order_id=work_order_id(self.session_id, number)):
             number += 1
         return number
 
@@ -152,9 +152,9 @@ class SupervisorJournal(Journal):
         if reasons:
             await self.flush()
 
-    def has(self, event_type: str, submission_id: str) -> bool:
-        """Return True if an entry of this type and submission id is recorded."""
-        return self._any(submission_id=submission_id, event_type=event_type)
+    def has(self, **which: Any) -> bool:
+        """Return True if the ledger has an entry that matches; ``which`` are fields of a query."""
+        return any(True for _ in self.ledger.query(**which, limit=1, with_content=False))
 
     def shown(self, wo_id: str) -> str:
         """Return the texts that an order's calls showed the model: prompts and tool results."""
@@ -168,9 +168,6 @@ class SupervisorJournal(Journal):
             for message in messages
             if isinstance(message, Mapping) and message.get("role") != "assistant"
         )
-
-    def _any(self, **which: Any) -> bool:
-        return any(True for _ in self.ledger.query(**which, limit=1, with_content=False))
 
 
 @dataclass(frozen=True, slots=True)

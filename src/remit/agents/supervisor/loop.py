@@ -167,7 +167,9 @@ class TurnLoop:
             if not again_left:
                 break
         ids = self.scheduler.ids()
-        if self._before is None or not self._journal.has("ESCALATION", ids[-1]):
+        if self._before is None or not self._journal.has(
+            event_type="ESCALATION", submission_id=ids[-1]
+        ):
             await self._journal.write("ESCALATION", ids[-1], reasons=reasons, work_order_ids=ids)
         self._fail(code or "answer_rejected", "; ".join(reasons))
 
@@ -346,10 +348,11 @@ class TurnLoop:
         )
 
     def _recent_turns(self) -> list[Turn]:
-        """The turns that the model is shown: at most ``context_turns``, at least half of them.
+        """Return the turns to show to the model: between half of ``context_turns`` and all of them.
 
-        The window moves on by half its width at a time. In between the conversation only grows
-        at its end, which providers' prompt caches and the ledger's message lists both reward.
+        The window advances by half its width at a time. Between two advances the shown conversation
+        grows only at its end, so that prompt caches of providers and shared message lists in the
+        ledger apply.
         """
         most, count = self._config.context_turns, self._session.turn_count
         if count > most:

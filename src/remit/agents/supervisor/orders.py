@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from remit.agents.supervisor.failures import may_be_repeated
-from remit.agents.supervisor.journal import SupervisorJournal, reasons_of
+from remit.agents.supervisor.journal import reasons_of
 from remit.agents.supervisor.plan import PlanStep, for_another_attempt, held_to
 from remit.agents.supervisor.services import Services
 from remit.agents.worker import AttachedOrder
@@ -80,16 +80,20 @@ class StandaloneOrders:
         """
         step = self._without_handoffs(step)
         wo_id = self.order_id(key or secrets.token_hex(8))
-        while key is not None and retry_failed and self._may_be_repeated(wo_id):
-            history = OrderHistory(self._journal.ledger, wo_id, self._journal.session_id)
+        ledger = self._journal.ledger
+        while key is not None and retry_failed:
+            failed = recorded_order(ledger, wo_id, allow_erased=True)
+            if failed is None or not may_be_repeated(failed):
+                break
+            history = OrderHistory(ledger, wo_id, self._journal.session_id)
             step, context = for_another_attempt(step, context, history, self._worker.is_repeatable)
             wo_id = _next_attempt(wo_id)
         order = self._journal.order(wo_id, step, context, self._services.work_order_tokens)
         async with self._services.alone(f"order:{wo_id}") as lease:
-            known = self._known_by(key, order) if same_input else self._recorded(key, wo_id)
+            known = self._known_by(key, order, same_input=same_input)
             planned = [self._journal.planned(order, step=step.name)] if known is None else []
             order = held_to(known or order, step)
-            return await self._go_on(
+            return await self._run(
                 order, lease, on_event, *planned, check=check, is_answer=is_answer
             )
 
@@ -131,13 +135,12 @@ class StandaloneOrders:
             approve=tuple(one for one in step.approve if one not in handing),
         )
 
-    def _recorded(self, key: str | None, wo_id: str) -> WorkOrder | None:
-        return recorded_order(self._journal.ledger, wo_id) if key is not None else None
-
-    def _known_by(self, key: str | None, order: WorkOrder) -> WorkOrder | None:
+    def _known_by(
+        self, key: str | None, order: WorkOrder, *, same_input: bool = True
+    ) -> WorkOrder | None:
         """Return the recorded order of a key; raise InvalidInputError if its work differs."""
-        known = self._recorded(key, order.wo_id)
-        if known is not None and _work_of(known) != _work_of(order):
+        known = None if key is None else recorded_order(self._journal.ledger, order.wo_id)
+        if known is not None and same_input and _work_of(known) != _work_of(order):
             raise InvalidInputError(
                 f"The key {key!r} belongs to an order that asked for something else.",
                 next_step="Use a key that names the input, such as the row's own id.",
@@ -154,7 +157,7 @@ class StandaloneOrders:
             LeaseBusyError: another process works on the order.
         """
         async with self._services.alone(f"order:{wo_id}") as lease:
-            return await self._go_on(held_to(self._known(wo_id), step), lease, on_event)
+            return await self._run(held_to(self._known(wo_id), step), lease, on_event)
 
     async def acancel(self, wo_id: str) -> WorkOrder:
         """End an order that will not be resumed; return it. An ended order is returned unchanged.
@@ -167,7 +170,7 @@ class StandaloneOrders:
             order = self._known(wo_id)
             return order if order.ended else await self._worker.acancel(order)
 
-    async def _go_on(
+    async def _run(
         self,
         order: WorkOrder,
         lease: Lease,
@@ -188,27 +191,28 @@ class StandaloneOrders:
     async def _gated(
         self, order: WorkOrder, buffer: WriteBuffer, *, is_answer: bool = True
     ) -> WorkOrder:
-        """Record the gate's verdict on an ended order; return a rejected order as failed."""
+        """Record the gate's verdict on an ended order; return a rejected order as failed.
+
+        A recorded verdict is not made again.
+        """
         journal = self._services.new_journal()
         journal.buffer = buffer
-        reasons = await self._reasons(order, journal) if is_answer else []
+        reasons: Sequence[str] = ()
+        if is_answer and order.state is WorkOrderState.COMPLETED:
+            gates = journal.ledger.query(
+                submission_id=order.wo_id, event_type="WO_QUALITY_GATE", limit=1
+            )
+            if gate := next(iter(gates), None):
+                reasons = reasons_of(gate)
+            else:
+                found = self._services.gate.reasons(order, lambda: journal.shown(order.wo_id))
+                await journal.checked(order, [order.wo_id], order.cost.to_dict(), found, 1)
+                reasons = found
         await journal.flush()
         if not reasons:
             return order
         error = {"code": "answer_rejected", "message": "; ".join(reasons)}
         return replace(order, state=WorkOrderState.FAILED, output_result=None, error=error)
-
-    async def _reasons(self, order: WorkOrder, journal: SupervisorJournal) -> Sequence[str]:
-        """Return the reasons to reject a completed order's answer; record the verdict."""
-        if order.state is not WorkOrderState.COMPLETED:
-            return ()
-        for gate in journal.ledger.query(
-            submission_id=order.wo_id, event_type="WO_QUALITY_GATE", limit=1
-        ):
-            return reasons_of(gate)
-        reasons = self._services.gate.reasons(order, lambda: journal.shown(order.wo_id))
-        await journal.checked(order, [order.wo_id], order.cost.to_dict(), reasons, 1)
-        return reasons
 
     def _dispatched(
         self, order: WorkOrder, buffer: WriteBuffer, planned: Sequence[LedgerEntry]
@@ -239,10 +243,6 @@ class StandaloneOrders:
                 next_step="Use letters, digits, '_', '-' and '.', at most 100.",
             )
         return f"WO-{self._journal.session_id}-key-{key}"
-
-    def _may_be_repeated(self, wo_id: str) -> bool:
-        known = recorded_order(self._journal.ledger, wo_id, allow_erased=True)
-        return known is not None and may_be_repeated(known)
 
 
 def _next_attempt(wo_id: str) -> str:

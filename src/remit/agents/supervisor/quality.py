@@ -42,16 +42,9 @@ DEFAULT_CRITERIA: Mapping[str, Any] = {
     "failures_are_told": True,
 }
 _KINDS: Mapping[str, type] = {
-    "non_empty": bool,
-    "no_error_marker": bool,
-    "claims_need_tools": bool,
-    "values_need_source": bool,
-    "failures_are_told": bool,
-    "min_chars": int,
-    "max_chars": int,
-    "must_contain": list,
-    "must_not_contain": list,
-    "tools_used": list,
+    **dict.fromkeys(DEFAULT_CRITERIA, bool),
+    **dict.fromkeys(("min_chars", "max_chars"), int),
+    **dict.fromkeys(("must_contain", "must_not_contain", "tools_used"), list),
     "output_schema": dict,
 }
 

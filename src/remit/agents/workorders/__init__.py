@@ -51,7 +51,7 @@ from remit.agents.workorders.principal import (
     sub_session_id,
     tools_usage,
 )
-from remit.agents.workorders.replay import (
+from remit.agents.workorders.record import (
     moved_by,
     plan_of,
     recorded_order,

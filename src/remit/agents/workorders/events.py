@@ -31,7 +31,7 @@ class ToolStarted:
 
 @dataclass(frozen=True, slots=True)
 class ToolProgress:
-    """Event: progress of a running tool, ``done`` of ``total``; ``total`` is None if unknown."""
+    """Event: progress of a running tool, ``done`` of ``total``. The total is None if unknown."""
 
     tool_id: str
     done: float

@@ -1,4 +1,4 @@
-"""Work orders read from the ledger: their plans and their present states."""
+"""Records of work orders in the ledger: plans, present states and trace hashes."""
 
 from __future__ import annotations
 
