@@ -39,7 +39,7 @@ _MAX_CHARS = 120  # A longer message asks for more than a repetition.
 
 
 def asks_for_turn(message: str) -> Mapping[str, Any] | None:
-    """Return the arguments of ``recall_turn`` if ``message`` asks only for a repetition; else None."""
+    """Return arguments of ``recall_turn`` if ``message`` asks only to repeat; else None."""
     if len(message) > _MAX_CHARS:
         return None
     sentences = [part for part in re.split(r"[.?!]+(?:\s+|$)", message.lower()) if part.strip()]

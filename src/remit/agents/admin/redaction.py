@@ -71,7 +71,7 @@ class Redactor:
         return cls(ConfiguredSecrets(loaded.settings).values)
 
     def text(self, text: str) -> str:
-        """Return a text with ``[hidden]`` in place of each secret. A JSON document remains valid JSON."""
+        """Return a text with ``[hidden]`` in place of secrets. JSON remains valid JSON."""
         return _in_json(text, self._without_named) or self._in_plain(text)
 
     def _in_plain(self, text: str) -> str:

@@ -87,7 +87,7 @@ class UsageTools(Toolset):
         }
 
     def _here(self) -> dict[str, Any]:
-        """Return the usage of the current session and of its last ended turn; empty outside of one."""
+        """Return the usage of the current session and its last turn; empty outside a session."""
         call = current_call()
         if call is None:
             return {}
