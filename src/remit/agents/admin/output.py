@@ -76,9 +76,7 @@ class Toolset:
         return self.settings.max_output_bytes // 2
 
     def shown(self, output: dict[str, Any], name: str, note: str) -> dict[str, Any]:
-        """Return ``output`` with its value ``name`` cut to :attr:`max_bytes`; add ``note`` if it was
-        cut.
-        """
+        """Return ``output`` with its value ``name`` cut to fit; add ``note`` if it was cut."""
         fitted = cut_to_fit(output[name], self.max_bytes)
         return {**output, name: fitted.value, **({"note": note} if fitted.cut else {})}
 

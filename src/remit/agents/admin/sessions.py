@@ -288,9 +288,7 @@ class SessionTools(Toolset):
         )
 
     def _unfinished(self, found: SessionOverview) -> dict[str, Any] | None:
-        """Return the session's unfinished turn as plain data; None if there is none, or if it is the
-        turn in which this tool is called.
-        """
+        """Return the unfinished turn as plain data; None without one, or in that turn itself."""
         call = current_call()
         if call is not None and found.session_id == call.session_id:
             return None
