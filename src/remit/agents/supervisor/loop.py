@@ -158,7 +158,7 @@ class TurnLoop:
             if not reasons:
                 self._deliver(order)
                 return
-            if code not in PROVIDER_FAILURES:  # The model gave no answer to reject.
+            if code not in PROVIDER_FAILURES:  # Only answers can be rejected.
                 rejected = reasons
             again_left = attempt <= self._config.max_retries and can_change(order)
             if answering.output_schema is not None and code == "output_schema_invalid":

@@ -94,9 +94,10 @@ class HO2Supervisor:
             if before is not None:
                 if before.waiting_for:
                     raise TurnPendingError(before.waiting_for)
-                self._catch_up(before)
+                self._services.exclusions.observe(before.orders[-1].order.wo_id)
                 await self._abandon(before, lease, _ABANDONED, "abandoned")
-            return await self._turn(user_message, files, None, lease, output, on_event)
+            turn = self._loop(user_message, files, None, lease, output, on_event)
+            return await self._finish(turn, lease)
 
         return await self._alone(work)
 
@@ -133,13 +134,11 @@ class HO2Supervisor:
                 )
             if on_event is not None:
                 on_event(TurnResumed(before.message))
-            files = before.files
+            turn = self._loop(before.message, before.files, before, lease, output, on_event)
             if before.idle and before.requests:
-                turn = self._loop(before.message, files, before, lease, output, on_event)
                 turn.restore(before)
                 return turn.result("", before.turn_number)
-            self._catch_up(before)
-            return await self._turn(before.message, files, before, lease, output, on_event)
+            return await self._finish(turn, lease)
 
         return await self._alone(work)
 
@@ -216,10 +215,6 @@ class HO2Supervisor:
             self._services.ledger, session.session_id, session.turn_count, self._latest
         )
 
-    def _catch_up(self, before: UnfinishedTurn) -> None:
-        """Observe failures of the turn, in place of a process that died before it did."""
-        self._services.exclusions.observe(before.orders[-1].order.wo_id)
-
     async def _abandon(
         self, before: UnfinishedTurn, lease: Lease, response: str, outcome: str
     ) -> None:
@@ -264,16 +259,8 @@ class HO2Supervisor:
             self._services, self._open_threads, message, files, scheduler, before, output, on_event
         )
 
-    async def _turn(
-        self,
-        message: str,
-        files: Sequence[Mapping[str, Any]],
-        before: UnfinishedTurn | None,
-        lease: Lease,
-        output: OutputType[Any] | None,
-        on_event: EventSink | None,
-    ) -> TurnResult:
-        turn = self._loop(message, files, before, lease, output, on_event)
+    async def _finish(self, turn: TurnLoop, lease: Lease) -> TurnResult:
+        """Run a turn, record it unless it waits for a person, and return its result."""
         try:
             try:
                 await turn.run()
@@ -294,7 +281,7 @@ class HO2Supervisor:
                 await self._journal.flush()
                 effects = turn.remaining_effects(answered=False)
                 await self._session.aadd_turn(
-                    message, _CANCELLED, outcome="cancelled", effects=effects
+                    turn.message, _CANCELLED, outcome="cancelled", effects=effects
                 )
             raise
         if turn.waiting:
