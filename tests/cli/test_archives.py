@@ -69,7 +69,7 @@ def test_old_entries_are_archived_read_checked_and_erased(remit: Run, work: Path
     assert _json(*ledger("verify", "--archive", archive), remit=remit)["verified"]
     with (
         open_root_ledger(Root(root), load_settings(Root(root).config).settings.ledger) as client,
-        pytest.raises(NotFoundError, match="was archived, and cannot go on"),
+        pytest.raises(NotFoundError, match="was archived and cannot continue"),
     ):
         SessionManager(client, own.session_id).require()
     listed = remit("session", "show", own.session_id, "--root", str(root))

@@ -47,7 +47,7 @@ class File:
         if not isinstance(self.media_type, str) or not _MEDIA_TYPE.fullmatch(self.media_type):
             raise InvalidInputError(f"{self.media_type!r} is not a media type, such as image/png.")
         if not isinstance(self.name, str):
-            raise InvalidInputError(f"The name of a file is a text, not {self.name!r}.")
+            raise InvalidInputError(f"The name of a file must be a text, not {self.name!r}.")
         object.__setattr__(self, "name", sound_text(self.name))
 
     @classmethod
@@ -61,8 +61,8 @@ class File:
         found = media_type or mimetypes.guess_type(path.name)[0]
         if not found:
             raise InvalidInputError(
-                f"The media type of {path.name} is not known.",
-                next_step="Pass it: File.read(path, 'application/pdf').",
+                f"The media type of {path.name} is unknown.",
+                next_step="Pass it as an argument: File.read(path, 'application/pdf').",
             )
         try:
             return cls(path.read_bytes(), found, path.name)
@@ -102,15 +102,15 @@ def split_message(message: UserMessage) -> tuple[str, list[dict[str, Any]]]:
     for part in parts:
         if not isinstance(part, str | File):
             raise InvalidInputError(
-                f"A message holds texts and files, not a {type(part).__name__}.",
+                f"A message consists of texts and files, not of a {type(part).__name__}.",
                 next_step="Use remit.File(data, media_type) or remit.File.read(path).",
             )
     if not any(isinstance(part, str) and part.strip() for part in parts):
         if any(isinstance(part, File) for part in parts):
             raise InvalidInputError(
-                "The message has a file and no text.", next_step="Say what is to be done with it."
+                "The message has a file but no text.", next_step="State what to do with it."
             )
-        raise InvalidInputError("The message is blank.", next_step="Say something.")
+        raise InvalidInputError("The message is blank.", next_step="Pass a text.")
     return "\n".join(map(str, parts)), [part.block for part in parts if isinstance(part, File)]
 
 

@@ -144,13 +144,13 @@ class SessionManager:
         owner, own = provenance.get("agent_id"), self._provenance["agent_id"]
         if owner != own:
             raise NotFoundError(
-                f"The session {self.session_id} is one of the agent {owner}, not of {own}.",
-                next_step=f"Go on with it by the program that makes the agent {owner}.",
+                f"The session {self.session_id} belongs to the agent {owner}, not to {own}.",
+                next_step=f"Continue it with the program that defines the agent {owner}.",
             )
         if self._ledger.has_left(self.session_id):
             raise NotFoundError(
-                f"The session {self.session_id} was archived, and cannot go on.",
-                next_step="Begin another. `remit ledger query --session-id "
+                f"The session {self.session_id} was archived and cannot continue.",
+                next_step="Start a new session. `remit ledger query --session-id "
                 f"{self.session_id} --archive DIR` reads it.",
             )
         self._began = True
@@ -206,7 +206,7 @@ class SessionManager:
         """
         (turn,) = self._read("TURN_RECORDED") or (None,)
         if turn is None or isinstance(turn.metadata["response"], Erased):
-            raise NotFoundError(f"The session {self.session_id} holds no answer.")
+            raise NotFoundError(f"The session {self.session_id} has no recorded answer.")
         (gate,) = self._read("WO_QUALITY_GATE") or (None,)
         answered = turn.metadata.get("outcome", "") in ("", "degraded")
         if answered and gate is not None and gate.metadata["verdict"] == "accept":

@@ -53,8 +53,8 @@ class ClassificationRules(BaseModel, extra="forbid", frozen=True):
             return cls.model_validate_json(files.read(_FILE))
         except ValidationError as error:
             raise ConfigError(
-                f"The rules of classification cannot be used: {error}",
-                next_step=f"Correct {_FILE} in its package and install that as a new version.",
+                f"The classification rules are invalid: {error}",
+                next_step=f"Correct {_FILE} in its package and install a new version of it.",
             ) from error
 
     def treatment(self, classification: Mapping[str, Any] | None) -> Treatment:

@@ -120,7 +120,7 @@ class TurnLoop:
                 answer.
         """
         if self._before is not None and self._before.find(_DIRECT, 1) is not None:
-            raise TurnFailedError("interrupted", "It failed before the interruption.")
+            raise TurnFailedError("interrupted", "The loop failed before the interruption.")
         plan = self.scheduler.recorded_plan()
         shown, record = None, None
         if self._config.classify:  # A failed classification does not fail the turn.
@@ -377,7 +377,9 @@ class TurnLoop:
                 f"the planner gave no plan within {self._config.planner_timeout_s:g} s",
             ) from error
         if not isinstance(plan, Plan):
-            raise InvalidInputError(f"The planner gave a {type(plan).__name__}, not a Plan.")
+            raise InvalidInputError(
+                f"The planner returned a {type(plan).__name__} instead of a Plan."
+            )
         return plan.within(agent)
 
     def _input(self, shown: Mapping[str, Any], step: PlanStep) -> dict[str, Any]:

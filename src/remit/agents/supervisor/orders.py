@@ -142,7 +142,7 @@ class StandaloneOrders:
         known = None if key is None else recorded_order(self._journal.ledger, order.wo_id)
         if known is not None and same_input and _work_of(known) != _work_of(order):
             raise InvalidInputError(
-                f"The key {key!r} belongs to an order that asked for something else.",
+                f"The key {key!r} belongs to an order with another input.",
                 next_step="Use a key that names the input, such as the row's own id.",
             )
         return known

@@ -114,7 +114,7 @@ class Plan:
         if len(set(names)) < len(names):
             raise InvalidInputError("Two steps of the plan have the same name.")
         if taken := sorted(set(names) & set(SUPERVISOR_STEPS)):
-            raise InvalidInputError(f"The name {taken[0]!r} is the supervisor's own.")
+            raise InvalidInputError(f"The step name {taken[0]!r} is reserved for the supervisor.")
         if self.answer and self.answer not in names:
             raise InvalidInputError(
                 f"The plan has no step {self.answer!r} to take the answer from."
@@ -141,8 +141,8 @@ class Plan:
         for step in self.steps:
             if strange := sorted(set(step.tools) - set(agent.tools)):
                 raise InvalidInputError(
-                    f"The plan's step {step.name!r} may not use {strange[0]!r}: the agent may not.",
-                    next_step=f"It may use {', '.join(agent.tools) or 'no tools'}.",
+                    f"The step {step.name!r} uses {strange[0]!r}, which the agent may not use.",
+                    next_step=f"The agent may use {', '.join(agent.tools) or 'no tools'}.",
                 )
             needed = [tool_id for tool_id in agent.approve if tool_id in step.tools]
             given = step.input

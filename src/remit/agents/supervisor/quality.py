@@ -61,7 +61,7 @@ def check_criteria(criteria: Mapping[str, Any], tools: Collection[str]) -> None:
         if kind is None:
             raise InvalidInputError(
                 f"There is no acceptance criterion {name!r}.",
-                next_step=f"There are {', '.join(_KINDS)}.",
+                next_step=f"Use one of {', '.join(_KINDS)}.",
             )
         if type(value) is not kind and not (kind is list and isinstance(value, tuple)):
             raise InvalidInputError(

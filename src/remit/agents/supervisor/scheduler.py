@@ -35,16 +35,10 @@ from remit.agents.workorders import (
 from remit.kernel.loops import abandon
 from remit.ledger import LedgerEntry
 
-_TURN_FIELDS = frozenset(
-    {
-        "user_input",
-        "classification",
-        "assembled_context",
-        "prior_results",
-        "rejected_because",
-        "files",
-    }
-)
+_TURN_FIELDS = (
+    "user_input", "classification", "assembled_context", "prior_results", "rejected_because",
+    "files",
+)  # fmt: skip
 """Fields of ``input_context`` that an order takes from its turn, not from its step."""
 
 _DEPENDENCY_FAILURE = "a step that it waits for did not give a result"
@@ -54,9 +48,16 @@ class Scheduler:
     """The runner of one turn's work orders; an order starts when its dependencies are completed.
 
     Args:
+        services: the collaborators of the session's supervisor.
         guard: raises an error if this process has lost the turn.
         before: the recorded part of the turn; None for a new one.
+        last_number: number of the session's latest numbered order.
         check: returns the problem with typed data; empty if there is none.
+
+    Attributes:
+        agent: the agent that now answers the turn.
+        handed: ids of the agents to which the session was handed over, in order.
+        last_number: number of the latest planned order.
     """
 
     def __init__(
@@ -68,14 +69,14 @@ class Scheduler:
         check: Callable[[Any], str] | None = None,
     ) -> None:
         self._services = services
-        self._agent = services.agent
+        self.agent = services.agent
         self._agents: dict[str, Responder] = {}
-        self._handed: list[str] = []
+        self.handed: tuple[str, ...] = ()
         self._journal = services.journal
         self._turn_number = services.session.turn_count + 1
         self._guard = guard
         self._before = before
-        self._number = last_number
+        self.last_number = last_number
         self._check = check
         self._orders: dict[str, WorkOrder] = {}
         self._steps: dict[str, WorkOrder] = {}
@@ -87,21 +88,6 @@ class Scheduler:
         """The turn's orders in their present states, in the order of their plans."""
         return list(self._orders.values())
 
-    @property
-    def last_number(self) -> int:
-        """Number of the latest planned order."""
-        return self._number
-
-    @property
-    def agent(self) -> Responder:
-        """The agent that now answers the turn."""
-        return self._agent
-
-    @property
-    def handed(self) -> tuple[str, ...]:
-        """Ids of the agents to which the session was handed over, in order."""
-        return tuple(self._handed)
-
     def hand_over(self, path: Sequence[str]) -> bool:
         """Hand the turn over along a path of agents.
 
@@ -109,11 +95,11 @@ class Scheduler:
             False if an agent on the path cannot hand over to the next; earlier steps remain done.
         """
         for agent_id in path:
-            to = self._agent.handoffs.get(agent_id)
+            to = self.agent.handoffs.get(agent_id)
             if to is None:
                 return False
-            self._agent = to
-            self._handed.append(agent_id)
+            self.agent = to
+            self.handed += (agent_id,)
         return True
 
     def remaining_effects(self, carried: Sequence[Effect], *, answered: bool) -> list[Effect]:
@@ -200,7 +186,7 @@ class Scheduler:
     ) -> WorkOrder:
         """Run another attempt at a step (:func:`for_another_attempt`); return its order."""
         history = OrderHistory(self._journal.ledger, rejected.wo_id, rejected.session_id)
-        worker = self._agent.worker
+        worker = self.agent.worker
         step, context = for_another_attempt(step, context, history, worker.is_repeatable)
         return await self.run(step, context, attempt, listen)
 
@@ -358,10 +344,10 @@ class Scheduler:
         """Return the order of a step, and the entries to write if it is new."""
         known = self._before.find(step.name, attempt) if self._before else None
         if known is not None:
-            order, entries = held_to(known.order, self._agent.answer), []
+            order, entries = held_to(known.order, self.agent.answer), []
         else:
-            self._number = self._journal.next_number(self._number)
-            wo_id = work_order_id(self._journal.session_id, self._number)
+            self.last_number = self._journal.next_number(self.last_number)
+            wo_id = work_order_id(self._journal.session_id, self.last_number)
             self._new.add(wo_id)
             parent = next(iter(self._orders), None)
             tokens = self._services.work_order_tokens
@@ -369,8 +355,8 @@ class Scheduler:
             if excluded := self._services.exclusions.names:
                 limits = replace(order.constraints, set_aside=excluded)
                 order = replace(order, constraints=limits)
-            if self._handed:
-                details["handed_to"] = list(self._handed)
+            if self.handed:
+                details["handed_to"] = list(self.handed)
             if step.depends_on:
                 details["depends_on"] = list(step.depends_on)
             entries = [
@@ -383,7 +369,7 @@ class Scheduler:
                 )
             ]
         self._orders[order.wo_id] = order
-        self._agents[order.wo_id] = self._agent
+        self._agents[order.wo_id] = self.agent
         return order, entries
 
 

@@ -87,7 +87,7 @@ class HO2Supervisor:
         """
         user_message = sound_text(user_message)
         if not user_message.strip():
-            raise InvalidInputError("The message is blank.", next_step="Say something.")
+            raise InvalidInputError("The message is blank.", next_step="Pass a text.")
 
         async def work(lease: Lease) -> TurnResult:
             before = self._unfinished()
@@ -129,8 +129,8 @@ class HO2Supervisor:
                 return None
             if before.erased:
                 raise OrderRecordError(
-                    "What the unfinished turn began with was erased; it cannot be resumed.",
-                    next_step="Cancel the turn, or say something new.",
+                    "The unfinished turn cannot be resumed, because its input was erased.",
+                    next_step="Cancel the turn, or send a new message.",
                 )
             if on_event is not None:
                 on_event(TurnResumed(before.message))
@@ -195,7 +195,7 @@ class HO2Supervisor:
                 if not lease.stop_requested:
                     raise
                 task.uncancel()
-                raise TurnCancelledError("The turn was asked to stop, and did.") from None
+                raise TurnCancelledError("The turn was stopped on request.") from None
 
     def _open_threads(self) -> Sequence[Candidate]:
         """Return the open threads that the session knows; read them again only after a change."""
@@ -337,5 +337,5 @@ def _agreed(
         return None  # The answer is plain data, or text.
     raise InvalidInputError(
         "The unfinished turn began with another output type.",
-        next_step="Pass the one that it began with as output_type, or cancel the turn.",
+        next_step="Pass the original type as output_type, or cancel the turn.",
     )

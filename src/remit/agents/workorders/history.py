@@ -211,7 +211,9 @@ class OrderHistory:
         sent = data["prompt"]
         contents = [*_listed(sent), data["response"], *_listed(blocks)]
         if any(isinstance(value, Erased) for value in contents):
-            raise OrderRecordError(f"The order cannot go on: the content of {entry_id} was erased.")
+            raise OrderRecordError(
+                f"The order cannot continue: the content of {entry_id} was erased."
+            )
         messages = sent if isinstance(sent, list) else [{"role": "user", "content": sent}]
         return Answer(data["response"], blocks, data["finish_reason"], entry_id, messages)
 

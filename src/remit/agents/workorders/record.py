@@ -77,7 +77,7 @@ def replay(entries: Iterable[LedgerEntry], *, allow_erased: bool = False) -> Wor
                 raise OrderRecordError(f"{entry.submission_id} was never planned.")
             order = moved_by(order, entry)
     if order is None:
-        raise OrderRecordError("There is no such work order.")
+        raise OrderRecordError("The entries contain no plan of a work order.")
     return order
 
 
@@ -108,7 +108,7 @@ def _planned(entry: LedgerEntry, allow_erased: bool) -> WorkOrder:
     if erased and not allow_erased:
         raise OrderRecordError(
             f"The plan of {entry.submission_id} was erased.",
-            next_step="It cannot be worked on any more; cancel it.",
+            next_step="Cancel the order; it cannot be resumed.",
         )
     data.update({name: {} for name in erased})
     try:
