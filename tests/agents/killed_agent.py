@@ -17,7 +17,9 @@ from typing import Any
 from remit.agents.tools import Tool, current_call
 from remit.gateway.breakers import Breakers
 from remit.ledger import committer
-from remit.runtime import Runtime
+from remit.runtime import Agent, Runtime
+from tests.support.processes import run_forked
+from tests.support.roots import new_root
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
@@ -56,6 +58,44 @@ def patch(killer: Killer) -> None:
     kind.submit = submitted  # type: ignore[method-assign]
     # They are read again by the clock, not by steps.
     Breakers._is_old = lambda self: False  # type: ignore[method-assign]
+
+
+def note_effect(effects: str) -> None:
+    """Append the idempotency key of the present tool call to a file."""
+    call = current_call()
+    assert call is not None
+    with Path(effects).open("a") as file:
+        file.write(f"{call.idempotency_key}\n")
+
+
+def run_turn(runtime: Runtime, agent: Agent, session_id: str, text: str, killer: Killer) -> None:
+    """Start a turn, or resume one; print the session's id, then the response and the steps."""
+    session = agent.session(None if session_id == "new" else session_id)
+    print(session.session_id, flush=True)
+    runtime.ledger.flush()
+    patch(killer)
+    result: Any = session.turn(text) if session_id == "new" else session.resume()
+    print(json.dumps({"response": result and result.response, "steps": killer._count}))
+
+
+def run_process(
+    main: Callable[..., None], directory: Path, url: str, at: int, session: str, database: str = ""
+) -> tuple[str, Any]:
+    """Run ``main`` in a process; return the session's id and the result, None if it was killed."""
+    root = directory / "root"
+    environment = {**os.environ, "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "sk-secret"}
+    if database:
+        environment["REMIT_DATABASE_URL"] = database
+    if not root.exists():
+        new_root(root, database=database)
+    done = run_forked(
+        main, str(root), str(directory / "effects"), at, session, environment=environment
+    )
+    lines = done.stdout.splitlines()
+    if done.returncode == -signal.SIGKILL:
+        return lines[0], None
+    assert done.returncode == 0, done.stderr
+    return lines[0], json.loads(lines[-1])
 
 
 def main(root: str, effects: str, at: int, when: str, policy: str, session_id: str) -> None:

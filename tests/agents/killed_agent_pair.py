@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
-from remit import Tool, current_call
+from remit import Tool
 from remit.runtime import Runtime
-from tests.agents.killed_agent import TEXT, Killer, patch
+from tests.agents.killed_agent import TEXT, Killer, note_effect, run_turn
 
 
 def main(root: str, effects: str, at: int, session_id: str) -> None:
@@ -16,10 +12,7 @@ def main(root: str, effects: str, at: int, session_id: str) -> None:
     killer = Killer(at, "after")
 
     def look(text: str) -> str:
-        call = current_call()
-        assert call is not None
-        with Path(effects).open("a") as file:
-            file.write(f"{call.idempotency_key}\n")
+        note_effect(effects)
         return text
 
     with Runtime.open(root, flags={"gateway.retry_base_ms": 1}) as runtime:
@@ -35,9 +28,4 @@ def main(root: str, effects: str, at: int, session_id: str) -> None:
             tools=[helper.as_tool(description="Finds things.")],
             max_retries=0,
         )
-        session = boss.session(None if session_id == "new" else session_id)
-        print(session.session_id, flush=True)
-        runtime.ledger.flush()
-        patch(killer)
-        result: Any = session.turn("What is it?") if session_id == "new" else session.resume()
-        print(json.dumps({"response": result and result.response, "steps": killer._count}))
+        run_turn(runtime, boss, session_id, "What is it?", killer)

@@ -6,7 +6,7 @@ import os
 import signal
 from typing import Any
 
-from remit.agents.supervisor.aside import SetAside
+from remit.agents.supervisor.exclusions import Exclusions
 from remit.agents.tools import Tool
 from remit.runtime import Agent, Runtime
 
@@ -30,7 +30,7 @@ def main(root: str) -> None:
     def killed(*_: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    SetAside._set_aside = killed  # type: ignore[method-assign]
+    Exclusions._exclude = killed  # type: ignore[method-assign]
     with Runtime.open(root) as runtime:
         session = agent_of(runtime).session()
         print(session.session_id, flush=True)

@@ -53,24 +53,26 @@ def test_what_is_shown_fits_and_all_else_is_told(
 ) -> None:
     settings = SETTINGS.model_copy(update={"tokens": tokens})
     listed = [_turn(number) for number in range(1, turns + 1)]
-    chosen = choose(listed, 0, candidates, settings, turn_tokens, NOW)
-    assert sum(tokens_of(one.text) for one in chosen.chosen) <= tokens
-    assert sum(20 for _ in chosen.turns) <= turn_tokens
-    assert list(chosen.turns) == listed[turns - len(chosen.turns) :]  # the latest, in order
-    told = chosen.record
+    context, told = choose(listed, 0, candidates, settings, turn_tokens, NOW)
+    by_ref = {one.ref: one for one in candidates}
     refs = [one["ref"] for one in told["shown"]]
-    assert refs == [one.ref for one in chosen.chosen]
+    assert sum(tokens_of(by_ref[ref].text) for ref in refs) <= tokens
+    shown = len(context["turns"])
+    assert shown * 20 <= turn_tokens
+    assert context["turns"] == [turn.said for turn in listed[turns - shown :]]
+    assert context["threads"] == [{"id": ref, "title": by_ref[ref].text} for ref in refs]
     left = [one["ref"] for one in told["left_out"] if one["kind"] != "turn"]
     assert sorted(refs + left) == sorted(one.ref for one in candidates)
-    assert len(told["left_out"]) - len(left) == turns - len(chosen.turns)
+    assert len(told["left_out"]) - len(left) == turns - shown
     scores = [one["score"] for one in told["shown"]]
     assert scores == sorted(scores, reverse=True)
-    assert choose(listed, 0, candidates[::-1], settings, turn_tokens, NOW).record == told
+    assert choose(listed, 0, candidates[::-1], settings, turn_tokens, NOW)[1] == told
 
 
 def test_commitment_time_and_recency_count() -> None:
     def first(*candidates: Candidate) -> str:
-        return choose([], 0, candidates, SETTINGS, 0, NOW).chosen[0].ref
+        _, record = choose([], 0, candidates, SETTINGS, 0, NOW)
+        return str(record["shown"][0]["ref"])
 
     assert first(_candidate("new"), _candidate("old", 500)) == "new"
     loose, bound = _candidate("loose", commitment=0.3), _candidate("bound", commitment=1.0)
@@ -80,7 +82,7 @@ def test_commitment_time_and_recency_count() -> None:
 
 def test_the_number_of_what_is_told_is_bounded() -> None:
     settings = SETTINGS.model_copy(update={"tokens": 0})
-    record = choose([], 9, [_candidate(str(n)) for n in range(30)], settings, 0, NOW).record
+    record = choose([], 9, [_candidate(str(n)) for n in range(30)], settings, 0, NOW)[1]
     assert len(record["left_out"]) == 20
     assert record["left_out_more"] == 11
     assert record["left_out"][0]["why"] == "window"

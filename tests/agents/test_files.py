@@ -80,7 +80,7 @@ def test_a_message_of_files_alone_is_not_called_blank(
 ) -> None:
     with anthropic_runtime(tmp_path / "r", monkeypatch, message("x")) as (runtime, server):
         session = runtime.agent("viewer").session()
-        with pytest.raises(InvalidInputError, match=r"a file and no text\. Say what is to be done"):
+        with pytest.raises(InvalidInputError, match=r"a file but no text\. State what to do"):
             session.turn(wrong)
         assert not server.calls
 
@@ -92,5 +92,5 @@ def test_a_file_that_cannot_be_one_says_why(tmp_path: Path) -> None:
         File(b"x", "png")
     with pytest.raises(InvalidInputError, match="cannot be read"):
         File.read(tmp_path / "missing.png")
-    with pytest.raises(InvalidInputError, match="not known"):
+    with pytest.raises(InvalidInputError, match="is unknown"):
         File.read(tmp_path / "missing.unknown")

@@ -77,7 +77,7 @@ def test_a_planner_cannot_widen_what_the_agent_may_do(
     assert [one.tool_id for one in waiting.waiting_for] == ["pay"]  # also of a step in between
     assert payer.paid == []
     assert strange.degraded
-    assert "may not use 'read_file'" in degraded.metadata["error_message"]
+    assert "uses 'read_file', which the agent may not use" in degraded.metadata["error_message"]
 
 
 def test_a_step_that_waits_is_told_whichever_it_is_and_a_cancelled_turn_leaves_nothing_open(

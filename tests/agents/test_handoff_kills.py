@@ -7,8 +7,6 @@ hands over to law, which answers.
 from __future__ import annotations
 
 import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +16,8 @@ from remit.gateway.budget import audit_budgets
 from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient
 from tests.agents import killed_handoff
+from tests.agents.killed_agent import run_process
 from tests.support.agents import tools_only
-from tests.support.processes import run_forked
-from tests.support.roots import new_root
 from tests.support.wire import message, serve, tool_use
 
 _STEPS = 16  # of an undisturbed turn; the test below holds it to that
@@ -39,23 +36,6 @@ def _answer(body: dict[str, Any]) -> dict[str, Any]:
     if any(turn["role"] == "assistant" for turn in body["messages"]):
         return message("Nonsense.")
     return tools_only(tool_use("pay", {"text": "5"}))
-
-
-def _run(directory: Path, url: str, at: int, session: str) -> tuple[str, Any]:
-    """One process: the session's id, and what came of it, ``None`` where it was killed."""
-    root = directory / "root"
-    environment = {**os.environ, "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "sk-secret"}
-    if not root.exists():
-        new_root(root)
-    done = run_forked(
-        killed_handoff.main, str(root), str(directory / "effects"), at, session,
-        environment=environment,
-    )  # fmt: skip
-    lines = done.stdout.splitlines()
-    if done.returncode == -signal.SIGKILL:
-        return lines[0], None
-    assert done.returncode == 0, done.stderr
-    return lines[0], json.loads(lines[-1])
 
 
 def _check(directory: Path) -> None:
@@ -83,7 +63,7 @@ def _check(directory: Path) -> None:
 
 def test_an_undisturbed_turn_has_that_many_steps(tmp_path: Path) -> None:
     with serve(_answer) as server:
-        _, result = _run(tmp_path, server.url, 0, "new")
+        _, result = run_process(killed_handoff.main, tmp_path, server.url, 0, "new")
     assert result == {"response": "Settled.", "steps": _STEPS}
     _check(tmp_path)
 
@@ -92,8 +72,8 @@ def test_an_undisturbed_turn_has_that_many_steps(tmp_path: Path) -> None:
 @pytest.mark.parametrize("at", [3, 6, 9, 12, 13, 14, 15])
 def test_a_kill_after_each_step(tmp_path: Path, at: int) -> None:
     with serve(_answer) as server:
-        session, killed = _run(tmp_path, server.url, at, "new")
+        session, killed = run_process(killed_handoff.main, tmp_path, server.url, at, "new")
         assert killed is None
-        _, result = _run(tmp_path, server.url, 0, session)
+        _, result = run_process(killed_handoff.main, tmp_path, server.url, 0, session)
     assert result["response"] == "Settled."
     _check(tmp_path)

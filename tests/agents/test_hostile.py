@@ -14,7 +14,6 @@ import pytest
 from remit.agents import HO1Executor
 from remit.agents.tools import Tool
 from remit.agents.workorders import (
-    Actor,
     WorkOrder,
     WorkOrderConstraints,
     WorkOrderState,
@@ -149,7 +148,7 @@ def _again() -> WorkOrder:
         constraints=WorkOrderConstraints(
             prompt_contract_id="PRC-SYNTHESIZE-001", tools_allowed=("shout",)
         ),
-    ).moved_to(WorkOrderState.DISPATCHED, by=Actor.SUPERVISOR)  # fmt: skip
+    ).moved_to(WorkOrderState.DISPATCHED, by="ho2")  # fmt: skip
 
 
 def _script() -> list[Any]:

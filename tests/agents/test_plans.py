@@ -212,7 +212,7 @@ async def test_orders_by_themselves_run_at_once_and_are_done_once(
             *(session.awork(f"{number}", key=f"row-{number}") for number in range(12))
         )
         assert calls == len(server.calls) == 12
-        with pytest.raises(InvalidInputError, match="something else"):
+        with pytest.raises(InvalidInputError, match="another input"):
             await session.awork("another text", key="row-1")
         for odd in ("a b", "../x", "-x", "x" * 101):
             with pytest.raises(InvalidInputError, match="cannot name"):

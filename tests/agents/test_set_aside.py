@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.agents.sessions import Marks
-from remit.agents.supervisor.aside import SetAside
-from remit.agents.supervisor.tries import Tried, failing, is_version_of
+from remit.agents.supervisor.exclusions import Exclusions, Outcome, failing, is_version_of
 from remit.gateway.auth import Identity
 from remit.kernel.exchange import RouteOutcome
 from remit.kernel.installation import shipped_file
@@ -52,9 +51,11 @@ def _journal(ledger: LedgerClient, held: list[LedgerEntry]) -> Any:
     )
 
 
-def _aside(ledger: LedgerClient, held: list[LedgerEntry]) -> SetAside:
+def _aside(ledger: LedgerClient, held: list[LedgerEntry]) -> Exclusions:
     policy = SignalPolicy.from_json(shipped_file("PKG-LEARNING-001", "HOT/documents/signals.json"))
-    return SetAside(_journal(ledger, held), {"model": lambda *_: ["p/b"]}, lambda: policy)
+    return Exclusions(
+        _journal(ledger, held), {"model": lambda *_: ["p/b"]}, lambda: policy.set_aside_after
+    )
 
 
 def _fail(ledger: LedgerClient, **more: Any) -> None:
@@ -201,10 +202,10 @@ def test_a_timeout_of_an_answer_that_had_begun_does_not_count(
 
 
 def test_a_dated_version_of_the_model_is_its_answer_and_another_model_is_not() -> None:
-    failed = [Tried("LED-1", "p/gpt-4o", f"turn {turn}", True) for turn in range(3)]
+    failed = [Outcome("LED-1", "p/gpt-4o", f"turn {turn}", True) for turn in range(3)]
     for name, ends in (("p/gpt-4o-2024-08-06", True), ("p/gpt-4o-mini", False)):
-        tried = [Tried("LED-2", name, "turn 4", False), *failed]
-        assert (not failing(tried, 3, is_version_of)) is ends
+        outcomes = [Outcome("LED-2", name, "turn 4", False), *failed]
+        assert (not failing(outcomes, 3, is_version_of)) is ends
 
 
 def test_what_was_never_written_is_not_in_force(ledger: LedgerClient) -> None:
@@ -287,7 +288,7 @@ def test_whichever_process_goes_on_has_what_the_record_says(steps: list[tuple[st
 
 
 _TRIED = st.builds(
-    Tried,
+    Outcome,
     st.just("LED-1"),
     st.sampled_from(["p/a", "p/b"]),
     st.sampled_from(["turn 1", "turn 2", "turn 3", "turn 4"]),
@@ -297,12 +298,12 @@ _TRIED = st.builds(
 
 @given(st.lists(_TRIED, max_size=30), st.integers(1, 4))
 def test_only_turns_with_own_failures_since_a_thing_last_succeeded_count(
-    tried: list[Tried], after: int
+    outcomes: list[Outcome], after: int
 ) -> None:
-    found = failing(tried, after)
+    found = failing(outcomes, after)
     for name in ("p/a", "p/b"):
-        own = [one for one in tried if one.name == name]
+        own = [one for one in outcomes if one.name == name]
         successes = [at for at, one in enumerate(own) if one.failed is False]
         failed = [one for one in (own[: successes[0]] if successes else own) if one.failed]
-        enough = len({one.asked_in for one in failed}) >= after
+        enough = len({one.turn for one in failed}) >= after
         assert len(found.get(name, [])) == (len(failed) if enough else 0)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +12,9 @@ from remit.gateway.budget import audit_budgets
 from remit.kernel.settings import default_settings
 from remit.ledger import LedgerClient
 from tests.agents import killed_agent_pair
+from tests.agents.killed_agent import run_process
 from tests.support.agents import tools_only
 from tests.support.postgres import PostgresServer
-from tests.support.processes import run_forked
-from tests.support.roots import new_root
 from tests.support.wire import message, serve, tool_use
 
 _ROUNDS = {
@@ -32,25 +29,6 @@ def _answer(body: dict[str, Any]) -> dict[str, Any]:
     text = json.dumps([body.get("system"), body["messages"]])
     name = next(name for name in _ROUNDS if f"You are the {name}." in text)
     return _ROUNDS[name][sum(turn["role"] == "assistant" for turn in body["messages"])]
-
-
-def _run(directory: Path, url: str, database: str, at: int, session: str) -> tuple[str, Any]:
-    """One process: the session's id, and what came of it, ``None`` where it was killed."""
-    root = directory / "root"
-    environment = {**os.environ, "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "sk-secret"}
-    if database:
-        environment["REMIT_DATABASE_URL"] = database
-    if not root.exists():
-        new_root(root, database=database)
-    done = run_forked(
-        killed_agent_pair.main, str(root), str(directory / "effects"), at, session,
-        environment=environment,
-    )  # fmt: skip
-    lines = done.stdout.splitlines()
-    if done.returncode == -signal.SIGKILL:
-        return lines[0], None
-    assert done.returncode == 0, done.stderr
-    return lines[0], json.loads(lines[-1])
 
 
 def _check(target: str, session: str) -> None:
@@ -84,7 +62,7 @@ def _check(target: str, session: str) -> None:
 
 def test_an_undisturbed_turn_has_that_many_steps(tmp_path: Path) -> None:
     with serve(_answer) as server:
-        session, result = _run(tmp_path, server.url, "", 0, "new")
+        session, result = run_process(killed_agent_pair.main, tmp_path, server.url, 0, "new")
     assert result == {"response": "It is 42.", "steps": _STEPS}
     _check(str(tmp_path / "root/ledger.db"), session)
 
@@ -93,9 +71,9 @@ def test_an_undisturbed_turn_has_that_many_steps(tmp_path: Path) -> None:
 @pytest.mark.parametrize("at", [1, 4, 5, 6, 8, 10, 12, 13, 14])
 def test_a_kill_after_each_step(tmp_path: Path, at: int) -> None:
     with serve(_answer) as server:
-        session, killed = _run(tmp_path, server.url, "", at, "new")
+        session, killed = run_process(killed_agent_pair.main, tmp_path, server.url, at, "new")
         assert killed is None
-        _, result = _run(tmp_path, server.url, "", 0, session)
+        _, result = run_process(killed_agent_pair.main, tmp_path, server.url, 0, session)
     if result["response"] is None:  # nothing had been planned yet
         assert at == 1
         return
@@ -106,9 +84,10 @@ def test_a_kill_after_each_step(tmp_path: Path, at: int) -> None:
 def test_kills_on_postgresql(tmp_path: Path, postgres: PostgresServer) -> None:
     database = postgres.database()
     with serve(_answer) as server:
-        session, result = _run(tmp_path, server.url, database, 9, "new")
-        _, result = _run(tmp_path, server.url, database, 4, session)
+        main, url = killed_agent_pair.main, server.url
+        session, result = run_process(main, tmp_path, url, 9, "new", database)
+        _, result = run_process(main, tmp_path, url, 4, session, database)
         assert result is None
-        _, result = _run(tmp_path, server.url, database, 0, session)
+        _, result = run_process(main, tmp_path, url, 0, session, database)
     assert result["response"] == "It is 42."
     _check(database, session)

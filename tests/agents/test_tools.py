@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -101,7 +102,7 @@ def test_query_ledger_is_cut_at_the_boundary(admin: ToolDispatcher, ledger: Ledg
 def test_sessions_and_verification(admin: ToolDispatcher, ledger: LedgerClient) -> None:
     session = SessionManager(ledger)
     session.start()
-    session.add_turn("hi", "hello")
+    asyncio.run(session.aadd_turn("hi", "hello"))
     (row,) = admin.execute("list_sessions", {}).output["sessions"]
     assert (row["session_id"], row["turns"], row["ended"]) == (session.session_id, 1, False)
     session.end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -137,10 +138,10 @@ def test_configured_secrets_in_what_a_tool_says_reach_no_entry(
 def test_a_turn_of_a_session_that_never_began_is_refused(ledger: LedgerClient) -> None:
     for session in (SessionManager(ledger), SessionManager(ledger, "SES-NEVERWAS")):
         with pytest.raises(NotFoundError):
-            session.add_turn("hello", "hi")
+            asyncio.run(session.aadd_turn("hello", "hi"))
     assert ledger.count() == 0
     began = SessionManager(ledger)
     began.start()
-    began.add_turn("hello", "hi")
-    SessionManager(ledger, began.session_id).add_turn("again", "hi")
+    asyncio.run(began.aadd_turn("hello", "hi"))
+    asyncio.run(SessionManager(ledger, began.session_id).aadd_turn("again", "hi"))
     assert len(ledger.read_by_event_type("TURN_RECORDED")) == 2

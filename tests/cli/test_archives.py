@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -37,7 +38,7 @@ def test_old_entries_are_archived_read_checked_and_erased(remit: Run, work: Path
     with open_root_ledger(Root(root), load_settings(Root(root).config).settings.ledger) as client:
         own = SessionManager(client)
         own.start()
-        own.add_turn("hi", "hello")
+        asyncio.run(own.aadd_turn("hi", "hello"))
         sessions(client, 70)
         conversation(client, "SES-NEW", 1)
         client.write_many([LedgerEntry("NOTE", "S", "D", "r") for _ in range(100)])
@@ -68,7 +69,7 @@ def test_old_entries_are_archived_read_checked_and_erased(remit: Run, work: Path
     assert _json(*ledger("verify", "--archive", archive), remit=remit)["verified"]
     with (
         open_root_ledger(Root(root), load_settings(Root(root).config).settings.ledger) as client,
-        pytest.raises(NotFoundError, match="was archived, and cannot go on"),
+        pytest.raises(NotFoundError, match="was archived and cannot continue"),
     ):
         SessionManager(client, own.session_id).require()
     listed = remit("session", "show", own.session_id, "--root", str(root))

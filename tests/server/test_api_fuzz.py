@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +57,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with Runtime.open(new_root(tmp_path_factory.mktemp("api") / "root")) as runtime:
         session = SessionManager(runtime.ledger, "SES-00000001")
         session.start()
-        session.add_turn("hello", "good day")
+        asyncio.run(session.aadd_turn("hello", "good day"))
         conversation(runtime.ledger, "SES-00000001", 3)
         with KeyStore(runtime.ledger, AuthLimits(0.5, 5.0, 60.0)) as keys:
             app = api_application(runtime, keys, Authenticator(keys, "PRC-PASSTHROUGH-001"))

@@ -15,7 +15,6 @@ import pytest
 from remit.agents import HO1Executor
 from remit.agents.tools import Tool, ToolDispatcher
 from remit.agents.workorders import (
-    Actor,
     WorkOrder,
     WorkOrderConstraints,
     WorkOrderState,
@@ -127,7 +126,7 @@ class WorkerBench:
             wo_type,
             input_context=context,
             constraints=WorkOrderConstraints(**limits),
-        ).moved_to(WorkOrderState.DISPATCHED, by=Actor.SUPERVISOR)
+        ).moved_to(WorkOrderState.DISPATCHED, by="ho2")
         return self.executor.execute(order, on_event=on_event)
 
     def events(self) -> list[LedgerEntry]:

@@ -1,14 +1,14 @@
 """Agents at work: orders, worker (HO1), supervisor (HO2), sessions, tools and approvals.
 
-The room owns the turn of an agent: plan, execution, check, delivery, and the record of each. The
-room owns no way to a model: worker and supervisor see ports, which the runtime fills.
+The room owns the turn of an agent: plan, execution, verification, delivery, and the record of each.
+It does not own the way to a model: worker and supervisor call ports, which the runtime fills.
 
 Invariants: every step is recorded before its effect; an action that needs approval runs only with
 the exact arguments that a person saw; the worker never loads the supervisor, so all names here are
-imported when they are first used.
+imported on first use.
 
-Start reading in :mod:`remit.agents.supervisor` and :mod:`remit.agents.workorders`. Doors:
-``queue`` takes orders for workers, ``sessions``, ``supervisor``, ``tools`` and ``workorders``.
+Start reading in :mod:`remit.agents.supervisor` and :mod:`remit.agents.workorders`. Doors: ``queue``
+gives orders to workers; ``sessions``, ``supervisor``, ``tools``, ``workorders``.
 """
 
 from __future__ import annotations

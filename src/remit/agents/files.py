@@ -16,23 +16,23 @@ from remit.kernel.exchange import Message
 from remit.kernel.json_text import sound_text
 
 _MEDIA_TYPE = re.compile(r"[!-.0-~]+/[!-.0-~]+( *;[ -~]*)?")
-_MOST_BYTES = 20 * 1024 * 1024  # base64 of it fits into providers' largest requests
+_MAX_BYTES = 20 * 1024 * 1024  # Its base64 text fits into the largest request of each provider.
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """An image or a document, whole. Text goes to the model as text, between fences.
+    """An image or a document. Text files reach the model as text, between fences.
 
-    The tokens of other documents, such as PDF, cannot be bounded in advance: the whole context of
-    the model is reserved for them.
+    The tokens of other documents, such as PDF, cannot be bounded in advance. Remit reserves the
+    model's whole context for them.
 
     Attributes:
-        data: its bytes.
-        media_type: such as ``image/png`` or ``application/pdf``.
-        name: for the model and the record.
+        data: the bytes.
+        media_type: for example ``image/png`` or ``application/pdf``.
+        name: name for the model and the record.
 
     Raises:
-        InvalidInputError: it is empty, longer than 20 MiB, or the media type is not one.
+        InvalidInputError: the file is empty or longer than 20 MiB, or the media type is invalid.
     """
 
     data: bytes
@@ -40,29 +40,29 @@ class File:
     name: str = "file"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.data, bytes) or not 0 < len(self.data) <= _MOST_BYTES:
+        if not isinstance(self.data, bytes) or not 0 < len(self.data) <= _MAX_BYTES:
             raise InvalidInputError(
                 f"The file {self.name!r} is empty, longer than 20 MiB, or not bytes."
             )
         if not isinstance(self.media_type, str) or not _MEDIA_TYPE.fullmatch(self.media_type):
             raise InvalidInputError(f"{self.media_type!r} is not a media type, such as image/png.")
         if not isinstance(self.name, str):
-            raise InvalidInputError(f"The name of a file is a text, not {self.name!r}.")
+            raise InvalidInputError(f"The name of a file must be a text, not {self.name!r}.")
         object.__setattr__(self, "name", sound_text(self.name))
 
     @classmethod
     def read(cls, path: str | Path, media_type: str = "") -> File:
-        """The file at ``path``; its name says the media type where that is left out.
+        """Return the file at ``path``; by default its extension determines the media type.
 
         Raises:
-            InvalidInputError: it cannot be read, or its media type is not known.
+            InvalidInputError: the file cannot be read, or its media type is unknown.
         """
         path = Path(path)
         found = media_type or mimetypes.guess_type(path.name)[0]
         if not found:
             raise InvalidInputError(
-                f"The media type of {path.name} is not known.",
-                next_step="Pass it: File.read(path, 'application/pdf').",
+                f"The media type of {path.name} is unknown.",
+                next_step="Pass it as an argument: File.read(path, 'application/pdf').",
             )
         try:
             return cls(path.read_bytes(), found, path.name)
@@ -71,7 +71,7 @@ class File:
 
     @property
     def block(self) -> dict[str, Any]:
-        """It as a content block (:mod:`remit.kernel.exchange`)."""
+        """Return the file as a content block (:mod:`remit.kernel.exchange`)."""
         if self.media_type.startswith("text/"):
             text = self.data.decode("utf-8", "replace")
             return {"type": "text", "text": f"{self.name}:\n{fence(text)}"}
@@ -93,35 +93,35 @@ UserMessage = str | Sequence[str | File]
 
 
 def split_message(message: UserMessage) -> tuple[str, list[dict[str, Any]]]:
-    """The text of a message, in which each file is named, and the content blocks of its files.
+    """Return the text of a message, with each file named, and the content blocks of its files.
 
     Raises:
-        InvalidInputError: there is no text in it, or something that is neither text nor file.
+        InvalidInputError: the message has no text, or contains something other than text and files.
     """
     parts = list(message) if isinstance(message, list | tuple) else [message]
     for part in parts:
         if not isinstance(part, str | File):
             raise InvalidInputError(
-                f"A message holds texts and files, not a {type(part).__name__}.",
+                f"A message consists of texts and files, not of a {type(part).__name__}.",
                 next_step="Use remit.File(data, media_type) or remit.File.read(path).",
             )
     if not any(isinstance(part, str) and part.strip() for part in parts):
         if any(isinstance(part, File) for part in parts):
             raise InvalidInputError(
-                "The message has a file and no text.", next_step="Say what is to be done with it."
+                "The message has a file but no text.", next_step="State what to do with it."
             )
-        raise InvalidInputError("The message is blank.", next_step="Say something.")
+        raise InvalidInputError("The message is blank.", next_step="Pass a text.")
     return "\n".join(map(str, parts)), [part.block for part in parts if isinstance(part, File)]
 
 
 def attached(messages: Sequence[Message], files: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """Return the messages with files in the last one of the user, before its text."""
+    """Return the messages with files in the user's last message, before its text."""
     blocks = [*map(dict, files)]
     return _in_last(messages, lambda text: [*blocks, {"type": "text", "text": text}])
 
 
 def with_note(messages: Sequence[Message], note: str) -> list[Message]:
-    """Return the messages with a note in the last one of the user, before its text."""
+    """Return the messages with a note in the user's last message, before its text."""
     return _in_last(messages, lambda text: f"{note}\n\n{text}") if note else list(messages)
 
 

@@ -1,4 +1,4 @@
-"""The type of an agent's answers: its JSON Schema, and values of it made of what a model gave."""
+"""The type of an agent's answers: its JSON Schema, and values parsed from a model's data."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from remit.kernel.validation import validated
 
 OutputT = TypeVar("OutputT", default=Any)
 
-_WRAPPER = "result"  # providers take only objects: any other value is the one member of one
+_WRAPPER = "result"  # Providers accept only objects, so other values become a member of one.
 
 
 class OutputType(Generic[OutputT]):
-    """A type that answers are held to.
+    """The type of an agent's answers.
 
     Args:
         wanted: a Pydantic model, dataclass, TypedDict, or any other type that pydantic can read
-            from JSON: lists, unions, enums, scalars. ``str`` is plain text.
+            from JSON: lists, unions, enums, scalars. ``str`` means plain text.
 
     Attributes:
-        schema: the JSON Schema that a model is asked for, always of an object; ``None`` for text.
+        schema: JSON Schema for the model, always of an object; None for text.
 
     Raises:
         InvalidInputError: JSON Schema cannot describe the type.
@@ -41,7 +41,7 @@ class OutputType(Generic[OutputT]):
         try:
             self._adapter: TypeAdapter[OutputT] = TypeAdapter(wanted)
             schema = orjson.loads(orjson.dumps(self._adapter.json_schema()))
-        except Exception as error:  # pydantic raises errors of many kinds, and types their own
+        except Exception as error:  # Types may raise any error.
             raise self._unusable(str(error).partition("\n")[0]) from error
         if problem := schema_problem(schema):
             raise self._unusable(problem)
@@ -57,10 +57,11 @@ class OutputType(Generic[OutputT]):
         self.schema = _closed(schema)
 
     def value(self, data: Any) -> OutputT:
-        """The value that a model's data means.
+        """Return the value of a model's data.
 
         Raises:
-            ValueError: the data is not of the type; the message says where, and may quote it.
+            ValueError: the data does not have the type; the message names the place and may quote
+                data.
         """
         schema = self.schema or {}
         if self._wrapped and (not isinstance(data, Mapping) or _WRAPPER not in data):
@@ -69,7 +70,7 @@ class OutputType(Generic[OutputT]):
         return validated(schema, data, lambda: self._adapter.validate_json(text))
 
     def problem(self, data: Any) -> str:
-        """Why data is not of the type; empty where it is."""
+        """Return why data does not have the type; empty if it does."""
         try:
             self.value(data)
         except ValueError as error:
@@ -77,7 +78,7 @@ class OutputType(Generic[OutputT]):
         return ""
 
     def partial(self, data: Any) -> Any:
-        """What has come so far of an answer, as plain data."""
+        """Return the part of an answer received so far, as plain data."""
         if self._wrapped:
             return data.get(_WRAPPER) if isinstance(data, Mapping) else None
         return data
@@ -92,7 +93,7 @@ class OutputType(Generic[OutputT]):
 
 
 def _closed(schema: Any) -> Any:
-    """The schema with its objects closed: providers that hold models to a schema require it."""
+    """Return the schema with closed objects, as providers require for structured output."""
     if isinstance(schema, list):
         return [_closed(item) for item in schema]
     if not isinstance(schema, dict):

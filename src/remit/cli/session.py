@@ -146,7 +146,7 @@ def _unfinished(client: LedgerClient, overview: SessionOverview) -> dict[str, An
 def _set_aside(client: LedgerClient, session_id: str) -> list[dict[str, Any]]:
     """What the session set aside, and whether it still is."""
     from remit.agents.sessions import latest_of
-    from remit.agents.supervisor import steps_aside
+    from remit.agents.supervisor import exclusion_entries
 
     end = latest_of(client, session_id, "SESSION_END")
     ended = -1 if end is None else int(end.id[4:], 16)
@@ -159,7 +159,7 @@ def _set_aside(client: LedgerClient, session_id: str) -> list[dict[str, Any]]:
             **{name: step.metadata.get(name) for name in ("kind", *names)},
             "in_force": int(step.id[4:], 16) > ended,
         }
-        for step in steps_aside(client, session_id)
+        for step in exclusion_entries(client, session_id)
     ]
 
 

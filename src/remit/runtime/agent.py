@@ -14,7 +14,6 @@ from remit.agents.queue import Submission
 from remit.agents.queue import for_key as held_to
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor import (
-    AsidePolicy,
     ClassificationRules,
     Responder,
     Services,
@@ -272,7 +271,7 @@ class Agent(Generic[OutputT]):
             work_order_tokens=runtime.settings.budget.work_order_tokens,
             agent_class=shape.agent_class,
             next_best=runtime.gateway.next_best,
-            aside_policy=self._aside_policy,
+            exclusion_policy=self._exclusion_policy,
             rules=self._rules,
             starting=starting,
         )
@@ -413,10 +412,11 @@ class Agent(Generic[OutputT]):
             shape.package_id, runtime.own_providers, shape.output,
         )  # fmt: skip
 
-    def _aside_policy(self) -> AsidePolicy:
+    def _exclusion_policy(self) -> tuple[int, Mapping[str, Sequence[str]]]:
         from remit.learning import SignalPolicy  # Only a failed turn needs the learning room.
 
-        return SignalPolicy.installed(InstalledFiles(self.runtime.root.path))
+        policy = SignalPolicy.installed(InstalledFiles(self.runtime.root.path))
+        return policy.set_aside_after, policy.tool_fallbacks
 
     def _rules(self) -> ClassificationRules:
         return ClassificationRules.installed(InstalledFiles(self.runtime.root.path))

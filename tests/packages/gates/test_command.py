@@ -8,7 +8,7 @@ from subprocess import CompletedProcess
 from typing import Any
 
 from remit.agents import Redactor
-from remit.agents.admin import GateTools
+from remit.agents.admin import RootTools
 from remit.agents.tools import ToolDispatcher
 from remit.kernel.schemas import first_problem
 from remit.packages.gates import GATES, GateView
@@ -110,7 +110,7 @@ def test_admin_lists_packages_by_their_ids_and_checks_gates(house: House) -> Non
         def run(tool_id: str, most: int = settings.max_output_bytes, **arguments: Any) -> Any:
             limited = settings.model_copy(update={"max_output_bytes": most})
             seen: Any = (context.ledger, context.root, None, limited, Redactor(), view)
-            tools = GateTools(*seen).tools()
+            tools = RootTools(*seen).tools()
             result = ToolDispatcher(tools, limited).execute(tool_id, arguments)
             assert result.status == "ok", result.error
             (tool,) = (one for one in tools if one.tool_id == tool_id)

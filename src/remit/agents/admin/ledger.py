@@ -1,4 +1,4 @@
-"""Entries of the ledger: in a line each, in full, verified, and as the journey of a prompt."""
+"""Views of the ledger: lists of entries, full content, verification and journeys of prompts."""
 
 from __future__ import annotations
 
@@ -31,19 +31,27 @@ _Event = Annotated[str, Field(json_schema_extra={"enum": list(EVENTS)})] | SkipJ
 
 _MAX_PROBLEMS = 10
 _MAX_TURNS = 20
-# What the ledger adds to an entry is for verifying it, not for reading.
-_OF_ENTRY = ("id", "event_type", "submission_id", "decision", "reason", "timestamp",
-             "prompts_used", "metadata")  # fmt: skip
-_OF_TURN = ("kind", "turn_number", "entry_id", "user_message", "response", "outcome", "started_at",
-            "elapsed_ms", "llm_calls", "tool_calls", "input_tokens", "output_tokens", "cost_usd",
-            "escalation", "degradation")  # fmt: skip
-_OF_ORDER = ("wo_id", "wo_type", "step", "attempt", "contract_id", "contract_version", "state",
-             "waiting_for", "elapsed_ms", "cost_usd")  # fmt: skip
-_OF_STEP = ("kind", "event_type", "entry_id", "dispatch_entry_id", "intent_entry_ids", "offset_ms",
-            "elapsed_ms", "model_id", "outcome", "finish_reason", "input_tokens", "output_tokens",
-            "cost_usd", "tool_id", "status", "arguments", "result", "tool_error", "response",
-            "error_code", "error_message", "replayed", "decided", "decision_id")  # fmt: skip
-_OF_GATE = ("verdict", "reasons", "attempt", "trace_hash", "entry_id")
+# The other fields of an entry serve verification and are not shown.
+_ENTRY_FIELDS = (
+    "id", "event_type", "submission_id", "decision", "reason", "timestamp", "prompts_used",
+    "metadata",
+)  # fmt: skip
+_TURN_FIELDS = (
+    "kind", "turn_number", "entry_id", "user_message", "response", "outcome", "started_at",
+    "elapsed_ms", "llm_calls", "tool_calls", "input_tokens", "output_tokens", "cost_usd",
+    "escalation", "degradation",
+)  # fmt: skip
+_ORDER_FIELDS = (
+    "wo_id", "wo_type", "step", "attempt", "contract_id", "contract_version", "state",
+    "waiting_for", "elapsed_ms", "cost_usd",
+)  # fmt: skip
+_STEP_FIELDS = (
+    "kind", "event_type", "entry_id", "dispatch_entry_id", "intent_entry_ids", "offset_ms",
+    "elapsed_ms", "model_id", "outcome", "finish_reason", "input_tokens", "output_tokens",
+    "cost_usd", "tool_id", "status", "arguments", "result", "tool_error", "response",
+    "error_code", "error_message", "replayed", "decided", "decision_id",
+)  # fmt: skip
+_GATE_FIELDS = ("verdict", "reasons", "attempt", "trace_hash", "entry_id")
 
 
 def _describe_entries(output: dict[str, Any]) -> str:
@@ -182,7 +190,7 @@ class LedgerTools(Toolset):
             except EntryNotFoundError as error:
                 raise ToolError(f"The ledger has no entry {entry_id}.") from error
         rows = [
-            self.redactor.value({name: plain_value(getattr(entry, name)) for name in _OF_ENTRY})
+            self.redactor.value({name: plain_value(getattr(entry, name)) for name in _ENTRY_FIELDS})
             for entry in found
         ]
         fitted = cut_to_fit(rows, self.max_bytes)
@@ -252,7 +260,7 @@ class LedgerTools(Toolset):
         named = [name for name, value in which.items() if value]
         if len(named) > 1:
             raise ToolError("Name a work order or an entry, not both.")
-        if not named:  # an order and an entry lead to their session by themselves
+        if not named:
             which = {"session_id": caller_session(session_id), "turn": turn}
             if session_id is None and turn is None:
                 which["turn"] = self._last_turn(which["session_id"])
@@ -344,18 +352,18 @@ def _place(rows: list[dict[str, Any]], path: str) -> str:
 
 
 def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
-    """A turn in short: what happened in which order, without prompts."""
+    """Return a summary of a turn: its steps in order, without prompts."""
     return {
-        **_picked(turn, _OF_TURN),
+        **_picked(turn, _TURN_FIELDS),
         "work_orders": [
             {
-                **_picked(order, _OF_ORDER),
-                "steps": [_picked(step, _OF_STEP) for step in order["steps"]],
+                **_picked(order, _ORDER_FIELDS),
+                "steps": [_picked(step, _STEP_FIELDS) for step in order["steps"]],
             }
             for order in turn["work_orders"]
         ],
-        "calls": [_picked(call, _OF_STEP) for call in turn["calls"]],
-        "gates": [_picked(gate, _OF_GATE) for gate in turn["gates"]],
+        "calls": [_picked(call, _STEP_FIELDS) for call in turn["calls"]],
+        "gates": [_picked(gate, _GATE_FIELDS) for gate in turn["gates"]],
         "left_out": len(turn["left_out"]),
     }
 

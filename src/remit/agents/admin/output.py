@@ -1,8 +1,8 @@
-"""What a tool of ADMIN's shows: secrets taken out, erased content marked, long texts cut."""
+"""The base of ADMIN's tools: redacted, bounded output."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
@@ -21,12 +21,12 @@ SessionId = Annotated[str, Field(pattern="^SES-[A-Za-z0-9_.-]+$")] | SkipJsonSch
 Positive = Annotated[int, Field(ge=1)] | SkipJsonSchema[None]
 """An optional number from 1 on."""
 
-_DEEPEST = 100
-_SHORTEST_CUT = 64  # an id or a time is never cut
+_MAX_DEPTH = 100
+_MIN_CHARACTERS = 64  # An id or a time is never cut.
 
 
 class GatePort(Protocol):
-    """The gates and packages of a root, as ADMIN needs them."""
+    """The gates and packages of a root."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -34,17 +34,29 @@ class GatePort(Protocol):
         ...
 
     def check(self, gate: str | None) -> dict[str, Any]:
-        """Run one gate, or all: ``{"passed", "gates": [{"gate", "passed", …}]}``."""
+        """Run one gate, or all if ``gate`` is None.
+
+        Returns:
+            ``{"passed": …, "gates": [{"gate": …, "passed": …, …}]}``.
+        """
         ...
 
     def packages(self) -> list[dict[str, Any]]:
-        """One row for each installed package."""
+        """Return a row for each installed package."""
         ...
 
 
 @dataclass(frozen=True)
 class Toolset:
-    """Tools that are methods, and what they look at; ``root`` is resolved."""
+    """Tools that are methods, and the data they read.
+
+    Attributes:
+        ledger: the ledger.
+        root: the root, resolved.
+        loaded: settings with their sources.
+        settings: settings of tools.
+        redactor: removes secrets from output.
+    """
 
     ledger: LedgerClient
     root: Path
@@ -54,23 +66,27 @@ class Toolset:
     gates: GatePort | None = None
 
     def tools(self) -> list[Tool]:
-        """The tools, in the order in which they are written down."""
+        """Return the tools, in the order of their methods."""
         return [getattr(self, name) for name, made in vars(type(self)).items()
                 if isinstance(made, Tool)]  # fmt: skip
 
     @property
     def max_bytes(self) -> int:
-        """Longest text or JSON that is shown, bytes: the rest of an output is around it."""
+        """Largest size of a shown text or JSON value, in bytes: half of the largest output."""
         return self.settings.max_output_bytes // 2
 
     def shown(self, output: dict[str, Any], name: str, note: str) -> dict[str, Any]:
-        """``output`` with its value ``name`` cut to fit, and ``note`` where it had to be."""
+        """Return ``output`` with its value ``name`` cut to fit; add ``note`` if it was cut."""
         fitted = cut_to_fit(output[name], self.max_bytes)
         return {**output, name: fitted.value, **({"note": note} if fitted.cut else {})}
 
 
 def caller_session(session_id: str | None = None) -> str:
-    """The session that is meant: ``session_id``, or else the one whose turn this is."""
+    """Return ``session_id``; without one, the session in which the tool is called.
+
+    Raises:
+        ToolError: no session is given, and the tool is called outside of a session.
+    """
     call = current_call()
     found = session_id or (call.session_id if call is not None else "")
     if not found:
@@ -80,11 +96,12 @@ def caller_session(session_id: str | None = None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A value that fits.
+    """A value that was cut to a size.
 
     Attributes:
-        value: with shorter texts and lists, where it had to be.
-        cut: where something was cut, as paths such as ``entries.0.metadata.prompt``.
+        value: the value, with shortened texts and lists if necessary.
+        cut: paths of the cut parts, such as ``entries.0.metadata.prompt``; empty if nothing was
+            cut.
     """
 
     value: Any
@@ -92,10 +109,14 @@ class Fitted:
 
 
 def plain_value(value: Any, depth: int = 0) -> Any:
-    """Return a value of the ledger as a tool's result has it; erased content as interfaces show it.
+    """Return a value of the ledger as plain JSON data; erased content becomes ``{"$erased": id}``.
 
-    Integers stay exact. Fractions that RFC 8785 cannot carry become texts, lone surrogates ``?``;
-    a part nested more than 100 deep is cut.
+    Integers remain exact. Fractions outside the exact integer range become texts, lone surrogates
+    become ``?``, and parts nested deeper than 100 levels become ``…``.
+
+    Args:
+        value: a value from an entry's metadata.
+        depth: nesting depth of ``value``.
     """
     if isinstance(value, Erased):
         return {"$erased": value.erasure_id}
@@ -103,7 +124,7 @@ def plain_value(value: Any, depth: int = 0) -> Any:
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, float):
         return value if -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER else str(value)
-    if depth > _DEEPEST:
+    if depth > _MAX_DEPTH:
         return "…"
     if isinstance(value, dict):
         return {
@@ -115,61 +136,48 @@ def plain_value(value: Any, depth: int = 0) -> Any:
 
 
 def cut_to_fit(value: Any, most_bytes: int) -> Fitted:
-    """Cut texts and lists evenly until the JSON of ``value`` is at most ``most_bytes`` long.
+    """Return a value, cut until its JSON has at most ``most_bytes`` bytes.
 
-    Texts go first, the longest most; then lists lose their ends. Short values stay complete.
+    Texts are shortened first, the longest most. Then lists lose their ends. Values below 64
+    characters remain complete, so a value with many fields can stay larger than the limit.
     """
     if _size(value) <= most_bytes:
         return Fitted(value)
     characters, items = most_bytes, most_bytes
     while True:
-        cutter = _Cutter(characters, items)
-        shorter = cutter.cut(value, "")
-        if _size(shorter) <= most_bytes or (characters <= _SHORTEST_CUT and items <= 1):
-            return Fitted(shorter, tuple(cutter.places))
-        if characters > _SHORTEST_CUT:
-            characters = max(_SHORTEST_CUT, characters // 2)
+        places: list[str] = []
+        shorter = _cut(value, characters, items, "", places)
+        if _size(shorter) <= most_bytes or (characters <= _MIN_CHARACTERS and items <= 1):
+            return Fitted(shorter, tuple(places))
+        if characters > _MIN_CHARACTERS:
+            characters = max(_MIN_CHARACTERS, characters // 2)
         else:
             items = max(1, items // 2)
 
 
-@dataclass(slots=True)
-class _Cutter:
-    characters: int
-    items: int
-    places: list[str] = field(default_factory=list)
+def _cut(value: Any, characters: int, items: int, place: str, places: list[str]) -> Any:
+    """Return a value with shorter texts and lists; append the path of each cut to ``places``."""
 
-    def cut(self, value: Any, place: str) -> Any:
-        if isinstance(value, str):
-            if len(value) <= self.characters:
-                return value
-            self.places.append(place)
-            left = len(value) - self.characters
-            return f"{value[: self.characters]}… [{left:,} more characters]"
-        if isinstance(value, dict):
-            most = max(self.items, _SHORTEST_CUT)  # the fields of an entry or row stay together
-            shown = {
-                name: self.cut(item, _below(place, name))
-                for name, item in list(value.items())[:most]
-            }
-            if len(value) > most:
-                self.places.append(place)
-                shown["…"] = f"[{len(value) - most:,} more]"
-            return shown
-        if isinstance(value, list):
-            kept = [
-                self.cut(item, _below(place, str(number)))
-                for number, item in enumerate(value[: self.items])
-            ]
-            if len(value) > self.items:
-                self.places.append(place)
-                kept.append(f"… [{len(value) - self.items:,} more]")
-            return kept
-        return value
+    def cut(item: Any, name: str) -> Any:
+        return _cut(item, characters, items, f"{place}.{name}" if place else name, places)
 
-
-def _below(place: str, name: str) -> str:
-    return f"{place}.{name}" if place else name
+    if isinstance(value, str) and len(value) > characters:
+        places.append(place)
+        return f"{value[:characters]}… [{len(value) - characters:,} more characters]"
+    if isinstance(value, dict):
+        most = max(items, _MIN_CHARACTERS)  # The fields of an entry or row stay together.
+        shown = {name: cut(item, name) for name, item in list(value.items())[:most]}
+        if len(value) > most:
+            places.append(place)
+            shown["…"] = f"[{len(value) - most:,} more]"
+        return shown
+    if isinstance(value, list):
+        rows = [cut(item, str(number)) for number, item in enumerate(value[:items])]
+        if len(value) > items:
+            places.append(place)
+            rows.append(f"… [{len(value) - items:,} more]")
+        return rows
+    return value
 
 
 def _size(value: Any) -> int:

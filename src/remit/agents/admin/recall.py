@@ -1,20 +1,14 @@
-"""The tool that repeats what was said last, for models that may not speak for the system.
+"""The phrases that ask to repeat a message, for models that may not speak for the system.
 
-Such a model cannot be trusted to copy a message. Which phrases ask for one is decided by a
-pattern, and the text comes from the record.
+Such a model cannot be trusted to copy a message. A pattern decides which phrases ask for one, and
+the text comes from the ledger.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
-
-from remit.agents.admin.output import Toolset, caller_session, plain_value
-from remit.agents.sessions import SessionManager
-from remit.agents.tools import tool
+from typing import Any
 
 RECALL = "recall_turn"
 """The tool's id."""
@@ -41,11 +35,11 @@ _QUESTION = re.compile(
     rf"|{_REPEAT} what {_ACT.replace('<who>', '<who3>')}"
     r")(?: again)?(?: please)?"
 )
-_MAX_CHARS = 120  # a longer message asks for more than a repetition
+_MAX_CHARS = 120  # A longer message asks for more than a repetition.
 
 
 def asks_for_turn(message: str) -> Mapping[str, Any] | None:
-    """Return the arguments of ``recall_turn`` if ``message`` asks for just that; else ``None``."""
+    """Return arguments of ``recall_turn`` if ``message`` asks only to repeat; else None."""
     if len(message) > _MAX_CHARS:
         return None
     sentences = [part for part in re.split(r"[.?!]+(?:\s+|$)", message.lower()) if part.strip()]
@@ -60,34 +54,8 @@ def asks_for_turn(message: str) -> Mapping[str, Any] | None:
     }
 
 
-def _describe(output: Mapping[str, Any]) -> str:
+def describe_recall(output: Mapping[str, Any]) -> str:
+    """Return the output of ``recall_turn`` as a sentence to the user."""
     if output["text"] is None:
         return "Nothing was said before that in this session."
     return f"{'You' if output['speaker'] == 'user' else 'I'} said: {output['text']}"
-
-
-class RecallTools(Toolset):
-    """The tool that repeats what was said last in the session."""
-
-    @tool(
-        label="recall",
-        examples=(
-            ("what did I just say?", {"speaker": "user", "turns_back": 1}),
-            ("what did you just say?", {"speaker": "agent", "turns_back": 1}),
-        ),
-        describe=_describe,
-        understand=asks_for_turn,
-        on_unknown="retry",
-    )
-    def recall_turn(
-        self,
-        speaker: Literal["user", "agent"] = "user",
-        turns_back: Annotated[int, Field(ge=1, le=20)] = 1,
-    ) -> dict[str, Any]:
-        """Repeat what was said last in this session."""
-        session = SessionManager(self.ledger, caller_session())
-        turns = session.recent_turns(turns_back)
-        if len(turns) < turns_back:
-            return {"speaker": speaker, "turn_number": 0, "text": None}
-        said = turns[0].user_message if speaker == "user" else turns[0].response
-        return {"speaker": speaker, "turn_number": turns[0].turn_number, "text": plain_value(said)}

@@ -1,4 +1,4 @@
-"""Redaction of keys and passwords, wherever they turn up."""
+"""Redaction of keys and passwords."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from remit.kernel.settings import LoadedSettings
 HIDDEN = "[hidden]"
 """Replaces a secret."""
 
-# The value of a name: a text in its quotes, which are escaped in a JSON text within another; a list
-# of plain values; or a bare word. An object is left to the names within it. Quotes that close a
-# JSON text are never part of a value, so that a JSON document stays one.
+# The value of a name is a text in quotes, a list of plain values, or a bare word. The quotes are
+# escaped if a JSON text contains another. Objects are redacted by the names within them. A value
+# never includes quotes that close a JSON text, so that a JSON document remains valid.
 _VALUE = r"""( \"{3} [\s\S]*? \"{3} | \'{3} [\s\S]*? \'{3}
     | \\{1,8}" (?: (?! \\{1,8}" ) [^\n] )* \\{1,8}"
     | "(?: [^"\\\n] | \\. )*" | '(?: [^'\\\n] | \\. )*' | ["'] [^\s,}\]"'\\]+ (?! ["'] )
@@ -24,7 +24,7 @@ _VALUE = r"""( \"{3} [\s\S]*? \"{3} | \'{3} [\s\S]*? \'{3}
 _IN_FILE = re.compile(
     rf"""(?ix) ( [\w.-]* (?: key | token | secret | password ) ["']? \s* [=:] \s* ) {_VALUE}"""
 )
-# In what people say, a key is a word like others; only what can be nothing else is taken out.
+# In messages, "key" is an ordinary word, so this pattern redacts only unmistakable assignments.
 _IN_TEXT = re.compile(
     rf"""(?ix) ( (?: api[_-]?key | access[_-]?key | (?<!idempotency)[_-]key | [_-]token | secret
     | passw(?:or)?d ) (?: \\{{0,8}}["'] )? \s* [=:] \s* ) {_VALUE}"""
@@ -47,15 +47,19 @@ _OPTION = re.compile(r"(?i)^--?[\w-]*(?:key|token|secret|password)$")
 
 
 def redact_assignments(text: str) -> str:
-    """Return the text of a file without the values that are given to keys, tokens and passwords.
+    """Return the text of a file without the values assigned to keys, tokens, secrets and passwords.
 
-    A short number given to a key or token is a price, a limit or a position, and stays.
+    A short number assigned to a key or token is a price, a limit or a position, and remains.
     """
     return _in_json(text, _without_assigned) or _IN_FILE.sub(_without_value, text)
 
 
 class Redactor:
-    """Takes out secrets: by form, by name, and those that are ``known`` here."""
+    """A redactor of secrets, which it recognises by their form, their name or their value.
+
+    Args:
+        known: values of secrets to redact.
+    """
 
     def __init__(self, known: Iterable[str] = ()) -> None:
         found = sorted({text for text in known if text}, key=len, reverse=True)
@@ -63,14 +67,11 @@ class Redactor:
 
     @classmethod
     def of(cls, loaded: LoadedSettings) -> Redactor:
-        """One that knows the keys of a configuration, and of the environment it names."""
+        """Return a redactor that knows the keys of a configuration and of the environment."""
         return cls(ConfiguredSecrets(loaded.settings).values)
 
     def text(self, text: str) -> str:
-        """Return `text` without secrets, known by their form, their name or their value.
-
-        A JSON document is one afterwards.
-        """
+        """Return a text with ``[hidden]`` in place of secrets. JSON remains valid JSON."""
         return _in_json(text, self._without_named) or self._in_plain(text)
 
     def _in_plain(self, text: str) -> str:
@@ -82,7 +83,7 @@ class Redactor:
         return self.value(_hide_named(value, _IN_TEXT))
 
     def value(self, value: Any) -> Any:
-        """Return a JSON value with every text in it redacted like :meth:`text`."""
+        """Return a JSON value with each text redacted as by :meth:`text`."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -130,7 +131,7 @@ def _hide_named(value: Any, assignment: re.Pattern[str]) -> Any:
     for name, item in value.items():
         plain = item if isinstance(item, list) else [item]
         is_plain = not any(isinstance(one, dict | list) for one in plain)
-        # A name without its value: the pattern decides by the name, `_PLAIN` by the value.
+        # The pattern decides by the name alone; `_PLAIN` decides by the value.
         probe = assignment.search(f'{name}": "x"') if is_plain and item else None
         if probe is not None and not all(_is_harmless(name, one) for one in plain):
             shown[name] = HIDDEN
@@ -147,7 +148,7 @@ def _without_value(found: re.Match[str]) -> str:
     name, value = found[1], found[2]
     if _PLAIN.fullmatch(value) and not _ALWAYS_SECRET.search(name):
         return found[0]
-    # A value without quotes gets those of its name: JSON has no bare words.
+    # JSON has no bare words, so a value without quotes takes the quotes of its name.
     quotes = _QUOTES.match(value) or _QUOTES_OF_NAME.search(name)
     mark = quotes[1] if quotes else ""
     return f"{name}{mark}{HIDDEN}{mark}"

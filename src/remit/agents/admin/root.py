@@ -1,4 +1,4 @@
-"""The root: its files, and nothing outside it; the settings in force; packages and gates."""
+"""Views of the root: its files, the settings in force, packages and gates."""
 
 from __future__ import annotations
 
@@ -60,7 +60,17 @@ def _uncut(rows: list[Any]) -> list[dict[str, Any]]:
 
 
 class RootTools(Toolset):
-    """Tools that read files and settings."""
+    """Tools that read files and settings, list packages and run the gates."""
+
+    @override
+    def tools(self) -> list[Tool]:
+        """Return the tools; without gates, only those of files and settings."""
+        *others, gate_check, list_packages = super().tools()
+        if self.gates is None:
+            return others
+        schema = copy.deepcopy(dict(gate_check.input_schema))
+        schema["properties"]["gate"]["enum"] = list(self.gates.names)
+        return [*others, dataclasses.replace(gate_check, input_schema=schema), list_packages]
 
     @tool(
         label="read",
@@ -150,47 +160,13 @@ class RootTools(Toolset):
         rows = []
         for key, value, source in self.loaded.rows():
             if not section or key == section or key.startswith(f"{section}."):
-                last = key.rpartition(".")[2]  # whether a value is secret depends on its name
+                last = key.rpartition(".")[2]  # The name decides whether a value is secret.
                 shown = self.redactor.value({last: value})[last]
                 rows.append({"key": key, "value": shown, "source": source})
         if not rows:
             raise ToolError(f"There is no setting {section}; leave section out to see all.")
         output = {"status": "ok", "count": len(rows), "settings": rows}
         return self.shown(output, "settings", "Cut to fit. Ask for one section.")
-
-    def _inside(self, path: str) -> Path:
-        try:
-            resolved = (self.root / path).resolve()
-        except (OSError, ValueError, RuntimeError) as error:
-            raise ToolError(f"{path!r} is not a usable path.") from error
-        if not self._visible(resolved):
-            raise ToolError(f"{path!r} is outside what may be read.")
-        return resolved
-
-    def _visible(self, resolved: Path) -> bool:
-        if not resolved.is_relative_to(self.root):
-            return False
-        relative = resolved.relative_to(self.root)
-        if relative.parts[:1] == (TENANTS,):  # a host's agents read nothing of its tenants
-            return False
-        return not any(
-            fnmatch.fnmatch(part, pattern)
-            for part in relative.parts
-            for pattern in self.settings.hidden_files
-        )
-
-
-class GateTools(Toolset):
-    """Tools that read what is installed, and run the gates."""
-
-    @override
-    def tools(self) -> list[Tool]:
-        if self.gates is None:
-            return []
-        gate_check, *others = super().tools()
-        schema = copy.deepcopy(dict(gate_check.input_schema))
-        schema["properties"]["gate"]["enum"] = list(self.gates.names)
-        return [dataclasses.replace(gate_check, input_schema=schema), *others]
 
     @tool(
         label="gates",
@@ -241,3 +217,24 @@ class GateTools(Toolset):
         assert self.gates is not None
         rows = self.gates.packages()
         return {"count": len(rows), "packages": cut_to_fit(rows, self.max_bytes).value}
+
+    def _inside(self, path: str) -> Path:
+        try:
+            resolved = (self.root / path).resolve()
+        except (OSError, ValueError, RuntimeError) as error:
+            raise ToolError(f"{path!r} is not a usable path.") from error
+        if not self._visible(resolved):
+            raise ToolError(f"{path!r} is outside what may be read.")
+        return resolved
+
+    def _visible(self, resolved: Path) -> bool:
+        if not resolved.is_relative_to(self.root):
+            return False
+        relative = resolved.relative_to(self.root)
+        if relative.parts[:1] == (TENANTS,):  # A host's agents must not read its tenants.
+            return False
+        return not any(
+            fnmatch.fnmatch(part, pattern)
+            for part in relative.parts
+            for pattern in self.settings.hidden_files
+        )

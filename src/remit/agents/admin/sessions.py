@@ -1,13 +1,14 @@
-"""Sessions: which there are, what one came to, what was said in it, and what was spent."""
+"""Views of sessions: lists, summaries, messages and budgets."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from remit.agents.admin.output import Positive, SessionId, Toolset, caller_session, plain_value
+from remit.agents.admin.recall import asks_for_turn, describe_recall
 from remit.agents.approvals import ApprovalQueue
 from remit.agents.sessions import (
     SessionManager,
@@ -19,7 +20,7 @@ from remit.agents.supervisor import unfinished_turn
 from remit.agents.tools import ToolError, current_call, tool
 from remit.gateway.budget import BudgetScope, BudgetStatus, TokenBudgeter, usd_of
 
-_SHOWN_TURNS = 20
+_DEFAULT_TURNS = 20
 
 
 def _describe_sessions(output: dict[str, Any]) -> str:
@@ -46,7 +47,7 @@ def _describe_overview(output: dict[str, Any]) -> str:
 
 
 def _named(found: dict[str, int] | list[dict[str, Any]]) -> str:
-    """What was used, or waits, by name."""
+    """Return names of tools or models, separated by commas; ``none`` if there are none."""
     names = [item["tool_id"] if isinstance(item, dict) else item for item in found]
     return ", ".join(names) or "none"
 
@@ -82,7 +83,7 @@ def _of_scope(state: dict[str, Any]) -> str:
 
 
 class SessionTools(Toolset):
-    """Tools that read sessions and budgets."""
+    """Tools that read sessions, their messages and budgets."""
 
     @tool(
         label="sessions",
@@ -172,7 +173,7 @@ class SessionTools(Toolset):
         """
         found = self._overview(session_id)
         last = min(to_turn or found.turns, found.turns)
-        first = from_turn or max(1, last - _SHOWN_TURNS + 1)
+        first = from_turn or max(1, last - _DEFAULT_TURNS + 1)
         if first > max(last, 1):
             raise ToolError(f"{found.session_id} has {found.turns} turns, none from {first} on.")
         turns = [
@@ -227,7 +228,7 @@ class SessionTools(Toolset):
         if session_id is None:
             found = [state for state in budgeter.list() if "/" not in state.scope]
             counted = [state for state in found if state.scope.startswith("session:")]
-            # The busiest are what is looked for; the rest is in the sums.
+            # The busiest budgets come first; the sums include the others.
             found.sort(key=lambda state: (-state.spent_nano, -state.spent_tokens, state.scope))
         else:
             top = BudgetScope(session_id).key
@@ -249,6 +250,29 @@ class SessionTools(Toolset):
             "scopes": [_budget(state) for state in found[:max_scopes]],
         }
 
+    @tool(
+        label="recall",
+        examples=(
+            ("what did I just say?", {"speaker": "user", "turns_back": 1}),
+            ("what did you just say?", {"speaker": "agent", "turns_back": 1}),
+        ),
+        describe=describe_recall,
+        understand=asks_for_turn,
+        on_unknown="retry",
+    )
+    def recall_turn(
+        self,
+        speaker: Literal["user", "agent"] = "user",
+        turns_back: Annotated[int, Field(ge=1, le=20)] = 1,
+    ) -> dict[str, Any]:
+        """Repeat what was said last in this session."""
+        session = SessionManager(self.ledger, caller_session())
+        turns = session.recent_turns(turns_back)
+        if len(turns) < turns_back:
+            return {"speaker": speaker, "turn_number": 0, "text": None}
+        said = turns[0].user_message if speaker == "user" else turns[0].response
+        return {"speaker": speaker, "turn_number": turns[0].turn_number, "text": plain_value(said)}
+
     def _overview(self, session_id: str | None) -> SessionOverview:
         wanted = caller_session(session_id)
         found = session_overview(self.ledger, wanted)
@@ -257,14 +281,14 @@ class SessionTools(Toolset):
         return found
 
     def _counted(self, session_id: str, event_type: str, name: str) -> dict[str, int]:
-        """How often which model, or tool, the most used first."""
+        """Return the number of uses of each model or tool, most used first."""
         found = self.ledger.query(session_id=session_id, event_type=event_type, with_content=False)
         return dict(
             Counter(str(entry.metadata.get(name) or "unknown") for entry in found).most_common()
         )
 
     def _unfinished(self, found: SessionOverview) -> dict[str, Any] | None:
-        """The turn that has not ended, unless it is the one in which this tool is called."""
+        """Return the unfinished turn as plain data; None without one, or in that turn itself."""
         call = current_call()
         if call is not None and found.session_id == call.session_id:
             return None

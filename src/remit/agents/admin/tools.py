@@ -1,4 +1,4 @@
-"""ADMIN's tools, put together."""
+"""The list of ADMIN's tools."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from pathlib import Path
 
 from remit.agents.admin.ledger import LedgerTools
 from remit.agents.admin.output import GatePort, Toolset
-from remit.agents.admin.recall import RecallTools
 from remit.agents.admin.redaction import Redactor
-from remit.agents.admin.root import GateTools, RootTools
+from remit.agents.admin.root import RootTools
 from remit.agents.admin.sessions import SessionTools
 from remit.agents.admin.usage import UsageTools
 from remit.agents.tools import Tool
@@ -25,20 +24,22 @@ def admin_tools(
     *,
     gates: GatePort | None = None,
 ) -> list[Tool]:
-    """The tools that look at one root. They change nothing in it, so each may run again.
+    """Return the tools that read one root. They change nothing, so each may run again.
 
     Args:
         ledger: the root's ledger.
-        root: its directory.
-        settings: limits.
-        loaded: all settings in force; when left out, as the root's file and the environment have
-            them, which knows nothing of flags.
-        gates: the root's gates; without them there are no ``gate_check`` and
-            ``list_packages``.
+        root: directory of the root.
+        settings: limits of tools, and patterns of hidden files.
+        loaded: all settings in force; by default, those of the root's file and the environment,
+            without flags.
+        gates: gates and packages of the root; None omits ``gate_check`` and ``list_packages``.
+
+    Raises:
+        ConfigError: ``loaded`` is not given, and the root's file is invalid.
     """
     known = loaded or load_settings(Root(root).config)
     shared = ledger, root.resolve(), known, settings, Redactor.of(known), gates
     kinds: tuple[type[Toolset], ...] = (
-        LedgerTools, SessionTools, RecallTools, UsageTools, RootTools, GateTools,
+        LedgerTools, SessionTools, UsageTools, RootTools,
     )  # fmt: skip
     return [tool for kind in kinds for tool in kind(*shared).tools()]

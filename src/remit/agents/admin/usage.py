@@ -1,4 +1,4 @@
-"""What calls used and cost: by key, user, agent, model or day."""
+"""Sums of usage and cost by key, user, agent, model or day."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _in_words(one: Mapping[str, Any]) -> str:
 
 
 class UsageTools(Toolset):
-    """Tools that add up calls."""
+    """Tools that sum up usage."""
 
     @tool(
         label="usage",
@@ -87,7 +87,7 @@ class UsageTools(Toolset):
         }
 
     def _here(self) -> dict[str, Any]:
-        """What this session used, and its last turn that has ended."""
+        """Return the usage of the current session and its last turn; empty outside a session."""
         call = current_call()
         if call is None:
             return {}
@@ -111,7 +111,7 @@ class UsageTools(Toolset):
 
 
 def _added(calls: Iterable[LedgerEntry]) -> UsageRow:
-    """The sums of a few calls, as the table has them of many."""
+    """Return the sums of a few exchanges as one row."""
     rows = [usage_of(one.event_type, one.metadata, one.metadata) for one in calls]
     sums = [sum(column) for column in zip(*(row[-len(SUMS) :] for row in rows if row), strict=True)]
     found = dict(zip(SUMS, sums, strict=False))

@@ -1,4 +1,9 @@
-"""Sessions: conversations, read from the ledger and written to it."""
+"""Sessions: conversations that are read from the ledger and written to it.
+
+This subpackage owns the start, the turns and the end of a session, and overviews of all sessions.
+It runs no turn: the supervisor does. A session is nothing but its entries, so any process can
+continue it. Start reading in ``manager.py``.
+"""
 
 from remit.agents.sessions.manager import (
     Marks,

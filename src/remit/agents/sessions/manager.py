@@ -1,4 +1,4 @@
-"""One session: begun, continued and ended, in the ledger."""
+"""One session: its start, its turns and its end in the ledger."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _SESSION_ID = re.compile(r"SES-[0-9A-Z]{8,}")
 
 
 class Marks(NamedTuple):
-    """Sequence numbers of the latest entries that what is known of a session depends on."""
+    """Sequence numbers of the latest entries on which the cached state of a session depends.
+
+    A field is None if there is no such entry.
+    """
 
     turn: int | None
     plan: int | None
@@ -35,19 +38,19 @@ class Marks(NamedTuple):
     ended: int | None = None
 
 
-_OF_SESSION = "SELECT max(seq) FROM entries WHERE session_id = ? AND event_type = '{}'"
-_OF_ALL = "SELECT max(seq) FROM entries WHERE event_type = '{}'"
-_MARKS = (
-    f"SELECT ({_OF_SESSION.format('TURN_RECORDED')}), ({_OF_SESSION.format('WO_PLANNED')}), "
-    f"({_OF_ALL.format('ERASURE')}), ({_OF_ALL.format('THREAD_OPENED')}), "
-    f"({_OF_ALL.format('THREAD_CLOSED')}), "
-    f"({_OF_SESSION.format('SIGNAL_OBSERVED')}), ({_OF_SESSION.format('SESSION_END')})"
+_SESSION_MAX = "SELECT max(seq) FROM entries WHERE session_id = ? AND event_type = '{}'"
+_LEDGER_MAX = "SELECT max(seq) FROM entries WHERE event_type = '{}'"
+_SELECT_MARKS = (
+    f"SELECT ({_SESSION_MAX.format('TURN_RECORDED')}), ({_SESSION_MAX.format('WO_PLANNED')}), "
+    f"({_LEDGER_MAX.format('ERASURE')}), ({_LEDGER_MAX.format('THREAD_OPENED')}), "
+    f"({_LEDGER_MAX.format('THREAD_CLOSED')}), "
+    f"({_SESSION_MAX.format('SIGNAL_OBSERVED')}), ({_SESSION_MAX.format('SESSION_END')})"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Both sides of one turn."""
+    """User message and response of one turn."""
 
     turn_number: int
     user_message: str
@@ -57,33 +60,34 @@ class Turn:
 
     @property
     def said(self) -> dict[str, str]:
-        """Both sides, as a template is given them."""
+        """User message and response, as a template receives them."""
         return {"user_message": self.user_message, "response": self.response}
 
 
-_OF_KEY = ("key_id", "team_id", "organisation_id")
+_KEY_FIELDS = ("key_id", "team_id", "organisation_id")
 
 
 def new_session_id() -> str:
-    """``SES-`` and 16 random upper-case letters and digits (80 bits)."""
+    """Return ``SES-`` and 16 random characters of A to Z and 2 to 7 (80 bits)."""
     return f"SES-{base64.b32encode(secrets.token_bytes(10)).decode()}"
 
 
 class SessionManager:
-    """Starts, continues and ends a session.
+    """The start, turns and end of one session.
 
     Args:
-        ledger: where it is recorded; a handle of tier ``ho2`` in a wired runtime.
-        session_id: the session to continue; a new one when left out.
-        agent_id: whose conversation it is.
-        agent_class: of what class.
-        principal: for whom a session works that is about to begin.
+        ledger: records the session; a handle of tier ``ho2`` in a runtime.
+        session_id: session to continue; by default a new one.
+        agent_id: agent of the conversation.
+        agent_class: class of the agent.
+        principal: user, person and key of a new session.
 
     Attributes:
-        principal: for whom it works.
+        principal: user, person and key of the session; of a recorded session once :meth:`has_begun`
+            has read it.
 
     Raises:
-        InvalidInputError: the id is not of the form ``SES-…``.
+        InvalidInputError: the id does not have the form ``SES-…``.
     """
 
     def __init__(
@@ -112,10 +116,10 @@ class SessionManager:
         self._marks: tuple[int | None, ...] | None = None
         self.threads_seen: tuple[int | None, ...] | None = None
         self._usage, self._usage_until = Usage(), ""
-        self._began = False  # or not looked up
+        self._began = False  # False also if the ledger was not read yet.
 
     def require(self) -> None:
-        """Raise :class:`NotFoundError` unless the session exists and is this agent's."""
+        """Raise NotFoundError unless the session exists and belongs to this agent."""
         if not self.has_begun():
             raise NotFoundError(
                 f"The ledger has no session {self.session_id}.",
@@ -123,10 +127,10 @@ class SessionManager:
             )
 
     def has_begun(self) -> bool:
-        """Whether the session is on record; for whom it works is known then.
+        """Return True if the session is recorded; then set :attr:`principal` from the record.
 
         Raises:
-            NotFoundError: it is another agent's, or was archived.
+            NotFoundError: the session belongs to another agent, or was archived.
         """
         started = next(
             self._ledger.query(
@@ -140,13 +144,13 @@ class SessionManager:
         owner, own = provenance.get("agent_id"), self._provenance["agent_id"]
         if owner != own:
             raise NotFoundError(
-                f"The session {self.session_id} is one of the agent {owner}, not of {own}.",
-                next_step=f"Go on with it by the program that makes the agent {owner}.",
+                f"The session {self.session_id} belongs to the agent {owner}, not to {own}.",
+                next_step=f"Continue it with the program that defines the agent {owner}.",
             )
         if self._ledger.has_left(self.session_id):
             raise NotFoundError(
-                f"The session {self.session_id} was archived, and cannot go on.",
-                next_step="Begin another. `remit ledger query --session-id "
+                f"The session {self.session_id} was archived and cannot continue.",
+                next_step="Start a new session. `remit ledger query --session-id "
                 f"{self.session_id} --archive DIR` reads it.",
             )
         self._began = True
@@ -154,29 +158,29 @@ class SessionManager:
         return True
 
     def _recorded_principal(self, started: LedgerEntry) -> Principal:
-        """For whom the session was begun; a person who was erased is nobody."""
+        """Return the recorded principal; an erased person is nobody."""
         subject = ""
-        if "subject_id" in started.metadata:  # content: the record names nobody
+        if "subject_id" in started.metadata:  # The id is erasable content.
             found = self._ledger.read(started.id).metadata["subject_id"]
             subject = "" if isinstance(found, Erased) else str(found)
         has_caller = bool(started.metadata.get("caller"))
         callers = callers_of(self._ledger, self.session_id) if has_caller else ()
-        user, *key = (str(started.metadata.get(name) or "") for name in ("user_id", *_OF_KEY))
+        user, *key = (str(started.metadata.get(name) or "") for name in ("user_id", *_KEY_FIELDS))
         return Principal(user, subject, callers, *key)
 
     def start(self) -> str:
-        """Write ``SESSION_START``; returns its id."""
+        """Write ``SESSION_START`` and return its id."""
         return self._written(self.start_entry())
 
     def start_entry(self, shape: Mapping[str, Any] | None = None) -> LedgerEntry:
-        """The ``SESSION_START``, for a caller that writes it together with other entries.
+        """Return the ``SESSION_START`` entry, which the caller writes with other entries.
 
         Args:
-            shape: what shapes the agent: more metadata.
+            shape: further metadata: contract, tools and settings of the agent.
         """
         self._began = True
         further: dict[str, Any] = {}
-        for name in ("user_id", *_OF_KEY):
+        for name in ("user_id", *_KEY_FIELDS):
             if value := getattr(self.principal, name):
                 further[name] = value
         if self.principal.callers:
@@ -189,18 +193,20 @@ class SessionManager:
         return self._ledger.write(entry, subject_id=self.principal.subject_id or None)
 
     def has_ended(self) -> bool:
-        """Whether a ``SESSION_END`` is on record."""
+        """Return True if the session has a ``SESSION_END`` entry."""
         return latest_of(self._ledger, self.session_id, "SESSION_END") is not None
 
     def answer(self) -> tuple[str, tuple[str, ...]]:
-        """What the last turn delivered, and why it is no answer; nothing where it is one.
+        """Return the response of the last turn, and the reasons why it is not an answer.
+
+        The reasons are empty if the response is the agent's accepted answer.
 
         Raises:
-            NotFoundError: no turn was recorded, or it was erased.
+            NotFoundError: no turn was recorded, or its response was erased.
         """
         (turn,) = self._read("TURN_RECORDED") or (None,)
         if turn is None or isinstance(turn.metadata["response"], Erased):
-            raise NotFoundError(f"The session {self.session_id} holds no answer.")
+            raise NotFoundError(f"The session {self.session_id} has no recorded answer.")
         (gate,) = self._read("WO_QUALITY_GATE") or (None,)
         answered = turn.metadata.get("outcome", "") in ("", "degraded")
         if answered and gate is not None and gate.metadata["verdict"] == "accept":
@@ -217,21 +223,26 @@ class SessionManager:
 
     @property
     def turn_count(self) -> int:
-        """Turns recorded so far."""
+        """Number of recorded turns."""
         if self._turn_count is None:
             latest = latest_of(self._ledger, self.session_id, "TURN_RECORDED")
             self._turn_count = latest.metadata["turn_number"] if latest is not None else 0
         return self._turn_count
 
     def read_marks(self, tx: Transaction) -> Marks:
-        """What :meth:`refresh` takes, in the transaction with which the session is held."""
-        return Marks(*tx.execute(_MARKS, (self.session_id,) * 4)[0])
+        """Return the argument of :meth:`refresh`, read in the transaction that takes the lease."""
+        return Marks(*tx.execute(_SELECT_MARKS, (self.session_id,) * 4)[0])
 
     def refresh(self, marks: Marks | None = None) -> bool:
-        """Read again what another process may have changed; call it while the session is held.
+        """Discard cached state that another process may have changed.
+
+        Call it while the session is locked.
+
+        Args:
+            marks: result of :meth:`read_marks`; None discards everything.
 
         Returns:
-            Whether nothing has changed since the last turn, which this process has recorded.
+            True if nothing has changed since the last turn, which this process recorded.
         """
         unchanged = marks is not None and self._marks == marks[:3]
         if not unchanged:
@@ -239,20 +250,6 @@ class SessionManager:
         self._marks = None
         self.threads_seen = None if marks is None else (marks.opened, marks.closed, marks.erasure)
         return unchanged
-
-    def add_turn(self, user_message: str, response: str) -> str:
-        """Write ``TURN_RECORDED`` of an answered turn; return its id.
-
-        Args:
-            user_message: what the user said.
-            response: what was delivered.
-
-        Raises:
-            NotFoundError: the session never began.
-        """
-        entry_id = self._written(self._turn_entry(user_message, response, "", ()))
-        self._turn_count = self.turn_count + 1
-        return entry_id
 
     async def aadd_turn(
         self,
@@ -264,19 +261,19 @@ class SessionManager:
         after: Sequence[Write] = (),
         then: Sequence[Write] = (),
     ) -> str:
-        """Write ``TURN_RECORDED`` with both sides; return its id.
+        """Write ``TURN_RECORDED`` and return its id.
 
         Args:
-            user_message: what the user said.
-            response: what was delivered.
-            outcome: why ``response`` is no answer of the agent's, or not a full one:
-                ``cancelled``, ``abandoned``, ``notice`` or ``degraded``; empty for an answer.
+            user_message: the user's message.
+            response: the delivered text.
+            outcome: why ``response`` is not a full answer of the agent: ``cancelled``,
+                ``abandoned``, ``notice`` or ``degraded``; empty for an answer.
             effects: effects of tools that the next prompt must report.
-            after: what is written in the same transaction, before it.
-            then: what is written after it.
+            after: writes of the same transaction before the entry.
+            then: writes of the same transaction after the entry.
 
         Raises:
-            NotFoundError: the session never began.
+            NotFoundError: the session was never started.
         """
         entry = self._ledger.prepare(
             self._turn_entry(user_message, response, outcome, effects),
@@ -292,7 +289,7 @@ class SessionManager:
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """Effects of tools that the latest turn left for the next prompt to report."""
+        """Effects of tools in the latest turn that the next prompt must report."""
         if self._effects is None:
             (turn,) = self._read("TURN_RECORDED") or (None,)
             found = () if turn is None else turn.metadata.get("effects", ())
@@ -300,7 +297,7 @@ class SessionManager:
         return self._effects
 
     def recent_turns(self, limit: int) -> list[Turn]:
-        """The latest turns, oldest of them first."""
+        """Return the latest turns, at most ``limit``, in order."""
         if self._turns is not None and len(self._turns) >= limit:
             del self._turns[: len(self._turns) - limit]
             return list(self._turns)
@@ -321,11 +318,12 @@ class SessionManager:
         return list(self._turns)
 
     def total_cost(self) -> dict[str, Any]:
-        """What the session's exchanges used, with its tools and sub-agents.
+        """Return the usage of the session's exchanges, tools and sub-agents.
 
         Returns:
             ``llm_calls``, ``input_tokens``, ``output_tokens``, ``total_tokens`` and ``cost_usd``,
-            which is ``None`` as soon as the price of an exchange that used tokens is unknown.
+            which
+            is None if the price of an exchange with tokens is unknown.
         """
         for entry in self._ledger.query(
             session_id=self.session_id,
@@ -336,7 +334,7 @@ class SessionManager:
             self._usage_until = entry.id
             self._usage.add(entry)
         used = Usage()
-        used.include(self._usage)  # read on from where the last call stopped
+        used.include(self._usage)  # The sum continues from the last call.
         used.include(tools_usage(self._ledger, self.session_id))
         return {
             "llm_calls": used.calls,
@@ -347,7 +345,7 @@ class SessionManager:
         }
 
     def end(self) -> str:
-        """Write ``SESSION_END`` with turn count and cost; returns its id."""
+        """Write ``SESSION_END`` with number of turns and cost, and return its id."""
         entry = self._entry(
             "SESSION_END",
             "ENDED",
@@ -391,7 +389,10 @@ class SessionManager:
 
 
 def response_of(ledger: LedgerPort, turn_entry_id: str) -> dict[str, Any]:
-    """Return what a turn delivered, and its ``outcome``: empty if that is the agent's answer."""
+    """Return response and ``outcome`` of a recorded turn.
+
+    The outcome is empty for the agent's own answer. Without an entry id, the response is None.
+    """
     if not turn_entry_id:
         return {"response": None, "outcome": ""}
     turn = ledger.read(turn_entry_id).metadata
@@ -399,7 +400,7 @@ def response_of(ledger: LedgerPort, turn_entry_id: str) -> dict[str, Any]:
 
 
 def latest_of(ledger: LedgerPort, session_id: str, event_type: str) -> LedgerEntry | None:
-    """The session's latest entry of a type, without its content."""
+    """Return a session's latest entry of a type, without content; None if there is none."""
     found = ledger.query(
         session_id=session_id, event_type=event_type, order="desc", limit=1, with_content=False
     )

@@ -1,4 +1,4 @@
-"""Sessions in a line each, the latest first."""
+"""Overviews of sessions, latest first."""
 
 from __future__ import annotations
 
@@ -14,12 +14,18 @@ _CALLS_LOOKED_AT = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SessionOverview:
-    """One session in a line.
+    """The overview of a session.
 
     Attributes:
-        caller_session_id: the session that a sub-agent's is part of; empty of others.
-        user_id: the user for whom it works; empty where none was named.
-        archived: whether what it did has left for an archive: `turns` are none then.
+        session_id: the session.
+        agent_id: its agent.
+        started_at: time of its start, ISO 8601.
+        turns: number of turns; 0 if its entries were archived.
+        last_turn_at: time of the last turn; empty before.
+        ended: True if no turn follows its ``SESSION_END``.
+        caller_session_id: session of the calling agent, for a sub-agent's session; otherwise empty.
+        user_id: user of the session; empty if none was named.
+        archived: True if its entries were moved to an archive.
     """
 
     session_id: str
@@ -33,12 +39,12 @@ class SessionOverview:
     archived: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the overview as plain data."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 def list_sessions(ledger: LedgerPort, *, limit: int | None = None) -> Iterator[SessionOverview]:
-    """Sessions, the latest first."""
+    """Yield overviews of sessions, latest first; all if ``limit`` is None."""
     for entry in ledger.query(
         event_type="SESSION_START", order="desc", limit=limit, with_content=False
     ):
@@ -46,9 +52,10 @@ def list_sessions(ledger: LedgerPort, *, limit: int | None = None) -> Iterator[S
 
 
 def sessions_with_calls(ledger: LedgerPort, *, limit: int) -> list[SessionOverview]:
-    """Sessions, the latest first; those too that calls to models belong to and no agent began.
+    """Return overviews of sessions, latest first, including those without an agent.
 
-    Of calls, the latest ones are looked at.
+    A session without an agent consists of model calls through the gateway. They are found among the
+    latest 10,000 calls.
     """
     latest = list(list_sessions(ledger, limit=limit))
     ids = {session.session_id for session in latest}
@@ -70,7 +77,7 @@ def sessions_with_calls(ledger: LedgerPort, *, limit: int) -> list[SessionOvervi
 
 
 def session_overview(ledger: LedgerPort, session_id: str) -> SessionOverview | None:
-    """One session, or ``None`` where the ledger has no such."""
+    """Return the overview of a session; None if the ledger does not contain it."""
     for entry in ledger.query(
         session_id=session_id, event_type="SESSION_START", limit=1, with_content=False
     ):

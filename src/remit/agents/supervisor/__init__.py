@@ -1,9 +1,19 @@
-"""HO2, the supervisor: plans a turn, has it worked on, checks it, delivers."""
+"""HO2, the supervisor: plans a turn, runs its work orders, verifies the answer and delivers it.
 
-from remit.agents.supervisor.aside import AsidePolicy, steps_aside
+This subpackage owns the turn of a session, its plan, the quality gate, threads, and the exclusion
+of what keeps failing. It calls no model and runs no tool itself: its orders go to the worker. It
+sees other sessions only through a port that the tier above fills.
+
+Invariants: only one process at a time works on a session; a turn is delivered only after its
+``TURN_RECORDED`` is durable; a recorded step is never repeated.
+
+Start reading in ``supervisor.py``, then ``loop.py``.
+"""
+
 from remit.agents.supervisor.attention import Candidate
 from remit.agents.supervisor.classification import ClassificationRules
 from remit.agents.supervisor.effects import session_effects
+from remit.agents.supervisor.exclusions import exclusion_entries
 from remit.agents.supervisor.journal import UnfinishedTurn, unfinished_turn
 from remit.agents.supervisor.plan import Plan, Planner, PlanStep, TurnContext
 from remit.agents.supervisor.quality import DEFAULT_CRITERIA, check_criteria
@@ -19,7 +29,6 @@ from remit.agents.supervisor.turn import (
 
 __all__ = [
     "DEFAULT_CRITERIA",
-    "AsidePolicy",
     "Candidate",
     "ClassificationRules",
     "HO2Supervisor",
@@ -35,9 +44,9 @@ __all__ = [
     "TurnResult",
     "UnfinishedTurn",
     "check_criteria",
+    "exclusion_entries",
     "open_threads",
     "session_effects",
-    "steps_aside",
     "thread_tools",
     "unfinished_turn",
 ]

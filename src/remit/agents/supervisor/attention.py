@@ -1,9 +1,9 @@
-"""What a turn is shown of all that is known, within a budget; what is left out is recorded.
+"""Selection of texts that a turn shows the model, within a budget; omissions are recorded.
 
-The conversation's own latest turns come complete and in order. Beside them are candidates:
-open threads of the session, and what the tier above pushes down of other sessions and adopted
-policy. They are scored by commitment, time and recency and taken from the best down, as long as
-they fit.
+The latest turns of the conversation are shown complete and in order. Further candidates are open
+threads of the session, and open threads of other sessions and adopted policy, which the tier above
+supplies. Each candidate has a score of commitment, urgency and recency. The best are shown until
+the budget is used.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from remit.agents.sessions import Turn
 from remit.kernel.settings import AttentionSettings
 
 _D = TypeVar("_D", datetime, None)
-_COMMITMENT_WEIGHT = 1.0  # of what somebody is bound by
-_TIME_WEIGHT = 0.5  # of what is due soon
-_RECENCY_WEIGHT = 0.5  # of what was said lately
-_HALF_LIFE_HOURS = 48.0  # recency halves in this time
-_HORIZON_HOURS = 72.0  # what is due later than this does not press yet
-_MIN_SCORE = 0.2  # what scores less is left out
-_MOST_LISTED = 20  # of what was left out, in the record
-_BYTES_PER_TOKEN = 4  # the usual rule of thumb; what is sent is counted exactly by the budget
+_COMMITMENT_WEIGHT = 1.0
+_TIME_WEIGHT = 0.5
+_RECENCY_WEIGHT = 0.5
+_HALF_LIFE_HOURS = 48.0  # The recency of a candidate halves in this time.
+_HORIZON_HOURS = 72.0  # Later deadlines add no urgency.
+_MIN_SCORE = 0.2  # Candidates below are omitted.
+_MAX_OMISSIONS = 20  # omissions that the record names
+_BYTES_PER_TOKEN = 4  # An estimate; the budget counts the request exactly.
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Something that may be worth showing.
+    """A text that may be worth showing.
 
     Attributes:
         kind: ``policy``, ``thread``, or ``session`` (an open thread of another session).
-        ref: where it is: an entry id, a thread id, a file.
-        text: what is shown.
-        commitment: 0 to 1: how binding it is.
-        at: when it was said, ISO 8601.
-        due: until when it matters most, ISO 8601; empty where there is no such time.
+        ref: an entry id, a thread id, or a file.
+        text: the text.
+        commitment: how binding it is, 0 to 1.
+        at: when it was stated, ISO 8601.
+        due: its deadline, ISO 8601; empty without one.
     """
 
     kind: str
@@ -48,33 +48,8 @@ class Candidate:
     due: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Attention:
-    """What was chosen, best first; ``record`` says what was left out, and why."""
-
-    turns: Sequence[Turn]
-    chosen: Sequence[Candidate]
-    record: dict[str, Any]
-
-    def context(self) -> dict[str, Any]:
-        """As a template is given it."""
-        return {
-            "turns": [turn.said for turn in self.turns],
-            "pushed": [
-                {"kind": candidate.kind, "text": candidate.text}
-                for candidate in self.chosen
-                if candidate.kind != "thread"
-            ],
-            "threads": [
-                {"id": candidate.ref, "title": candidate.text}
-                for candidate in self.chosen
-                if candidate.kind == "thread"
-            ],
-        }
-
-
 def tokens_of(text: str) -> int:
-    """About how many tokens a text has."""
+    """Return the estimated number of tokens of a text: one for four bytes, rounded up."""
     return -(-len(text.encode()) // _BYTES_PER_TOKEN)
 
 
@@ -85,8 +60,20 @@ def choose(
     settings: AttentionSettings,
     turn_tokens: int,
     now: datetime,
-) -> Attention:
-    """Choose what to show of ``turns`` (oldest first) and ``candidates`` at the moment ``now``."""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what to show of a conversation and its candidates, and the record of the selection.
+
+    The first value is the ``assembled_context`` of templates: ``turns``, oldest first, ``pushed``
+    and ``threads``, best first. The second names what was shown and omitted, and why.
+
+    Args:
+        turns: latest turns, oldest first.
+        older_turns: number of earlier turns, which are not shown.
+        candidates: candidates in any order.
+        settings: the token budget of the candidates.
+        turn_tokens: the token budget of the turns.
+        now: the time for scores.
+    """
     kept, dropped = _fitting(turns, turn_tokens)
     shown: list[dict[str, Any]] = []
     left_out: list[dict[str, Any]] = []
@@ -113,19 +100,24 @@ def choose(
             left -= tokens
             chosen.append(candidate)
             shown.append(row)
-    more = max(0, len(left_out) - _MOST_LISTED)
+    more = max(0, len(left_out) - _MAX_OMISSIONS)
     record: dict[str, Any] = {
         "turns_shown": len(kept),
         "shown": shown,
-        "left_out": left_out[:_MOST_LISTED],
+        "left_out": left_out[:_MAX_OMISSIONS],
     }
     if more:
         record["left_out_more"] = more
-    return Attention(kept, chosen, record)
+    context = {
+        "turns": [turn.said for turn in kept],
+        "pushed": [{"kind": one.kind, "text": one.text} for one in chosen if one.kind != "thread"],
+        "threads": [{"id": one.ref, "title": one.text} for one in chosen if one.kind == "thread"],
+    }
+    return context, record
 
 
 def _score(candidate: Candidate, now: datetime) -> float:
-    """0 to the sum of the weights, rounded so that it reads the same everywhere."""
+    """Return the score, from 0 to the sum of the weights, rounded to four decimal places."""
     age_h = max(0.0, (now - _moment(candidate.at, now)).total_seconds() / 3600)
     recency: float = 0.5 ** (age_h / _HALF_LIFE_HOURS)
     pressure = 0.0
@@ -150,7 +142,7 @@ def _moment(text: str, default: _D) -> datetime | _D:
 
 
 def _fitting(turns: Sequence[Turn], budget: int) -> tuple[list[Turn], list[Turn]]:
-    """The latest turns that fit, and the earlier ones that do not."""
+    """Return the latest turns that fit into the budget, and the earlier ones that do not."""
     left = budget
     for index in range(len(turns) - 1, -1, -1):
         left -= _turn_tokens(turns[index])

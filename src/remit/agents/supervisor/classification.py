@@ -1,4 +1,4 @@
-"""The rule by which a turn uses the classification of its message; a package brings it."""
+"""Rules, shipped in a package, for the treatment of classified messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from remit.agents.supervisor.plan import PlanStep
 from remit.kernel.errors import ConfigError
@@ -15,17 +15,13 @@ from remit.kernel.installation import InstalledFiles
 _FILE = "HO2/documents/classification.json"
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Treatment(_Part):
-    """How a turn is answered whose message was classified so.
+class Treatment(BaseModel, extra="forbid", frozen=True):
+    """The treatment of messages with a certain classification.
 
     Attributes:
-        when: by name of a label, the values for which it holds; all of them have to.
-        tools: whether the answer may use tools.
-        note: what the model is told about the message; empty for nothing.
+        when: accepted values, keyed by label; every label must match.
+        tools: True if the answer may use tools.
+        note: text about the message for the model; empty for none.
     """
 
     when: Mapping[str, Sequence[str]]
@@ -39,17 +35,17 @@ class Treatment(_Part):
         return replace(step, tools=(), approve=())
 
 
-class ClassificationRules(_Part):
-    """Treatments, of which the first that fits holds."""
+class ClassificationRules(BaseModel, extra="forbid", frozen=True):
+    """Treatments, of which the first match applies."""
 
     rules: Sequence[Treatment] = ()
 
     @classmethod
     def installed(cls, files: InstalledFiles) -> Self:
-        """Return the rules that a root's packages bring; none in a root of an earlier version.
+        """Return the rules of a root's packages; no rules in a root of an earlier version.
 
         Raises:
-            ConfigError: the file does not hold rules.
+            ConfigError: the file does not contain rules.
         """
         if _FILE not in files.paths("HO2/documents/"):
             return cls()
@@ -57,12 +53,12 @@ class ClassificationRules(_Part):
             return cls.model_validate_json(files.read(_FILE))
         except ValidationError as error:
             raise ConfigError(
-                f"The rules of classification cannot be used: {error}",
-                next_step=f"Correct {_FILE} in its package and install that as a new version.",
+                f"The classification rules are invalid: {error}",
+                next_step=f"Correct {_FILE} in its package and install a new version of it.",
             ) from error
 
     def treatment(self, classification: Mapping[str, Any] | None) -> Treatment:
-        """Return the treatment of a message; without a classification, the usual one."""
+        """Return the treatment of a message; the default without a classification or match."""
         labels = classification or {}
         for rule in self.rules:
             if all(labels.get(name) in values for name, values in rule.when.items()):

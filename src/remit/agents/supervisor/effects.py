@@ -1,4 +1,4 @@
-"""The effects of tools that a turn takes over from those before it, and leaves for those after."""
+"""Effects of tools that a turn takes over from earlier turns and leaves for later ones."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from remit.ledger import Erased, LedgerPort
 
 
 def carried_effects(services: Services) -> tuple[Effect, ...]:
-    """Return the effects that the session's next prompt must report, with what people decided.
+    """Return the effects that the session's next prompt must report, with people's decisions.
 
-    They are those that the latest turn left; before the first turn of a sub-agent's session,
-    those that its caller knows.
+    They are the effects that the latest turn left. Before the first turn of a sub-agent's session,
+    they are those that its caller knows.
     """
     session, ledger = services.session, services.ledger
     if session.turn_count or not session.principal.callers:
@@ -42,14 +42,14 @@ def remaining_effects(
     *,
     answered: bool,
 ) -> list[Effect]:
-    """Return the effects that a turn leaves for the next prompt to report.
+    """Return the effects that a turn leaves for the next prompt.
 
     Args:
-        ledger: a handle that sees the orders' entries.
-        carried: those that it was given itself.
-        orders: its orders, ended.
-        agents: who worked on each order, by the order's id.
-        answered: whether its answer was delivered: then only open outcomes remain.
+        ledger: a handle that may read the orders' entries.
+        carried: effects that the turn took over.
+        orders: ended orders of the turn.
+        agents: the agent of each order, keyed by order id.
+        answered: True if the answer was delivered; then only open outcomes remain.
     """
     own: list[Effect] = []
     asked_again: dict[str, str] = {}
@@ -67,7 +67,7 @@ def remaining_effects(
     found = []
     for one in [*(one for one in carried if not one.key or one.key not in known), *own]:
         if one.request_id in run_again:
-            continue  # a person let the call run again, and it did
+            continue  # A person allowed the call to run again, and it ran.
         request_id = asked_again.get(one.request_id, one.request_id)
         effect = with_decision(replace(one, request_id=request_id), ledger)
         if one.key not in known and effect.decision == "granted" and effect.tool_id in begun:
@@ -78,17 +78,17 @@ def remaining_effects(
 
 
 def unknown_effects(ledger: LedgerPort, order: WorkOrder, agent: Responder) -> list[Effect]:
-    """Return the calls of an order whose outcome is unknown and that must not be repeated."""
+    """Return the calls of an order with an unknown outcome that must not be repeated."""
     history = OrderHistory(ledger, order.wo_id, order.session_id)
     found = _of_order(ledger, history, agent.worker.is_repeatable)
     return [one for one in found if one.is_unknown and not one.repeatable]
 
 
 def session_effects(ledger: LedgerPort, session_id: str) -> list[Effect]:
-    """Return what tools did in the session of a sub-agent, its own sub-agents included.
+    """Return the effects of tools in a sub-agent's session, its own sub-agents included.
 
-    A turn without an answer has recorded its effects. Those of a turn with an answer, or that was
-    not recorded, are read from its orders.
+    A turn without an answer has recorded its effects. For other turns they are read from the
+    orders.
     """
     turns = ledger.query(session_id=session_id, event_type="TURN_RECORDED", order="desc", limit=1)
     turn = next(iter(turns), None)
@@ -105,7 +105,7 @@ def session_effects(ledger: LedgerPort, session_id: str) -> list[Effect]:
 
 
 def _of_caller(ledger: LedgerPort, wo_id: str, session_id: str) -> list[Effect]:
-    """Return what the calling order was given, and what its own calls left without an answer."""
+    """Return the effects given to the calling order, and those of its own unanswered calls."""
     found: list[Effect] = []
     for plan in ledger.query(work_order_id=wo_id, event_type="WO_PLANNED", limit=1):
         context = plan.metadata["input_context"]
@@ -115,7 +115,7 @@ def _of_caller(ledger: LedgerPort, wo_id: str, session_id: str) -> list[Effect]:
     history = OrderHistory(ledger, wo_id, session_id)
     for key, effect in history.effects().items():
         if key not in history.tool_calls:
-            continue  # it runs now
+            continue  # The call is in progress.
         inner = [effect]
         if sub_session_id(key) in history.sub_sessions:
             inner = session_effects(ledger, sub_session_id(key))
@@ -129,7 +129,7 @@ def _of_caller(ledger: LedgerPort, wo_id: str, session_id: str) -> list[Effect]:
 def _of_order(
     ledger: LedgerPort, history: OrderHistory, is_repeatable: Callable[[str], bool]
 ) -> list[Effect]:
-    """Return the effects of an order's calls, and of the calls of its sub-agents."""
+    """Return the effects of an order's calls, and of its sub-agents' calls."""
     found: list[Effect] = []
     for key, effect in history.effects().items():
         if sub_session_id(key) in history.sub_sessions:
@@ -138,7 +138,7 @@ def _of_order(
                 continue
         try:
             repeatable = is_repeatable(effect.tool_id)
-        except UnknownToolError:  # the program has it no more
+        except UnknownToolError:  # The program no longer has the tool.
             repeatable = False
         found.append(replace(effect, repeatable=repeatable))
     return found

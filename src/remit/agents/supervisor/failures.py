@@ -1,25 +1,29 @@
-"""Why a turn fails: what may be tried again, and what the customer reads."""
+"""Failures of a turn: which may be retried, and the text that the customer reads."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
 
+from remit.agents.supervisor.turn import TurnFailedError
 from remit.agents.workorders import WorkOrder, WorkOrderState
 from remit.contracts import ContractError
 from remit.kernel.errors import RemitError
 
 _log = logging.getLogger("remit.supervisor")
 
-OF_PROVIDER = frozenset({"SERVER_ERROR", "RATE_LIMITED"})
-"""Failures of a provider that another attempt may not meet."""
+PROVIDER_FAILURES = frozenset({"SERVER_ERROR", "RATE_LIMITED"})
+"""Temporary failures of a provider."""
 
-_MAY_PASS = OF_PROVIDER | {"output_schema_invalid"}
-"""Failures that another attempt may not meet. All others stay: a spent budget, an open circuit,
-a tool that is not there; and a call that took too long may have been paid for."""
+_TEMPORARY_FAILURES = PROVIDER_FAILURES | {"output_schema_invalid"}
+"""Failures that a further attempt may avoid.
 
-_MAY_BE_PAID = frozenset({"timeout", "tool_outcome_unknown"})
-"""Failures after which no level tries again: what was asked for may have been done."""
+Other failures are permanent, such as a spent budget or a missing tool, or may have cost money, such
+as a timeout.
+"""
+
+_UNCERTAIN_FAILURES = frozenset({"timeout", "tool_outcome_unknown"})
+"""Failures after which nothing is repeated, because the work may have taken effect."""
 
 _NO_ANSWER = {
     "": "I cannot answer this right now.",
@@ -35,50 +39,44 @@ _NO_ANSWER = {
     "tool_outcome_unknown": "I cannot say whether what you asked for was done. Please have it "
     "checked before you ask again.",
 }
-"""What is said in place of an answer, by error code: for customers, so without what happened."""
+"""Texts for the customer in place of an answer, keyed by error code, without internal details."""
 
 LOOP_FAILURES = frozenset(
     {"contract_not_found", "contract_schema_invalid", "prompt_pack_not_found",
      "input_schema_invalid"}
 )  # fmt: skip
-"""Failures of the machinery around the model: a direct call can still answer."""
-
-
-class LoopFailedError(RemitError):
-    """The machinery of a turn failed, not the model."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
+"""Failures around the model, after which a direct call can still answer."""
 
 
 def no_answer(code: str) -> str:
-    """What the customer reads in place of an answer."""
+    """Return the text that the customer reads in place of an answer."""
     return _NO_ANSWER.get(code, _NO_ANSWER[""])
 
 
 def can_change(order: WorkOrder) -> bool:
-    """Whether another attempt at an order that was not accepted can end otherwise."""
+    """Return True if another attempt at a rejected order can end differently."""
     if order.state is WorkOrderState.FAILED:
-        return (order.error or {}).get("code") in _MAY_PASS
+        return (order.error or {}).get("code") in _TEMPORARY_FAILURES
     result = order.output_result
-    return not (isinstance(result, Mapping) and result.get("printed"))  # by code, from a tool
+    return not (
+        isinstance(result, Mapping) and result.get("printed")
+    )  # Printed answers do not change.
 
 
 def may_be_repeated(order: WorkOrder) -> bool:
-    """Whether another attempt at a failed order, which a person or program wants, can be made."""
+    """Return True if a person or program may request another attempt at a failed order."""
     failed = order.state is WorkOrderState.FAILED
-    return failed and (order.error or {}).get("code") not in _MAY_BE_PAID
+    return failed and (order.error or {}).get("code") not in _UNCERTAIN_FAILURES
 
 
-def loop_failure(error: Exception) -> LoopFailedError:
-    """Why the loop failed, as the record says it."""
-    if isinstance(error, LoopFailedError):
-        return error
+def loop_failure(error: Exception) -> tuple[str, str]:
+    """Return the recorded code and message of a failed loop; log an unexpected error."""
+    if isinstance(error, TurnFailedError) and error.code:
+        return error.code, error.detail
     if isinstance(error, ContractError):
-        return LoopFailedError(error.code, error.message)
+        return error.code, error.message
     _log.warning("the turn's loop failed: %s", type(error).__name__)
     _log.debug("where it failed", exc_info=error)
     if isinstance(error, RemitError):
-        return LoopFailedError(type(error).__name__, error.message)
-    return LoopFailedError("internal_error", f"{type(error).__name__} in the loop")
+        return type(error).__name__, error.message
+    return "internal_error", f"{type(error).__name__} in the loop"

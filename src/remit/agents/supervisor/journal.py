@@ -1,4 +1,4 @@
-"""The supervisor's ledger entries: tier ``ho2``, never the worker's; written and read back."""
+"""Entries of the supervisor, in tier ``ho2``: written, and read back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from remit.agents.sessions import SessionManager
+from remit.agents.sessions import SessionManager, latest_of
 from remit.agents.supervisor.plan import PlanStep
 from remit.agents.workorders import (
     Journal,
@@ -25,7 +25,7 @@ from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, is_authen
 
 
 class SupervisorJournal(Journal):
-    """The journal of one session's supervisor, who also numbers its work orders."""
+    """The journal of one session's supervisor, which also numbers its work orders."""
 
     def __init__(
         self,
@@ -38,7 +38,11 @@ class SupervisorJournal(Journal):
         super().__init__(ledger, "ho2", session_id, agent_id, agent_class, subject_id=subject_id)
 
     def last_number(self, latest: LedgerEntry | None) -> int:
-        """The number of the latest numbered order; nearly always of ``latest``, the latest plan."""
+        """Return the number of the latest numbered order; 0 if there is none.
+
+        Args:
+            latest: the session's latest ``WO_PLANNED``; None without one.
+        """
         if latest is None:
             return 0
         earlier = self.ledger.query(
@@ -49,7 +53,7 @@ class SupervisorJournal(Journal):
         return next((number for number in numbers if number is not None), 0)
 
     def _number_of(self, plan: LedgerEntry) -> int | None:
-        """The number of an order of a turn; ``None`` of a standalone order."""
+        """Return the number of an order of a turn; None for a standalone order."""
         head, _, number = plan.submission_id.rpartition("-")
         in_a_turn = plan.metadata.get("turn_number") is not None
         if in_a_turn and head == f"WO-{self.session_id}" and number.isdigit():
@@ -57,9 +61,12 @@ class SupervisorJournal(Journal):
         return None
 
     def next_number(self, number: int) -> int:
-        """The number after that which no entry names: one can name an order never planned."""
+        """Return the next number whose order id no entry uses.
+
+        A client can name an order that was never planned, so used ids are skipped.
+        """
         number += 1
-        while self._any(work_order_id=work_order_id(self.session_id, number)):
+        while self.has(work_order_id=work_order_id(self.session_id, number)):
             number += 1
         return number
 
@@ -71,7 +78,15 @@ class SupervisorJournal(Journal):
         tokens: int,
         parent: str | None = None,
     ) -> WorkOrder:
-        """A step as an order, still unwritten; ``tokens`` where the step names no budget."""
+        """Return a plan step as a work order, without writing it.
+
+        Args:
+            wo_id: id of the order.
+            step: the step.
+            context: joins the step's input.
+            tokens: token budget if the step has none.
+            parent: order that this one is a part of.
+        """
         return WorkOrder(
             wo_id=wo_id,
             session_id=self.session_id,
@@ -93,9 +108,9 @@ class SupervisorJournal(Journal):
             acceptance_criteria=dict(step.acceptance),
         )
 
-    def planned(self, order: WorkOrder, **about: Any) -> LedgerEntry:
-        """The ``WO_PLANNED`` of an order, with its place in the plan."""
-        return self.entry("WO_PLANNED", order.wo_id, **plan_of(order), **about)
+    def planned(self, order: WorkOrder, **details: Any) -> LedgerEntry:
+        """Return the ``WO_PLANNED`` entry of an order; ``details`` are its place in the plan."""
+        return self.entry("WO_PLANNED", order.wo_id, **plan_of(order), **details)
 
     async def checked(
         self,
@@ -106,10 +121,18 @@ class SupervisorJournal(Journal):
         attempt: int,
         further: Sequence[LedgerEntry] = (),
     ) -> None:
-        """Close a chain of orders and put the verdict on its result on record.
+        """Record the end of a chain of orders and the verdict on its result.
 
-        An accepted verdict is held until the turn is recorded, and written in one transaction
-        with it.
+        An accepting verdict is held until the turn is recorded, and written in the same
+        transaction. A rejecting one is written at once.
+
+        Args:
+            last: the last order.
+            ids: ids of all orders of the chain.
+            cost: usage of the chain.
+            reasons: reasons to reject; empty to accept.
+            attempt: number of the attempt, from 1.
+            further: entries that follow in the same transaction.
         """
         verdict = {"verdict": "reject" if reasons else "accept", "reasons": reasons}
         complete = self.entry(
@@ -129,12 +152,12 @@ class SupervisorJournal(Journal):
         if reasons:
             await self.flush()
 
-    def has(self, event_type: str, submission_id: str) -> bool:
-        """Whether an entry of that type is on record."""
-        return self._any(submission_id=submission_id, event_type=event_type)
+    def has(self, **which: Any) -> bool:
+        """Return True if the ledger has an entry that matches; ``which`` are fields of a query."""
+        return any(True for _ in self.ledger.query(**which, limit=1, with_content=False))
 
     def shown(self, wo_id: str) -> str:
-        """What an order's calls showed the model: instructions, messages, tools' results."""
+        """Return the texts that an order's calls showed the model: prompts and tool results."""
         prompts = (
             exchange.metadata["prompt"]
             for exchange in self.ledger.query(work_order_id=wo_id, event_type="EXCHANGE")
@@ -146,17 +169,19 @@ class SupervisorJournal(Journal):
             if isinstance(message, Mapping) and message.get("role") != "assistant"
         )
 
-    def _any(self, **which: Any) -> bool:
-        return any(True for _ in self.ledger.query(**which, limit=1, with_content=False))
-
 
 @dataclass(frozen=True, slots=True)
 class RecordedOrder:
-    """An order of a turn in its present state, and its place in the plan; attempts from 1.
+    """An order of a turn in its present state, and its place in the plan.
 
     Attributes:
-        requests: what a person has not decided yet: of the order, and of its sub-agents.
-        idle: whether it waits for people only, who decided nothing since it was last resumed.
+        order: the order.
+        step: name of its step.
+        attempt: number of the attempt, from 1.
+        depends_on: names of the steps that it needs.
+        planned: its ``WO_PLANNED`` entry.
+        requests: undecided requests of the order and of its sub-agents.
+        idle: True if it waits only for people, and nobody has decided since it was last resumed.
     """
 
     order: WorkOrder
@@ -170,13 +195,14 @@ class RecordedOrder:
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedTurn:
-    """What is on record of a turn that has no ``TURN_RECORDED``.
+    """The recorded part of a turn without ``TURN_RECORDED``.
 
     Attributes:
-        message: what the user said; empty where it was erased.
-        orders: in the order in which they were planned.
-        verdicts: reasons of the quality gate by the order that it looked at; none: accepted.
-        erased: what it began with was erased: it can be ended, not gone on with.
+        turn_number: number of the turn.
+        message: the user's message; empty if it was erased.
+        orders: orders, in the order of their plans.
+        verdicts: reasons of the quality gate, keyed by order id; no reasons mean acceptance.
+        erased: True if the input was erased: the turn can be ended, but not continued.
     """
 
     turn_number: int
@@ -187,44 +213,41 @@ class UnfinishedTurn:
 
     @property
     def requests(self) -> tuple[LedgerEntry, ...]:
-        """The ``APPROVAL_REQUESTED`` entries that a person has not decided yet."""
+        """The ``APPROVAL_REQUESTED`` entries without a decision."""
         return tuple(entry for order in self.orders for entry in order.requests)
 
     @property
     def idle(self) -> bool:
-        """Whether it waits for people only, who decided nothing since it was last resumed."""
+        """True if the turn waits only for people, and nobody has decided since the last resume."""
         return all(order.idle for order in self.orders)
 
     @property
     def waiting_for(self) -> tuple[str, ...]:
-        """Ids of the requests that it waits for."""
+        """Ids of the requests without a decision."""
         return tuple(entry.id for entry in self.requests)
 
     @property
     def files(self) -> Sequence[Mapping[str, Any]]:
-        """Content blocks of the images and documents that came with the message."""
+        """Content blocks of the images and documents of the message."""
         contexts = (recorded.order.input_context for recorded in self.orders)
         return next((context["files"] for context in contexts if context.get("files")), ())
 
     def find(self, step: str, attempt: int) -> RecordedOrder | None:
-        """The order of that step and attempt."""
+        """Return the order of a step and attempt; None if there is none."""
         return next((o for o in self.orders if (o.step, o.attempt) == (step, attempt)), None)
 
 
-def latest_plan(ledger: LedgerPort, session_id: str) -> LedgerEntry | None:
-    """The session's latest ``WO_PLANNED``, without its content."""
-    return next(
-        ledger.query(
-            session_id=session_id, event_type="WO_PLANNED", order="desc", limit=1,
-            with_content=False,
-        ),
-        None,
-    )  # fmt: skip
-
-
 def handed_to(ledger: LedgerPort, session_id: str, latest: LedgerEntry | None) -> tuple[str, ...]:
-    """The agents to whom a session was handed over, by the plan of its last turn."""
-    if latest is not None and latest.metadata.get("turn_number") is None:  # a standalone order
+    """Return the agents to which the session was handed over, by the plan of its last turn.
+
+    Args:
+        ledger: contains the session.
+        session_id: the session.
+        latest: the session's latest ``WO_PLANNED``.
+    """
+    if (
+        latest is not None and latest.metadata.get("turn_number") is None
+    ):  # The latest plan is a standalone order.
         plans = ledger.query(
             session_id=session_id, event_type="WO_PLANNED", order="desc", with_content=False
         )
@@ -239,17 +262,18 @@ def unfinished_turn(
     turns_recorded: int,
     latest: LedgerEntry | None = None,
 ) -> UnfinishedTurn | None:
-    """The session's turn that has not ended, if there is one.
+    """Return the session's unfinished turn; None if there is none.
 
     Args:
-        ledger: a handle that sees the supervisor's and the worker's entries.
-        turns_recorded: how many turns have ended.
-        latest: the session's latest ``WO_PLANNED``, where the caller has read it.
+        ledger: a handle that may read entries of supervisor and worker.
+        session_id: the session.
+        turns_recorded: number of ended turns.
+        latest: the session's latest ``WO_PLANNED``, if the caller has read it.
     """
     number = turns_recorded + 1
-    latest = latest or latest_plan(ledger, session_id)
+    latest = latest or latest_of(ledger, session_id, "WO_PLANNED")
     if latest is None or latest.metadata.get("turn_number") not in (None, number):
-        return None  # nearly always
+        return None  # The usual case needs no further query.
     planned: list[str] = []
     plans = ledger.query(
         session_id=session_id, event_type="WO_PLANNED", order="desc", with_content=False
@@ -258,7 +282,7 @@ def unfinished_turn(
         of_turn = entry.metadata.get("turn_number")
         if of_turn == number:
             planned.append(entry.id)
-        elif of_turn is not None:  # None: a standalone order
+        elif of_turn is not None:  # Standalone orders have no turn number.
             break
     if not planned:
         return None
@@ -282,7 +306,7 @@ def unfinished_turn(
 
 def _recorded(ledger: LedgerPort, planned: LedgerEntry) -> RecordedOrder:
     order = recorded_order(ledger, planned.submission_id, allow_erased=True)
-    assert order is not None  # it was planned
+    assert order is not None  # The ledger contains its plan.
     data = planned.metadata
     requests, idle = _waiting(ledger, order)
     return RecordedOrder(
@@ -297,7 +321,7 @@ def _recorded(ledger: LedgerPort, planned: LedgerEntry) -> RecordedOrder:
 
 
 def _waiting(ledger: LedgerPort, order: WorkOrder) -> tuple[tuple[LedgerEntry, ...], bool]:
-    """What people have to decide before an order can go on, and whether it waits for that alone."""
+    """Return the undecided requests of an order, and True if it waits for nothing else."""
     if order.state is not WorkOrderState.EXECUTING:
         return (), order.state is not WorkOrderState.DISPATCHED
     history = OrderHistory(ledger, order.wo_id, order.session_id)
@@ -311,7 +335,7 @@ def _waiting(ledger: LedgerPort, order: WorkOrder) -> tuple[tuple[LedgerEntry, .
 
 
 def reasons_of(gate: LedgerEntry) -> tuple[str, ...]:
-    """Return why a ``WO_QUALITY_GATE`` rejected an answer; empty if it accepted."""
+    """Return the reasons of a rejecting ``WO_QUALITY_GATE``; empty if it accepts."""
     recorded = gate.metadata["reasons"]
     if isinstance(recorded, Erased):
         return () if gate.metadata["verdict"] == "accept" else ("its reasons were erased",)

@@ -1,35 +1,44 @@
-"""One turn: scope, assemble, plan, dispatch, verify, deliver; or, where that fails, degrade."""
+"""The loop of a turn, step by step.
+
+    1. Classify the message, if configured.
+    2. Select what to show of the conversation, threads and policy (attention).
+    3. Make the plan, or restore the recorded one.
+    4. Run the plan's work orders; hand over to other agents if an order asks for it.
+    5. Verify the answer at the quality gate; try again a limited number of times.
+    6. Deliver the answer, wait for a person, or escalate.
+
+If the loop itself fails, the agent answers directly, without the plan (degradation).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from remit.agents.outputs import OutputType
 from remit.agents.sessions import Turn
-from remit.agents.supervisor.attention import Attention, choose
+from remit.agents.supervisor.attention import Candidate, choose
 from remit.agents.supervisor.classification import Treatment
 from remit.agents.supervisor.effects import carried_effects
 from remit.agents.supervisor.failures import (
     LOOP_FAILURES,
-    OF_PROVIDER,
-    LoopFailedError,
+    PROVIDER_FAILURES,
     can_change,
     loop_failure,
     no_answer,
 )
 from remit.agents.supervisor.journal import UnfinishedTurn
-from remit.agents.supervisor.plan import HANDED_OVER, Plan, PlanStep, TurnContext
+from remit.agents.supervisor.plan import HANDOFF_STEPS, Plan, PlanStep, TurnContext
 from remit.agents.supervisor.quality import answer_text
 from remit.agents.supervisor.scheduler import Scheduler, total_cost
 from remit.agents.supervisor.services import Services
-from remit.agents.supervisor.threads import KnownThreads, proposed_entries
-from remit.agents.supervisor.turn import TurnResult
+from remit.agents.supervisor.threads import proposed_entries
+from remit.agents.supervisor.turn import TurnFailedError, TurnResult
 from remit.agents.workorders import (
     AnswerRejected,
     ApprovalNeeded,
@@ -56,12 +65,12 @@ _DIRECT = "direct"
 
 
 class TurnLoop:
-    """A turn in progress, and what it has come to so far."""
+    """A turn in progress and its intermediate results."""
 
     def __init__(
         self,
         services: Services,
-        threads: KnownThreads,
+        threads: Callable[[], Sequence[Candidate]],
         message: str,
         files: Sequence[Mapping[str, Any]],
         scheduler: Scheduler,
@@ -89,12 +98,12 @@ class TurnLoop:
         self._delivered: WorkOrder | None = None
         self._carried = carried_effects(services)
         self._treatment = Treatment(when={})
-        self._withholds = False  # the answer's text is streamed once it is accepted
+        self._withholds = False  # True: stream the text only after acceptance.
         self._has_withheld = False
 
     @property
     def outcome(self) -> str:
-        """Why the response is no answer, as ``TURN_RECORDED`` says it; empty of an answer."""
+        """The ``outcome`` of ``TURN_RECORDED``: why the response is not an answer; else empty."""
         if self._error[0]:
             return "notice"
         return "degraded" if self._degraded else ""
@@ -104,29 +113,33 @@ class TurnLoop:
         return self.scheduler.remaining_effects(self._carried, answered=answered)
 
     async def run(self) -> None:
-        """Answer the message, or leave the turn waiting for a person."""
+        """Answer the message, or leave the turn waiting for a person.
+
+        Raises:
+            TurnFailedError: the machinery around the model failed; :meth:`degrade` can still
+                answer.
+        """
         if self._before is not None and self._before.find(_DIRECT, 1) is not None:
-            raise LoopFailedError("interrupted", "It failed before the interruption.")
+            raise TurnFailedError("interrupted", "The loop failed before the interruption.")
         plan = self.scheduler.recorded_plan()
-        attention = None
-        if self._config.classify:  # a failure costs the label, not the turn
+        shown, record = None, None
+        if self._config.classify:  # A failed classification does not fail the turn.
             order = await self.scheduler.run(_CLASSIFY, {"user_input": self.message})
             done = order.state is WorkOrderState.COMPLETED
             self._classification = order.output_result if done else None
             if self._classification is not None and self._services.planner is None:
                 self._treatment = self._services.rules().treatment(self._classification)
         if plan is None:
-            attention = self._attend()
-            plan = await self._plan(attention)
+            shown, record = self._attend()
+            plan = await self._plan(shown)
             if self._output is not None and self._output.schema is not None:
                 plan = plan.giving(self._output.schema)
         answering = plan.answering
         self._withholds = bool(answering.acceptance.get("must_not_contain"))
-        context = self._input(attention or self._attend(), answering)
+        context = self._input(shown or self._attend()[0], answering)
         rejected: list[str] = []
         for attempt in range(1, self._config.max_retries + 2):
             if attempt == 1:
-                record = attention.record if attention else None
                 order = await self.scheduler.run_plan(plan, context, self._listen, record)
             else:
                 again = {**context, "rejected_because": rejected} if rejected else context
@@ -140,26 +153,28 @@ class TurnLoop:
             error = order.error or {}
             code = str(error.get("code", ""))
             if code in LOOP_FAILURES:
-                raise LoopFailedError(code, error.get("message", ""))
+                raise TurnFailedError(code, error.get("message", ""))
             reasons = await self._verify(order, attempt)
             if not reasons:
                 self._deliver(order)
                 return
-            if code not in OF_PROVIDER:  # a failure of a provider is not an answer of the model
+            if code not in PROVIDER_FAILURES:  # Only answers can be rejected.
                 rejected = reasons
             again_left = attempt <= self._config.max_retries and can_change(order)
             if answering.output_schema is not None and code == "output_schema_invalid":
-                again_left = False  # the worker has asked for it a second time
+                again_left = False  # The worker has already asked twice.
             self._listen(AnswerRejected(tuple(reasons), again_left))
             if not again_left:
                 break
         ids = self.scheduler.ids()
-        if self._before is None or not self._journal.has("ESCALATION", ids[-1]):
+        if self._before is None or not self._journal.has(
+            event_type="ESCALATION", submission_id=ids[-1]
+        ):
             await self._journal.write("ESCALATION", ids[-1], reasons=reasons, work_order_ids=ids)
         self._fail(code or "answer_rejected", "; ".join(reasons))
 
     def _with_effects(self, context: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a context that reports what the turn's tools did and must not do twice."""
+        """Return the context with a report of tool effects that must not be repeated."""
         left = [one for one in self.remaining_effects(answered=False) if not one.repeatable]
         assembled = dict(context["assembled_context"])
         if left:
@@ -169,12 +184,12 @@ class TurnLoop:
     async def _handed_over(
         self, order: WorkOrder, step: PlanStep, context: dict[str, Any], attempt: int
     ) -> tuple[WorkOrder, PlanStep, dict[str, Any]]:
-        """The answer of the agent to whom an order handed the session over, if it did.
+        """Return the answer of the agent to which an order handed the session over, if it did.
 
-        It is held to the turn's output type, and shown what tools returned before.
+        The answer must match the turn's output type. The agent sees earlier results of tools.
         """
-        first = HANDED_OVER.index(step.name) + 1 if step.name in HANDED_OVER else 0
-        for name in HANDED_OVER[first:]:
+        first = HANDOFF_STEPS.index(step.name) + 1 if step.name in HANDOFF_STEPS else 0
+        for name in HANDOFF_STEPS[first:]:
             output = order.output_result
             to = output.get("handed_to") if isinstance(output, Mapping) else None
             if not to or not self.scheduler.hand_over([to]):
@@ -188,7 +203,7 @@ class TurnLoop:
                 )
             step = replace(agent.answer, name=name, output_schema=step.output_schema)
             self._withholds |= bool(step.acceptance.get("must_not_contain"))
-            context = {**context, **self._input(self._attend(), step), "prior_results": prior}
+            context = {**context, **self._input(self._attend()[0], step), "prior_results": prior}
             order = await self.scheduler.run(step, context, attempt, self._listen)
         return order, step, context
 
@@ -204,12 +219,12 @@ class TurnLoop:
         self.response, self._error = no_answer(code), (code, detail)
 
     async def degrade(self, error: Exception) -> None:
-        """Have the agent itself answer, without the plan that failed; the record says why.
+        """Have the agent answer directly after the loop failed, and record the reason.
 
-        Its instructions, contract and acceptance hold as ever, and tools that may not run twice
-        are left out. Where that cannot be kept, there is no answer.
+        Instructions, contract and acceptance criteria still apply. Tools that may not run twice are
+        excluded. If no answer is possible under these conditions, the response is a notice.
         """
-        failed = loop_failure(error)
+        code, message = loop_failure(error)
         self._degraded = True
         await self.scheduler.end_all()
         if self._before is None or self._before.find(_DIRECT, 1) is None:
@@ -217,15 +232,15 @@ class TurnLoop:
             await self._journal.write(
                 "DEGRADATION",
                 ids[-1] if ids else "",
-                error_code=failed.code,
-                error_message=failed.message,
+                error_code=code,
+                error_message=message,
             )
-        self._listen(Degraded(f"{failed.code}: {failed.message}"))
-        self._fail(failed.code, failed.message)
+        self._listen(Degraded(f"{code}: {message}"))
+        self._fail(code, message)
         agent = self.scheduler.agent.answer
         repeatable = self.scheduler.agent.worker.is_repeatable
         tools = tuple(id_ for id_ in agent.tools if repeatable(id_) and id_ not in agent.approve)
-        lost = failed.code in LOOP_FAILURES and self._services.planner is None
+        lost = code in LOOP_FAILURES and self._services.planner is None
         if lost or (agent.tools and not tools):
             return
         try:
@@ -234,20 +249,20 @@ class TurnLoop:
             self._withholds = bool(step.acceptance.get("must_not_contain"))
             self._has_withheld = False
             self._carried = tuple(self.remaining_effects(answered=False))
-            context = self._input(self._attend(), step)
+            context = self._input(self._attend()[0], step)
             order = await self.scheduler.run(step, context, listen=self._listen)
             reasons = await self._verify(order, 1)
         except LedgerError:
             raise
         except Exception as again:  # noqa: BLE001 - there is no answer, and a word why
-            reasons = [loop_failure(again).message]
+            reasons = [loop_failure(again)[1]]
         if reasons:
-            self._fail(failed.code, f"{failed.message} Without it: {'; '.join(reasons)}")
+            self._fail(code, f"{message} Without it: {'; '.join(reasons)}")
         else:
             self._deliver(order)
 
     def restore(self, before: UnfinishedTurn) -> None:
-        """Leave the turn waiting as it was: nothing was decided."""
+        """Leave the turn waiting for the same requests, because nobody has decided."""
         self.scheduler.restore()
         for entry in before.requests:
             data = entry.metadata
@@ -259,7 +274,7 @@ class TurnLoop:
         self._park(before.waiting_for)
 
     def result(self, entry_id: str, turn_number: int) -> TurnResult:
-        """The turn for the caller."""
+        """Return the result of the turn for the caller."""
         orders = self.scheduler.orders
         requests = self.scheduler.waiting_for() if self.waiting else ()
         output = self._output_of(self._delivered)
@@ -283,14 +298,14 @@ class TurnLoop:
         )
 
     def _output_of(self, order: WorkOrder | None) -> Any:
-        """What the delivered order's result means: a value of the output type, data, or text."""
-        if order is None:  # answered from the record, or not at all
+        """Return the result of the delivered order: a value of the output type, data, or text."""
+        if order is None:  # The turn has no new answer.
             return self.response
         if order.constraints.output_schema is not None:
             data = order.output_result["output"]
             try:
                 return data if self._output is None else self._output.value(data)
-            except ValueError as error:  # it was accepted by an earlier version of the type
+            except ValueError as error:  # An earlier version of the type accepted it.
                 self._error = ("output_schema_invalid", str(error))
                 return None
         result = order.output_result
@@ -298,7 +313,7 @@ class TurnLoop:
         return self.response if is_text else result
 
     def _listen(self, event: TurnEvent) -> None:
-        """Note an event and pass it on. A listener that fails cannot break the turn."""
+        """Store an event and pass it to the listener; log an error of the listener."""
         if self._withholds and isinstance(event, TextDelta | PartialOutput):
             self._has_withheld = True
             return
@@ -317,12 +332,10 @@ class TurnLoop:
         self.waiting = True
         self.response = f"Waiting for a person to decide: {', '.join(requests)}."
 
-    # -- what it is shown, and its plan ----------------------------------------------------
-
-    def _attend(self) -> Attention:
-        """Choose what the turn is shown."""
+    def _attend(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the texts to show in this turn and the record of their selection."""
         turns = self._recent_turns()
-        candidates = [*self._threads.read()]
+        candidates = [*self._threads()]
         if (pushing := self._services.agent.context) is not None:
             candidates += pushing.policies()
         return choose(
@@ -335,10 +348,11 @@ class TurnLoop:
         )
 
     def _recent_turns(self) -> list[Turn]:
-        """The turns that the model is shown: at most ``context_turns``, at least half of them.
+        """Return the turns to show to the model: between half of ``context_turns`` and all of them.
 
-        The window moves on by half its width at a time. In between the conversation only grows
-        at its end, which providers' prompt caches and the ledger's message lists both reward.
+        The window advances by half its width at a time. Between two advances the shown conversation
+        grows only at its end, so that prompt caches of providers and shared message lists in the
+        ledger apply.
         """
         most, count = self._config.context_turns, self._session.turn_count
         if count > most:
@@ -346,29 +360,31 @@ class TurnLoop:
             count -= -(-(count - most) // step) * step
         return self._session.recent_turns(count)
 
-    async def _plan(self, attention: Attention) -> Plan:
-        """The steps of the turn, held to what the agent may use."""
+    async def _plan(self, shown: Mapping[str, Any]) -> Plan:
+        """Return the plan of the turn, limited to the agent's tools and approvals."""
         agent, planner = self.scheduler.agent.answer, self._services.planner
         if planner is None:
             return Plan((self._treatment.applied_to(agent),))
-        context = TurnContext(self.message, self._classification, attention.context(), agent.tools)
+        context = TurnContext(self.message, self._classification, shown, agent.tools)
         try:
             async with asyncio.timeout(self._config.planner_timeout_s):
-                # In a thread, so that a slow one does not hold up other turns.
+                # A slow planner in a thread does not delay other turns.
                 made = await call_in_thread("remit-planner", lambda: planner(context))
                 plan = await made if inspect.isawaitable(made) else made
         except TimeoutError as error:
-            raise LoopFailedError(
+            raise TurnFailedError(
                 "planner_timeout",
                 f"the planner gave no plan within {self._config.planner_timeout_s:g} s",
             ) from error
         if not isinstance(plan, Plan):
-            raise InvalidInputError(f"The planner gave a {type(plan).__name__}, not a Plan.")
+            raise InvalidInputError(
+                f"The planner returned a {type(plan).__name__} instead of a Plan."
+            )
         return plan.within(agent)
 
-    def _input(self, attention: Attention, step: PlanStep) -> dict[str, Any]:
+    def _input(self, shown: Mapping[str, Any], step: PlanStep) -> dict[str, Any]:
         """The context that all orders of the plan have in common."""
-        assembled = attention.context()
+        assembled = dict(shown)
         if self._carried:
             assembled["effects"] = [effect.to_dict() for effect in self._carried]
         if self._treatment.note:
@@ -384,8 +400,6 @@ class TurnLoop:
             "assembled_context": assembled,
             **({"files": list(self._files)} if self._files else {}),
         }
-
-    # -- whether the answer may be delivered -----------------------------------------------
 
     async def _verify(self, order: WorkOrder, attempt: int) -> list[str]:
         """Why an answer must not be delivered; empty when it may.
@@ -405,11 +419,11 @@ class TurnLoop:
             order, self.scheduler.ids(), total_cost(orders), reasons, attempt, threads
         )
         if reasons:
-            self._services.aside.observe(order.wo_id, "contract")
+            self._services.exclusions.observe(order.wo_id, "contract")
         return reasons
 
     async def _second_opinion(self, order: WorkOrder, attempt: int) -> list[str]:
-        """What a reviewer has against the answer. A review that fails is not a yes."""
+        """Return a reviewer's objections to the answer; a failed review is an objection."""
         context = {
             "user_input": self.message,
             "answer": answer_text(order),

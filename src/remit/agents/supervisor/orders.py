@@ -8,14 +8,14 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from remit.agents.supervisor.failures import may_be_repeated
-from remit.agents.supervisor.journal import SupervisorJournal, reasons_of
+from remit.agents.supervisor.journal import reasons_of
 from remit.agents.supervisor.plan import PlanStep, for_another_attempt, held_to
-from remit.agents.supervisor.services import Lease, Services
+from remit.agents.supervisor.services import Services
 from remit.agents.worker import AttachedOrder
 from remit.agents.workorders import (
     EventSink,
@@ -30,11 +30,14 @@ from remit.kernel.canonical import exact_json
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerEntry
 
+if TYPE_CHECKING:
+    from remit.gateway.leases import Lease
+
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 class StandaloneOrders:
-    """Plans, dispatches and waits for the standalone orders of one session."""
+    """The standalone orders of one session."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -53,40 +56,44 @@ class StandaloneOrders:
         check: Callable[[Any], str] | None = None,
         is_answer: bool = True,
     ) -> WorkOrder:
-        """Have one order worked on, and its answer checked by the quality gate.
+        """Run an order, and check its answer at the quality gate.
 
         Args:
-            step: contract, tools, limits.
+            step: contract, tools and limits.
             context: joins the step's own input.
-            key: names the order within the session. An order with that key that has ended is
-                returned as it ended, one that was interrupted is resumed.
+            key: name of the order within the session. An ended order with this key is returned as
+                it ended; an interrupted one is resumed. None makes a new order.
             on_event: receives text and tool events.
-            same_input: refuse an order of that key that had another input.
-            retry_failed: make another attempt, an order of its own, where that of the key failed
-                and nothing can be paid twice by it.
-            check: says what is wrong with the data of a step that has an output schema.
-            is_answer: False for work of the supervisor's own, which no gate looks at.
+            same_input: refuse an order with this key and another input.
+            retry_failed: if the order with this key failed, and a repetition cannot pay anything
+                twice, make another attempt as an order of its own.
+            check: returns the problem with typed data; empty if there is none.
+            is_answer: False for the supervisor's own work, which skips the gate.
 
         Returns:
-            The order. One whose answer the gate rejects is given back as failed with
-            ``answer_rejected``, without the answer.
+            The ended or waiting order. If the gate rejects its answer, the order is failed with
+            ``answer_rejected`` and contains no answer.
 
         Raises:
-            InvalidInputError: the key is not one, or belongs to other work.
-            LeaseBusyError: another process works on it.
+            InvalidInputError: the key is invalid or belongs to other work.
+            LeaseBusyError: another process works on the order.
         """
         step = self._without_handoffs(step)
         wo_id = self.order_id(key or secrets.token_hex(8))
-        while key is not None and retry_failed and self._may_be_repeated(wo_id):
-            history = OrderHistory(self._journal.ledger, wo_id, self._journal.session_id)
+        ledger = self._journal.ledger
+        while key is not None and retry_failed:
+            failed = recorded_order(ledger, wo_id, allow_erased=True)
+            if failed is None or not may_be_repeated(failed):
+                break
+            history = OrderHistory(ledger, wo_id, self._journal.session_id)
             step, context = for_another_attempt(step, context, history, self._worker.is_repeatable)
             wo_id = _next_attempt(wo_id)
         order = self._journal.order(wo_id, step, context, self._services.work_order_tokens)
         async with self._services.alone(f"order:{wo_id}") as lease:
-            known = self._known_by(key, order) if same_input else self._recorded(key, wo_id)
+            known = self._known_by(key, order, same_input=same_input)
             planned = [self._journal.planned(order, step=step.name)] if known is None else []
             order = held_to(known or order, step)
-            return await self._go_on(
+            return await self._run(
                 order, lease, on_event, *planned, check=check, is_answer=is_answer
             )
 
@@ -94,13 +101,13 @@ class StandaloneOrders:
     async def attached(
         self, step: PlanStep, context: Mapping[str, Any], *, key: str | None
     ) -> AsyncIterator[AttachedOrder]:
-        """One order for a program outside to work on while the block runs.
+        """Yield an order on which an external program works while the block runs.
 
-        What the block does not end can be gone on with under the same key.
+        If the block does not end the order, it can be continued under the same key.
 
         Raises:
-            InvalidInputError: the key is not one, belongs to other work, or its order has ended.
-            LeaseBusyError: another process works on it.
+            InvalidInputError: the key is invalid, belongs to other work, or its order has ended.
+            LeaseBusyError: another process works on the order.
         """
         step = self._without_handoffs(step)
         wo_id = self.order_id(key or secrets.token_hex(8))
@@ -120,7 +127,7 @@ class StandaloneOrders:
             yield attached
 
     def _without_handoffs(self, step: PlanStep) -> PlanStep:
-        """The step of an order that is no turn: nothing else can continue it."""
+        """Return the step without tools that hand over: no turn could continue it."""
         handing = {to.tool_id for to in self._services.agent.handoffs.values()}
         return replace(
             step,
@@ -128,15 +135,14 @@ class StandaloneOrders:
             approve=tuple(one for one in step.approve if one not in handing),
         )
 
-    def _recorded(self, key: str | None, wo_id: str) -> WorkOrder | None:
-        return recorded_order(self._journal.ledger, wo_id) if key is not None else None
-
-    def _known_by(self, key: str | None, order: WorkOrder) -> WorkOrder | None:
-        """The order of a key as it is on record; it must have been planned for the same work."""
-        known = self._recorded(key, order.wo_id)
-        if known is not None and _work_of(known) != _work_of(order):
+    def _known_by(
+        self, key: str | None, order: WorkOrder, *, same_input: bool = True
+    ) -> WorkOrder | None:
+        """Return the recorded order of a key; raise InvalidInputError if its work differs."""
+        known = None if key is None else recorded_order(self._journal.ledger, order.wo_id)
+        if known is not None and same_input and _work_of(known) != _work_of(order):
             raise InvalidInputError(
-                f"The key {key!r} belongs to an order that asked for something else.",
+                f"The key {key!r} belongs to an order with another input.",
                 next_step="Use a key that names the input, such as the row's own id.",
             )
         return known
@@ -144,27 +150,27 @@ class StandaloneOrders:
     async def aresume(
         self, wo_id: str, step: PlanStep, *, on_event: EventSink | None = None
     ) -> WorkOrder:
-        """Resume an order that was interrupted or waited, held to what ``step`` allows now.
+        """Resume an interrupted or waiting order, limited to what ``step`` allows now.
 
         Raises:
             InvalidInputError: this session has no such standalone order.
-            LeaseBusyError: another process works on it.
+            LeaseBusyError: another process works on the order.
         """
         async with self._services.alone(f"order:{wo_id}") as lease:
-            return await self._go_on(held_to(self._known(wo_id), step), lease, on_event)
+            return await self._run(held_to(self._known(wo_id), step), lease, on_event)
 
     async def acancel(self, wo_id: str) -> WorkOrder:
-        """End an order that will not be resumed.
+        """End an order that will not be resumed; return it. An ended order is returned unchanged.
 
         Raises:
             InvalidInputError: this session has no such standalone order.
-            LeaseBusyError: another process works on it.
+            LeaseBusyError: another process works on the order.
         """
         async with self._services.alone(f"order:{wo_id}"):
             order = self._known(wo_id)
             return order if order.ended else await self._worker.acancel(order)
 
-    async def _go_on(
+    async def _run(
         self,
         order: WorkOrder,
         lease: Lease,
@@ -185,32 +191,33 @@ class StandaloneOrders:
     async def _gated(
         self, order: WorkOrder, buffer: WriteBuffer, *, is_answer: bool = True
     ) -> WorkOrder:
-        """Record the gate's verdict on an ended order; return a rejected order as failed."""
+        """Record the gate's verdict on an ended order; return a rejected order as failed.
+
+        A recorded verdict is not made again.
+        """
         journal = self._services.new_journal()
         journal.buffer = buffer
-        reasons = await self._reasons(order, journal) if is_answer else []
+        reasons: Sequence[str] = ()
+        if is_answer and order.state is WorkOrderState.COMPLETED:
+            gates = journal.ledger.query(
+                submission_id=order.wo_id, event_type="WO_QUALITY_GATE", limit=1
+            )
+            if gate := next(iter(gates), None):
+                reasons = reasons_of(gate)
+            else:
+                found = self._services.gate.reasons(order, lambda: journal.shown(order.wo_id))
+                await journal.checked(order, [order.wo_id], order.cost.to_dict(), found, 1)
+                reasons = found
         await journal.flush()
         if not reasons:
             return order
         error = {"code": "answer_rejected", "message": "; ".join(reasons)}
         return replace(order, state=WorkOrderState.FAILED, output_result=None, error=error)
 
-    async def _reasons(self, order: WorkOrder, journal: SupervisorJournal) -> Sequence[str]:
-        """Return why a completed order's answer must not be delivered; the verdict is recorded."""
-        if order.state is not WorkOrderState.COMPLETED:
-            return ()
-        for gate in journal.ledger.query(
-            submission_id=order.wo_id, event_type="WO_QUALITY_GATE", limit=1
-        ):
-            return reasons_of(gate)
-        reasons = self._services.gate.reasons(order, lambda: journal.shown(order.wo_id))
-        await journal.checked(order, [order.wo_id], order.cost.to_dict(), reasons, 1)
-        return reasons
-
     def _dispatched(
         self, order: WorkOrder, buffer: WriteBuffer, planned: Sequence[LedgerEntry]
     ) -> WorkOrder:
-        """The order, dispatched where it was only planned; what says so is held in ``buffer``."""
+        """Return a planned order as dispatched; hold its entries in ``buffer``."""
         if order.state is not WorkOrderState.PLANNED:
             return order
         dispatched = self._journal.entry("WO_DISPATCHED", order.wo_id)
@@ -229,7 +236,7 @@ class StandaloneOrders:
         return known
 
     def order_id(self, key: str) -> str:
-        """The id of the order with that key; :class:`InvalidInputError` where it cannot be one."""
+        """Return the order id of a key; raise InvalidInputError if the key is invalid."""
         if not _KEY.fullmatch(key):
             raise InvalidInputError(
                 f"{key!r} cannot name an order.",
@@ -237,19 +244,15 @@ class StandaloneOrders:
             )
         return f"WO-{self._journal.session_id}-key-{key}"
 
-    def _may_be_repeated(self, wo_id: str) -> bool:
-        known = recorded_order(self._journal.ledger, wo_id, allow_erased=True)
-        return known is not None and may_be_repeated(known)
-
 
 def _next_attempt(wo_id: str) -> str:
-    """The id of the attempt after that one; no key holds the sign between."""
+    """Return the order id of the next attempt; the sign ``~`` occurs in no key."""
     head, mark, number = wo_id.partition("~")
     return f"{head}~{int(number) + 1 if mark else 2}"
 
 
 def _work_of(order: WorkOrder) -> tuple[Any, ...]:
-    """What is to be done; how much it may cost can change between two attempts."""
+    """Return the work of an order, without its limits, for comparison."""
     limits = order.constraints
     schema = orjson.dumps(limits.output_schema, option=orjson.OPT_SORT_KEYS)
     task = exact_json(dict(order.input_context))

@@ -1,4 +1,4 @@
-"""What a turn is made of: steps, and which of them wait for which."""
+"""The plan of a turn: steps and their dependencies."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from remit.agents.workorders import OrderHistory, WorkOrder, WorkOrderType
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.errors import InvalidInputError
 
-_MOST = 1_000_000_000
-"""No limit in dollars or seconds is above this: what is, is a mistake."""
+_MAX_LIMIT = 1_000_000_000
+"""Largest limit in dollars or seconds; a larger number is a mistake."""
 
-HANDED_OVER = ("handoff", "handoff-2", "handoff-3")
-"""Names of the steps with which other agents go on in the turn that handed over to them."""
+HANDOFF_STEPS = ("handoff", "handoff-2", "handoff-3")
+"""Names of steps in which other agents continue a turn that was handed over to them."""
 
-RESERVED = ("scope", "verify", "consolidate", "direct", *HANDED_OVER)
-"""Names of the steps that the supervisor adds by itself."""
+SUPERVISOR_STEPS = ("scope", "verify", "consolidate", "direct", *HANDOFF_STEPS)
+"""Names of steps that the supervisor adds; plans must not use them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +26,24 @@ class PlanStep:
     """One work order of a plan.
 
     Attributes:
-        name: unique in its plan.
-        contract_id: the order's contract; empty for ``tool_call``.
-        input: joins the turn's context as the order's ``input_context``; a ``tool_call`` finds
-            ``tool_id`` and ``arguments``, or ``tool_calls``, there.
-        tools: ids that it may use.
-        approve: of these, the ones that a person must release first.
-        depends_on: names of steps that must be completed before; their results become the order's
-            ``prior_results``. Steps that depend on none run at once.
+        name: name, unique in the plan.
+        contract_id: contract of the order; empty for ``tool_call``.
+        wo_type: kind of work.
+        input: joins the turn's context as ``input_context`` of the order. A ``tool_call`` reads
+            ``tool_id`` and ``arguments``, or ``tool_calls``, from it.
+        tools: ids of the tools that the step may use.
+        approve: ids of the tools among these that need a person's approval.
+        depends_on: names of steps that must complete first. Their results become ``prior_results``.
+            Steps without dependencies run concurrently.
         acceptance: criteria of the quality gate; see :mod:`remit.agents.supervisor.quality`.
-        output_schema: JSON Schema that the step's answer is held to, instead of its contract's.
+        token_budget: largest sum of tokens; None for the turn's own budget.
+        usd_budget: largest cost in US dollars; None for no limit.
+        turn_limit: largest number of model calls; 0 for the configured limit.
+        timeout_seconds: longest duration; 0 for the configured limit.
+        output_schema: JSON Schema of the answer, in place of the contract's.
 
     Raises:
-        InvalidInputError: a limit is not one.
+        InvalidInputError: a limit is not a number in range.
     """
 
     name: str
@@ -57,13 +62,13 @@ class PlanStep:
 
     @classmethod
     def task(cls, name: str, instructions: str, *tools: str, after: tuple[str, ...] = ()) -> Self:
-        """A step in words, under PRC-EXECUTE-001.
+        """Return a step described in words, under PRC-EXECUTE-001.
 
         Args:
-            name: unique in its plan.
-            instructions: what is to be done.
-            tools: ids that it may use.
-            after: names of the steps whose results it needs.
+            name: name, unique in the plan.
+            instructions: the task.
+            tools: ids of the tools that the step may use.
+            after: names of the steps whose results the task needs.
         """
         task = {"instructions": instructions}
         return cls(name, "PRC-EXECUTE-001", input=task, tools=tools, depends_on=after)
@@ -80,20 +85,23 @@ class PlanStep:
                     )
             elif isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise InvalidInputError(f"{name} is {value!r}; it takes a number.")
-            elif not 0 <= value <= _MOST:
-                raise InvalidInputError(f"{name} is {value!r}; it must be from 0 to {_MOST:,}.")
+            elif not 0 <= value <= _MAX_LIMIT:
+                raise InvalidInputError(
+                    f"{name} is {value!r}; it must be from 0 to {_MAX_LIMIT:,}."
+                )
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Steps, of which one gives the answer.
+    """Steps, one of which gives the answer.
 
     Attributes:
-        answer: the name of that step; the last one when left out.
+        steps: the steps.
+        answer: name of the step that gives the answer; by default the last.
 
     Raises:
-        InvalidInputError: there is no step, two have one name, one waits for a step that is not
-            there or, in the end, for itself, or a criterion does not exist.
+        InvalidInputError: there is no step; two steps have the same name; a name is reserved; a
+            step depends on a missing step or, indirectly, on itself; or a criterion is unknown.
     """
 
     steps: tuple[PlanStep, ...]
@@ -105,8 +113,8 @@ class Plan:
             raise InvalidInputError("The plan has no step.")
         if len(set(names)) < len(names):
             raise InvalidInputError("Two steps of the plan have the same name.")
-        if taken := sorted(set(names) & set(RESERVED)):
-            raise InvalidInputError(f"The name {taken[0]!r} is the supervisor's own.")
+        if taken := sorted(set(names) & set(SUPERVISOR_STEPS)):
+            raise InvalidInputError(f"The step name {taken[0]!r} is reserved for the supervisor.")
         if self.answer and self.answer not in names:
             raise InvalidInputError(
                 f"The plan has no step {self.answer!r} to take the answer from."
@@ -124,17 +132,17 @@ class Plan:
             raise InvalidInputError(f"The steps {', '.join(circle)} wait for each other.")
 
     def within(self, agent: PlanStep) -> Plan:
-        """The plan, held to what the agent may use and must have approved, with its instructions.
+        """Return the plan limited to the agent's tools and approvals, with its instructions.
 
         Raises:
-            InvalidInputError: a step uses a tool that the agent may not.
+            InvalidInputError: a step uses a tool that the agent may not use.
         """
         steps = []
         for step in self.steps:
             if strange := sorted(set(step.tools) - set(agent.tools)):
                 raise InvalidInputError(
-                    f"The plan's step {step.name!r} may not use {strange[0]!r}: the agent may not.",
-                    next_step=f"It may use {', '.join(agent.tools) or 'no tools'}.",
+                    f"The step {step.name!r} uses {strange[0]!r}, which the agent may not use.",
+                    next_step=f"The agent may use {', '.join(agent.tools) or 'no tools'}.",
                 )
             needed = [tool_id for tool_id in agent.approve if tool_id in step.tools]
             given = step.input
@@ -145,7 +153,7 @@ class Plan:
         return replace(self, steps=tuple(steps))
 
     def giving(self, schema: Mapping[str, Any]) -> Plan:
-        """The plan with its answer held to a JSON Schema."""
+        """Return the plan with a JSON Schema for its answer."""
         answering = self.answering
         steps = tuple(
             replace(step, output_schema=schema) if step is answering else step
@@ -162,13 +170,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class TurnContext:
-    """What a planner is given.
+    """The input of a planner.
 
     Attributes:
-        message: what the user said.
-        classification: what it was taken for; ``None`` when it was not classified.
-        assembled: what attention chose to show.
-        tools: ids that the agent may use.
+        message: the user's message.
+        classification: classification of the message; None without one.
+        assembled: the selection of attention.
+        tools: ids of the agent's tools.
     """
 
     message: str
@@ -178,7 +186,7 @@ class TurnContext:
 
 
 def held_to(order: WorkOrder, agent: PlanStep) -> WorkOrder:
-    """An order from the record, held to what the agent may use and must have approved by now."""
+    """Return a recorded order limited to the tools and approvals that the agent has now."""
     limits = order.constraints
     tools = tuple(tool_id for tool_id in limits.tools_allowed if tool_id in agent.tools)
     wanted = (*limits.tools_requiring_approval, *agent.approve)
@@ -193,10 +201,15 @@ def for_another_attempt(
     before: OrderHistory,
     repeatable: Callable[[str], bool],
 ) -> tuple[PlanStep, dict[str, Any]]:
-    """A step and its context for another attempt, with what tools returned to the one before.
+    """Return a step and its context for another attempt, with earlier results of tools.
 
-    A tool that must not run twice and has run is not offered again: neither a rejected answer nor
-    a failure is a reason to pay a second time.
+    A tool that has run and may not run twice is not offered again.
+
+    Args:
+        step: the step.
+        context: context of the earlier attempt.
+        before: entries of the earlier attempt.
+        repeatable: returns True for a tool that may run twice.
     """
     if not (results := before.tool_results()):
         return step, dict(context)

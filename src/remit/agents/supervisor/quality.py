@@ -1,22 +1,22 @@
-"""The quality gate: whether an answer may be delivered.
+"""The quality gate, which decides whether an answer may be delivered.
 
 Criteria of a plan, all optional:
 
 ``non_empty``, ``no_error_marker``, ``claims_need_tools``
-    booleans: there is a text that can be seen; it does not begin like a failure; it does not claim
-    to have read or checked something when no tool gave a result in this order;
+    booleans: the text has visible characters; it does not begin like a failure; it does not claim
+    to have read or checked something if no tool returned a result in this order;
 ``values_need_source``, ``failures_are_told``
-    booleans, for a text of an agent that has tools: ids, amounts and figures stand in a message or
-    a tool's result of the turn; where the last tool failed, the text says so;
+    booleans, for a text of an agent with tools: a message or a tool's result of the turn contains
+    the ids, amounts and figures; if the last tool failed, the text mentions it;
 ``min_chars``, ``max_chars``
-    integers, of the text;
+    integers, limits of the text's length;
 ``must_contain``, ``must_not_contain``
-    lists of texts, looked for without regard to case, width (NFKC) and invisible characters, in
-    the answer's text and in the values of typed data;
+    lists of texts, searched in the answer's text and in the values of typed data, without regard
+    to case, width (NFKC) and invisible characters;
 ``tools_used``
-    list of tool ids that must have given a result;
+    list of tool ids that must have returned a result;
 ``output_schema``
-    JSON Schema of the answer: of typed data, of the JSON that a text holds, or of a tool's result.
+    JSON Schema of the answer: of typed data, of the JSON in a text, or of a tool's result.
 """
 
 from __future__ import annotations
@@ -42,22 +42,15 @@ DEFAULT_CRITERIA: Mapping[str, Any] = {
     "failures_are_told": True,
 }
 _KINDS: Mapping[str, type] = {
-    "non_empty": bool,
-    "no_error_marker": bool,
-    "claims_need_tools": bool,
-    "values_need_source": bool,
-    "failures_are_told": bool,
-    "min_chars": int,
-    "max_chars": int,
-    "must_contain": list,
-    "must_not_contain": list,
-    "tools_used": list,
+    **dict.fromkeys(DEFAULT_CRITERIA, bool),
+    **dict.fromkeys(("min_chars", "max_chars"), int),
+    **dict.fromkeys(("must_contain", "must_not_contain", "tools_used"), list),
     "output_schema": dict,
 }
 
 
 def check_criteria(criteria: Mapping[str, Any], tools: Collection[str]) -> None:
-    """Raise InvalidInputError for a criterion that the gate does not understand, or cannot be met.
+    """Raise InvalidInputError for an unknown criterion, or one that cannot be met.
 
     Args:
         criteria: the criteria.
@@ -68,7 +61,7 @@ def check_criteria(criteria: Mapping[str, Any], tools: Collection[str]) -> None:
         if kind is None:
             raise InvalidInputError(
                 f"There is no acceptance criterion {name!r}.",
-                next_step=f"There are {', '.join(_KINDS)}.",
+                next_step=f"Use one of {', '.join(_KINDS)}.",
             )
         if type(value) is not kind and not (kind is list and isinstance(value, tuple)):
             raise InvalidInputError(
@@ -97,20 +90,20 @@ def _contradiction(why: str) -> InvalidInputError:
 
 
 def answer_text(order: WorkOrder) -> str:
-    """The text of an order's result; data as JSON."""
+    """Return the text of an order's result; data as JSON."""
     result: Any = order.output_result
     if isinstance(result, Mapping) and isinstance(result.get("text"), str):
         return str(result["text"]).strip()
     return "" if result is None else dump(result).decode()
 
 
-_MOST_NAMED = 5
+_MAX_VALUES = 5
 _MARKUP = re.compile(r"\A(?:\s|[>*_`~]|(?:(?<=```)|(?<=~~~))[\w+.-]+[ \t]*\n)*")
 """White space, quotes, emphasis and code fences at the start of a text."""
 
 
 def _folded(text: str) -> str:
-    """Return a text in the form in which two are compared."""
+    """Return a text in the form used for comparison."""
     if text.isascii():
         return text.lower()
     folded = unicodedata.normalize("NFKC", IGNORABLE.sub("", text)).casefold()
@@ -118,7 +111,7 @@ def _folded(text: str) -> str:
 
 
 class QualityGate:
-    """Checks ended orders against markers of failure, claims (patterns) and criteria."""
+    """A check of ended orders against markers of failure, claim patterns and criteria."""
 
     def __init__(self, error_markers: Sequence[str], claim_patterns: Sequence[str]) -> None:
         self._markers = tuple(error_markers)
@@ -130,11 +123,12 @@ class QualityGate:
             ) from error
 
     def reasons(self, order: WorkOrder, shown: Callable[[], str] = str) -> list[str]:
-        """Why the order's result must not be delivered; empty when it may.
+        """Return the reasons to reject an order's result; empty to accept.
 
         Args:
-            shown: gives what else the model was shown than the order holds, such as its prompt
-                pack; called only where a value was not found in the order.
+            order: the ended order.
+            shown: returns further text that the model was shown, such as its prompt pack; called
+                only if the order does not contain a value.
         """
         if order.state is not WorkOrderState.COMPLETED:
             error = order.error or {}
@@ -181,7 +175,7 @@ class QualityGate:
 
 
 def _earlier_results(order: WorkOrder) -> list[Mapping[str, Any]]:
-    """What tools gave to the orders that this one goes on from."""
+    """Return the tool results of the orders that this one continues."""
     found: list[Mapping[str, Any]] = []
     for prior in order.input_context.get("prior_results") or ():
         output = prior.get("output")
@@ -191,7 +185,7 @@ def _earlier_results(order: WorkOrder) -> list[Mapping[str, Any]]:
 
 
 def _carried_results(order: WorkOrder) -> bool:
-    """Return True if a tool gave a result in a turn without an answer that this one follows."""
+    """Return True if a tool returned a result in an unanswered turn before this one."""
     effects = (order.input_context.get("assembled_context") or {}).get("effects") or ()
     return any(effect["status"] == "ok" for effect in effects)
 
@@ -205,10 +199,10 @@ def _unsourced(
     missing = unsourced(text, sources, gave)
     if missing:
         more = shown()
-        for reason in rejected:  # it quotes what has no source
+        for reason in rejected:  # Reasons quote the values without a source.
             more = more.replace(reason, "")
         missing = unsourced(text, f"{sources} {more}", gave)
-    named = ", ".join(map(excerpt, missing[:_MOST_NAMED]))
+    named = ", ".join(map(excerpt, missing[:_MAX_VALUES]))
     return [f"no message or tool result of this turn holds {named}"] if missing else []
 
 
@@ -227,7 +221,9 @@ def _texts(data: Any) -> Iterator[str]:
 
 def _misfits(schema: Mapping[str, Any], result: Any) -> list[str]:
     """Return why an answer does not fit the criterion ``output_schema``; empty if it does."""
-    if isinstance(result, Mapping) and "finish_reason" in result:  # a model's answer
+    if (
+        isinstance(result, Mapping) and "finish_reason" in result
+    ):  # The result is an answer of a model.
         try:
             result = result["output"] if "output" in result else load_answer(result["text"])
         except JsonTextError as error:

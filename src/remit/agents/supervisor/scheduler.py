@@ -1,4 +1,4 @@
-"""The work orders of one turn: planned, dispatched, waited for, and read back after a crash."""
+"""The work orders of one turn: planned, dispatched, awaited, and read back after a crash."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from typing import Any
 
 from remit.agents.supervisor.effects import remaining_effects, unknown_effects
 from remit.agents.supervisor.journal import RecordedOrder, UnfinishedTurn
-from remit.agents.supervisor.plan import RESERVED, Plan, PlanStep, for_another_attempt, held_to
+from remit.agents.supervisor.plan import (
+    SUPERVISOR_STEPS,
+    Plan,
+    PlanStep,
+    for_another_attempt,
+    held_to,
+)
 from remit.agents.supervisor.services import Responder, Services
 from remit.agents.workorders import (
     Effect,
@@ -29,28 +35,29 @@ from remit.agents.workorders import (
 from remit.kernel.loops import abandon
 from remit.ledger import LedgerEntry
 
-_SHARED = frozenset(
-    {
-        "user_input",
-        "classification",
-        "assembled_context",
-        "prior_results",
-        "rejected_because",
-        "files",
-    }
-)
-"""What an order has of its turn, not of its step."""
+_TURN_FIELDS = (
+    "user_input", "classification", "assembled_context", "prior_results", "rejected_because",
+    "files",
+)  # fmt: skip
+"""Fields of ``input_context`` that an order takes from its turn, not from its step."""
 
-_NOT_STARTED = "a step that it waits for did not give a result"
+_DEPENDENCY_FAILURE = "a step that it waits for did not give a result"
 
 
 class Scheduler:
-    """Runs the work orders of one turn, as soon as the orders that they wait for are done.
+    """The runner of one turn's work orders; an order starts when its dependencies are completed.
 
     Args:
-        guard: raises when the turn is no longer this process's.
-        before: what is on record of the turn already.
-        check: says what is wrong with data of an order that has an output schema.
+        services: the collaborators of the session's supervisor.
+        guard: raises an error if this process has lost the turn.
+        before: the recorded part of the turn; None for a new one.
+        last_number: number of the session's latest numbered order.
+        check: returns the problem with typed data; empty if there is none.
+
+    Attributes:
+        agent: the agent that now answers the turn.
+        handed: ids of the agents to which the session was handed over, in order.
+        last_number: number of the latest planned order.
     """
 
     def __init__(
@@ -62,71 +69,60 @@ class Scheduler:
         check: Callable[[Any], str] | None = None,
     ) -> None:
         self._services = services
-        self._agent = services.agent
+        self.agent = services.agent
         self._agents: dict[str, Responder] = {}
-        self._handed: list[str] = []
+        self.handed: tuple[str, ...] = ()
         self._journal = services.journal
         self._turn_number = services.session.turn_count + 1
         self._guard = guard
         self._before = before
-        self._number = last_number
+        self.last_number = last_number
         self._check = check
         self._orders: dict[str, WorkOrder] = {}
         self._steps: dict[str, WorkOrder] = {}
         self._new: set[str] = set()
-        self._at_once = False
+        self._is_concurrent = False
 
     @property
     def orders(self) -> list[WorkOrder]:
-        """The turn's orders in the order in which they were planned, in their present states."""
+        """The turn's orders in their present states, in the order of their plans."""
         return list(self._orders.values())
 
-    @property
-    def last_number(self) -> int:
-        """The number of the order that was planned last."""
-        return self._number
-
-    @property
-    def agent(self) -> Responder:
-        """The agent whose turn it is now."""
-        return self._agent
-
-    @property
-    def handed(self) -> tuple[str, ...]:
-        """The agents to whom the session was handed over, one after the other."""
-        return tuple(self._handed)
-
     def hand_over(self, path: Sequence[str]) -> bool:
-        """Have other agents go on, one after the other; whether it could be done."""
+        """Hand the turn over along a path of agents.
+
+        Returns:
+            False if an agent on the path cannot hand over to the next; earlier steps remain done.
+        """
         for agent_id in path:
-            to = self._agent.handoffs.get(agent_id)
+            to = self.agent.handoffs.get(agent_id)
             if to is None:
                 return False
-            self._agent = to
-            self._handed.append(agent_id)
+            self.agent = to
+            self.handed += (agent_id,)
         return True
 
     def remaining_effects(self, carried: Sequence[Effect], *, answered: bool) -> list[Effect]:
-        """Return the effects of tools that the turn leaves; see :func:`remaining_effects`."""
+        """Return the effects of tools that the turn leaves for the next prompt."""
         known = self._before is None and not any(order.has_unknown for order in self.orders)
         if answered and not carried and known:
-            return []  # nearly always
+            return []  # The usual case needs no query.
         return remaining_effects(
             self._journal.ledger, carried, self.orders, self._agents, answered=answered
         )
 
-    def unknown_effects(self, but: str = "") -> list[Effect]:
-        """Return the calls of the turn, save those of one order, whose outcome is unknown."""
+    def unknown_effects(self, except_order: str = "") -> list[Effect]:
+        """Return the turn's calls with an unknown outcome, without those of ``except_order``."""
         found: list[Effect] = []
         for order in self.orders:
             looked_for = order.has_unknown or (self._before is not None and order.ended)
-            if looked_for and order.wo_id != but and order.constraints.tools_allowed:
+            if looked_for and order.wo_id != except_order and order.constraints.tools_allowed:
                 agent = self._agents[order.wo_id]
                 found += unknown_effects(self._journal.ledger, order, agent)
         return found
 
     def tool_results(self) -> tuple[Mapping[str, Any], ...]:
-        """Return the results of the turn's tools, of attempts without an answer too."""
+        """Return the results of the turn's tools, including unsuccessful attempts."""
         found: list[Mapping[str, Any]] = []
         for order in self.orders:
             if order.output_result is not None:
@@ -138,19 +134,19 @@ class Scheduler:
         return tuple(found)
 
     def ids(self) -> list[str]:
-        """Ids of the turn's orders."""
+        """Return the ids of the turn's orders."""
         return list(self._orders)
 
     def waiting_for(self) -> tuple[str, ...]:
-        """Requests that a person must decide before the turn can go on."""
+        """Return the ids of requests that a person must decide before the turn can continue."""
         return tuple(request for order in self.orders for request in order.waiting_for)
 
     def recorded_plan(self) -> Plan | None:
-        """The plan that was written before the turn was interrupted, if one was."""
+        """Return the recorded plan of an interrupted turn; None if no plan was recorded."""
         found = [
             recorded
             for recorded in (self._before.orders if self._before else ())
-            if recorded.attempt == 1 and recorded.step not in RESERVED
+            if recorded.attempt == 1 and recorded.step not in SUPERVISOR_STEPS
         ]
         if not found:
             return None
@@ -167,10 +163,17 @@ class Scheduler:
         attempt: int = 1,
         listen: EventSink | None = None,
     ) -> WorkOrder:
-        """One step: planned and dispatched at once, or resumed where it stopped."""
+        """Plan, dispatch and run a step, or resume it; return its order.
+
+        Args:
+            step: the step.
+            context: joins the step's input.
+            attempt: number of the attempt, from 1.
+            listen: receives the events.
+        """
         order, entries = self._planned(step, context, attempt)
         prior = {name: self._steps[name] for name in step.depends_on if name in self._steps}
-        self._at_once = False
+        self._is_concurrent = False
         return order if order.ended else await self._work(order, prior, entries, listen)
 
     async def retry(
@@ -181,9 +184,9 @@ class Scheduler:
         attempt: int,
         listen: EventSink,
     ) -> WorkOrder:
-        """Another attempt at a step; see :func:`for_another_attempt`."""
+        """Run another attempt at a step (:func:`for_another_attempt`); return its order."""
         history = OrderHistory(self._journal.ledger, rejected.wo_id, rejected.session_id)
-        worker = self._agent.worker
+        worker = self.agent.worker
         step, context = for_another_attempt(step, context, history, worker.is_repeatable)
         return await self.run(step, context, attempt, listen)
 
@@ -194,19 +197,26 @@ class Scheduler:
         listen: EventSink,
         attention: Mapping[str, Any] | None,
     ) -> WorkOrder:
-        """All steps of a plan, independent ones side by side. Returns the answering order."""
+        """Run all steps of a plan, independent steps concurrently; return the answering order.
+
+        Args:
+            plan: the plan.
+            context: joins each step's input.
+            listen: receives the events.
+            attention: record of the selection, for the plan of the answering step.
+        """
         entries: list[LedgerEntry] = []
         for step in plan.steps:
-            about: dict[str, Any] = {}
+            details: dict[str, Any] = {}
             if step is plan.answering:
-                about = {"answering": True}
+                details = {"answering": True}
                 if attention is not None:
-                    about["attention"] = dict(attention)
-            self._steps[step.name], new = self._planned(step, context, 1, **about)
+                    details["attention"] = dict(attention)
+            self._steps[step.name], new = self._planned(step, context, 1, **details)
             entries += new
         answering = plan.answering.name
-        self._at_once = len(plan.steps) > 1
-        if not self._at_once:
+        self._is_concurrent = len(plan.steps) > 1
+        if not self._is_concurrent:
             order = self._steps[answering]
             if not (order.ended or order.waiting_for):
                 order = self._steps[answering] = await self._work(order, {}, entries, listen)
@@ -228,7 +238,7 @@ class Scheduler:
                         sink = listen if step.name == answering else others
                         task = asyncio.create_task(self._work(order, prior, (), sink))
                         running[task] = step.name
-                        abandon(task)  # the first error of several is raised
+                        abandon(task)  # Only the first of several errors is raised.
                 if not running:
                     return self._steps[answering]
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -241,7 +251,7 @@ class Scheduler:
                 await asyncio.wait(running)
 
     def _failed(self, order: WorkOrder) -> bool:
-        """Whether the orders that wait for this one cannot start any more."""
+        """Return True if dependent orders can no longer start."""
         if order.state is WorkOrderState.COMPLETED and order.acceptance_criteria:
             return bool(self._services.gate.reasons(order))
         return order.state is WorkOrderState.FAILED
@@ -253,16 +263,16 @@ class Scheduler:
         entries: Sequence[LedgerEntry],
         listen: EventSink | None,
     ) -> WorkOrder:
-        """Have an order worked on; one that is only planned is dispatched after ``entries``."""
-        # Steps that run at once do not wait for each other's writes.
-        buffer = WriteBuffer() if self._at_once else self._journal.buffer
+        """Run an order; dispatch a planned one after ``entries``."""
+        # Concurrent steps must not wait for the writes of others.
+        buffer = WriteBuffer() if self._is_concurrent else self._journal.buffer
         if order.state is WorkOrderState.PLANNED:
             results = [before.wo_id for before in prior.values()]
             self._guard()
             dispatched = self._journal.entry(
                 "WO_DISPATCHED", order.wo_id, **({"prior_results": results} if results else {})
             )
-            for entry in (*entries, dispatched):  # they go on record with the worker's first step
+            for entry in (*entries, dispatched):  # The worker's first write includes them.
                 buffer.hold(self._journal.prepared(entry))
             order = self._orders[order.wo_id] = moved_by(order, dispatched)
         given = _with_effects(_with_prior(order, prior), self.unknown_effects(order.wo_id))
@@ -272,7 +282,7 @@ class Scheduler:
             guard=self._guard,
             fresh=order.wo_id in self._new,
             buffer=buffer,
-            hold_end=not self._at_once,
+            hold_end=not self._is_concurrent,
             check=self._check,
             principal=self._services.session.principal,
         )
@@ -281,17 +291,17 @@ class Scheduler:
         if done.error is not None and done.error["code"] == "output_schema_invalid":
             suspects.append("contract")
         if suspects:
-            await self._journal.flush()  # the failure itself may be held yet
-            self._services.aside.observe(done.wo_id, *suspects)
+            await self._journal.flush()  # The entry of the failure may still be held.
+            self._services.exclusions.observe(done.wo_id, *suspects)
         return done
 
     async def _cancel_planned(self, order: WorkOrder) -> WorkOrder:
-        """A step that cannot begin, because what it waits for failed."""
+        """Record a planned order as cancelled, because a dependency failed; return it."""
         entry = self._journal.entry(
             "WO_FAILED",
             order.wo_id,
             error_code="cancelled",
-            error_message=_NOT_STARTED,
+            error_message=_DEPENDENCY_FAILURE,
             cost=WorkOrderCost().to_dict(),
         )
         await self._journal.write_all([entry])
@@ -299,7 +309,7 @@ class Scheduler:
         return failed
 
     def restore(self) -> None:
-        """Take over the orders of an interrupted turn that were not gone on with."""
+        """Take over orders of the interrupted turn that this process has not continued."""
         before = self._before
         if before is None:
             return
@@ -317,7 +327,7 @@ class Scheduler:
             self._orders[order.wo_id] = order
 
     async def end_all(self) -> None:
-        """End every order of the turn that has not ended: none will be resumed."""
+        """End every unfinished order of the turn, because none will be resumed."""
         for order in self.orders:
             if order.ended:
                 continue
@@ -329,48 +339,50 @@ class Scheduler:
                 self._orders[order.wo_id] = await worker.acancel(order)
 
     def _planned(
-        self, step: PlanStep, context: Mapping[str, Any], attempt: int, **about: Any
+        self, step: PlanStep, context: Mapping[str, Any], attempt: int, **details: Any
     ) -> tuple[WorkOrder, list[LedgerEntry]]:
-        """The order of a step, and what has to be written for it where it is a new one."""
+        """Return the order of a step, and the entries to write if it is new."""
         known = self._before.find(step.name, attempt) if self._before else None
         if known is not None:
-            order, entries = held_to(known.order, self._agent.answer), []
+            order, entries = held_to(known.order, self.agent.answer), []
         else:
-            self._number = self._journal.next_number(self._number)
-            wo_id = work_order_id(self._journal.session_id, self._number)
+            self.last_number = self._journal.next_number(self.last_number)
+            wo_id = work_order_id(self._journal.session_id, self.last_number)
             self._new.add(wo_id)
             parent = next(iter(self._orders), None)
             tokens = self._services.work_order_tokens
             order = self._journal.order(wo_id, step, context, tokens, parent)
-            if aside := self._services.aside.names:
-                limits = replace(order.constraints, set_aside=aside)
+            if excluded := self._services.exclusions.names:
+                limits = replace(order.constraints, set_aside=excluded)
                 order = replace(order, constraints=limits)
-            if self._handed:
-                about["handed_to"] = list(self._handed)
+            if self.handed:
+                details["handed_to"] = list(self.handed)
             if step.depends_on:
-                about["depends_on"] = list(step.depends_on)
+                details["depends_on"] = list(step.depends_on)
             entries = [
                 self._journal.planned(
                     order,
                     turn_number=self._turn_number,
                     step=step.name,
                     attempt=attempt,
-                    **about,
+                    **details,
                 )
             ]
         self._orders[order.wo_id] = order
-        self._agents[order.wo_id] = self._agent
+        self._agents[order.wo_id] = self.agent
         return order, entries
 
 
 def _step_of(recorded: RecordedOrder) -> PlanStep:
-    """The step that an order was planned from."""
+    """Return the step of a recorded order."""
     order, limits = recorded.order, recorded.order.constraints
     return PlanStep(
         name=recorded.step,
         contract_id=limits.prompt_contract_id,
         wo_type=order.wo_type,
-        input={name: value for name, value in order.input_context.items() if name not in _SHARED},
+        input={
+            name: value for name, value in order.input_context.items() if name not in _TURN_FIELDS
+        },
         tools=limits.tools_allowed,
         approve=limits.tools_requiring_approval,
         depends_on=recorded.depends_on,
@@ -384,12 +396,12 @@ def _step_of(recorded: RecordedOrder) -> PlanStep:
 
 
 def total_cost(orders: Sequence[WorkOrder]) -> dict[str, Any]:
-    """The sum of what orders cost, as plain data."""
+    """Return the sum of the orders' usage, as plain data."""
     return WorkOrderCost.sum(order.cost for order in orders).to_dict()
 
 
 def _with_prior(order: WorkOrder, prior: Mapping[str, WorkOrder]) -> WorkOrder:
-    """The order with the results that it waited for, as the worker gets it."""
+    """Return the order with the results of its dependencies."""
     if not prior:
         return order
     results = [
@@ -401,7 +413,7 @@ def _with_prior(order: WorkOrder, prior: Mapping[str, WorkOrder]) -> WorkOrder:
 
 
 def _with_effects(order: WorkOrder, effects: Sequence[Effect]) -> WorkOrder:
-    """Return an order that is shown these effects of its turn too."""
+    """Return the order with further effects of its turn to show."""
     assembled = order.input_context.get("assembled_context") or {}
     shown = list(assembled.get("effects") or ())
     known = {effect.get("key") for effect in shown}
@@ -412,6 +424,6 @@ def _with_effects(order: WorkOrder, effects: Sequence[Effect]) -> WorkOrder:
 
 
 def _without_text(listen: EventSink, event: TurnEvent) -> None:
-    """Pass on the events of a step that is not the answer: tools and requests, not its text."""
+    """Pass on events of a step that is not the answer, except its text."""
     if not isinstance(event, TextDelta | PartialOutput):
         listen(event)

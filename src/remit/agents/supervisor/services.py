@@ -1,18 +1,18 @@
-"""What the supervisor of one session works with."""
+"""The collaborators of one session's supervisor: ports, settings, agents."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.agents.outputs import OutputType
 from remit.agents.sessions import SessionManager
-from remit.agents.supervisor.aside import AsidePolicy, SetAside
 from remit.agents.supervisor.attention import Candidate
 from remit.agents.supervisor.classification import ClassificationRules
+from remit.agents.supervisor.exclusions import Exclusions
 from remit.agents.supervisor.journal import SupervisorJournal
 from remit.agents.supervisor.plan import Planner, PlanStep
 from remit.agents.supervisor.quality import QualityGate
@@ -21,76 +21,36 @@ from remit.agents.worker import HO1Executor
 from remit.kernel.settings import SupervisorSettings
 from remit.ledger import LedgerPort, Transaction
 
-
-class Lease(Protocol):
-    """The right to work on something alone, for as long as it is renewed."""
-
-    released: bool
-
-    @property
-    def read(self) -> Any:
-        """What was read in the transaction that took it."""
-        ...
-
-    @property
-    def stop_requested(self) -> bool:
-        """Whether the holder was asked to stop."""
-        ...
-
-    def release_in(self, tx: Transaction) -> None:
-        """Release it in a transaction; set ``released`` when that is durable."""
-        ...
-
-    def check(self) -> None:
-        """Raise when the lease is no longer held; called before what cannot be undone."""
-        ...
-
-
-class LeasePort(Protocol):
-    """Makes sure that only one process works on something."""
-
-    def hold(
-        self,
-        name: str,
-        *,
-        wait_s: float,
-        on_stop: Callable[[], None] | None = None,
-        read: Callable[[Transaction], Any] | None = None,
-    ) -> AbstractAsyncContextManager[Lease]:
-        """Hold ``name`` while the block runs; ``read`` is called as it is taken."""
-        ...
-
-    def request_stop(self, name: str) -> bool:
-        """Ask the holder of ``name`` to stop; false when it is not held."""
-        ...
+if TYPE_CHECKING:
+    from remit.gateway.leases import Lease, LeaseManager
 
 
 class ContextPort(Protocol):
-    """What the tier above pushes down: the supervisor itself may not read it."""
+    """Context from the tier above, which the supervisor itself may not read."""
 
     def policies(self) -> Sequence[Candidate]:
-        """What adopted policy says."""
+        """Return candidates of adopted policy."""
         ...
 
     def threads(self, session_id: str) -> Sequence[Candidate]:
-        """What other sessions left open that may matter now."""
+        """Return open threads of other sessions that may matter now."""
         ...
 
     def required(self, contract_id: str, session_id: str) -> Mapping[str, Any]:
-        """What a contract's ``required_context`` asks for; empty when it asks for nothing."""
+        """Return the context that a contract's ``required_context`` asks for; empty if none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Responder:
-    """An agent as it answers a session: one of its own, or one that was handed over to it.
+    """An agent that answers a session: its own agent, or one that it was handed over to.
 
     Attributes:
-        agent_id: its name on the record.
-        answer: the step that answers, where there is no planner: contract, tools, limits.
-        worker: executes orders, as that agent.
-        context: what the tier above pushes down; nothing when left out.
-        handoffs: to whom it can hand the session over, by the agent's id.
+        agent_id: recorded name of the agent.
+        answer: the answering step without a planner: contract, tools, limits.
+        worker: runs orders as this agent.
+        context: context from the tier above; None for none.
+        handoffs: agents to which it can hand over, keyed by agent id.
     """
 
     agent_id: str
@@ -101,37 +61,38 @@ class Responder:
 
     @property
     def tool_id(self) -> str:
-        """The tool with which a model hands over to it."""
+        """Id of the tool with which a model hands over to the agent."""
         return tool_id_of(f"transfer_to_{self.agent_id}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Services:
-    """What the supervisor of one session works with.
+    """The collaborators of one session's supervisor.
 
     Attributes:
-        agent: whose session it is.
+        agent: agent of the session.
         ledger: a handle of tier ``ho2``.
         session: the conversation.
-        config: how turns are planned and checked.
-        leases: see to it that one process at a time works on the session, or on an order.
-        wait_s: how long to wait for another process that works on it.
-        output: the type of its answers; text, or what its contract says, when left out.
-        planner: makes the plan of each turn instead; its steps may use no other tools.
-        model: provider and model of the agent, where they are not the root's default.
-        work_order_tokens: token budget of an order whose step names none; 0 for none.
-        agent_class: of what class the agent is.
-        next_best: names the models to ask in place of a ``provider/model``, the best first.
-        aside_policy: gives when something that fails is set aside; asked only where it does.
-        rules: reads by which rules a classification is used; asked only with one.
-        starting: waits for the write that begins the session, where it is still under way.
+        config: settings of planning and checking.
+        leases: ensure that one process at a time works on the session, or on an order.
+        wait_s: longest wait for another process, seconds.
+        output: type of the answers; None for text, or the data of the contract.
+        planner: makes the plan of each turn, within the agent's tools; None for the default plan.
+        model: provider and model of the agent; None for the root's default.
+        work_order_tokens: token budget of an order whose step has none; 0 for no limit.
+        agent_class: class of the agent.
+        next_best: returns the fallbacks of a ``provider/model``, best first.
+        exclusion_policy: returns the number of consecutive turns with a failure that excludes a
+            name, and the substitutes of tools keyed by tool id; called only after a failure.
+        rules: returns the rules for classifications; called only with a classification.
+        starting: waits for the write that begins the session, while it is in progress.
     """
 
     agent: Responder
     ledger: LedgerPort
     session: SessionManager
     config: SupervisorSettings
-    leases: LeasePort
+    leases: LeaseManager
     wait_s: float
     output: OutputType[Any] | None = None
     planner: Planner | None = None
@@ -140,7 +101,7 @@ class Services:
     agent_class: str = "ADMIN"
     starting: Callable[[], Awaitable[None]] | None = None
     next_best: Callable[[str], Sequence[str]]
-    aside_policy: Callable[[], AsidePolicy]
+    exclusion_policy: Callable[[], tuple[int, Mapping[str, Sequence[str]]]]
     rules: Callable[[], ClassificationRules]
 
     @cached_property
@@ -150,26 +111,26 @@ class Services:
 
     @cached_property
     def gate(self) -> QualityGate:
-        """Whether an answer may be delivered."""
+        """The quality gate."""
         return QualityGate(self.config.error_markers, self.config.claim_patterns)
 
     @cached_property
-    def aside(self) -> SetAside:
-        """What the session has set aside."""
-        next_best = {
+    def exclusions(self) -> Exclusions:
+        """The names that the session excludes."""
+        substitutes = {
             "model": lambda name, _: self.next_best(name),
             "tool": self._tools_instead,
             "contract": self.agent.worker.versions_before,
         }
-        return SetAside(self.journal, next_best, self.aside_policy, self.model)
+        return Exclusions(self.journal, substitutes, lambda: self.exclusion_policy()[0], self.model)
 
     def _tools_instead(self, tool_id: str, _: Collection[str]) -> Sequence[str]:
-        """The tools that the policy names for another and that the agent may use anyway."""
-        named = self.aside_policy().tool_fallbacks.get(tool_id, ())
-        return [one for one in named if one in self.agent.answer.tools]
+        """Return the policy's substitutes for a tool that the agent may use."""
+        found = self.exclusion_policy()[1].get(tool_id, ())
+        return [one for one in found if one in self.agent.answer.tools]
 
     def new_journal(self) -> SupervisorJournal:
-        """Another journal of the session, for work beside its turns."""
+        """Return another journal of the session, for work outside its turns."""
         return SupervisorJournal(
             self.ledger,
             self.session.session_id,
@@ -185,8 +146,8 @@ class Services:
         on_stop: Callable[[], None] | None = None,
         read: Callable[[Transaction], Any] | None = None,
     ) -> AsyncIterator[Lease]:
-        """Hold the lease ``name``, once the session has begun."""
+        """Hold the lease ``name`` while the block runs; wait for the session to begin first."""
         async with self.leases.hold(name, wait_s=self.wait_s, on_stop=on_stop, read=read) as lease:
             if self.starting is not None:
-                await self.starting()  # the lease was taken behind it
+                await self.starting()  # The lease may have been granted before the session began.
             yield lease

@@ -1,31 +1,38 @@
-"""The turns of one session, one at a time: begun, resumed, cancelled, recorded."""
+"""The turns of one session, one at a time: started, resumed, cancelled, recorded.
+
+Start reading at :meth:`HO2Supervisor.ahandle_turn`; :mod:`remit.agents.supervisor.loop` has the
+steps of a turn.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from remit.agents.outputs import OutputType
+from remit.agents.sessions import latest_of
+from remit.agents.supervisor.attention import Candidate
 from remit.agents.supervisor.effects import carried_effects
 from remit.agents.supervisor.journal import (
     UnfinishedTurn,
     handed_to,
-    latest_plan,
     unfinished_turn,
 )
 from remit.agents.supervisor.loop import TurnLoop
 from remit.agents.supervisor.orders import StandaloneOrders
 from remit.agents.supervisor.scheduler import Scheduler
-from remit.agents.supervisor.services import Lease, Services
-from remit.agents.supervisor.threads import KnownThreads, consolidate
+from remit.agents.supervisor.services import Services
+from remit.agents.supervisor.threads import consolidate, known_threads
 from remit.agents.supervisor.turn import TurnCancelledError, TurnPendingError, TurnResult
 from remit.agents.workorders import EventSink, OrderRecordError, TurnResumed
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import sound_text
-from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClosedError, LedgerEntry, LedgerError
+
+if TYPE_CHECKING:
+    from remit.gateway.leases import Lease
 
 _T = TypeVar("_T")
 
@@ -34,10 +41,10 @@ _ABANDONED = "(The turn was interrupted before there was an answer.)"
 
 
 class HO2Supervisor:
-    """Answers the messages of one session. Every step is a work order of its own.
+    """The supervisor of one session. Every step of its turns is a work order.
 
     Attributes:
-        orders: work of the session that is no turn.
+        orders: work of the session outside turns.
     """
 
     def __init__(self, services: Services) -> None:
@@ -46,14 +53,11 @@ class HO2Supervisor:
         self._journal = services.journal
         self._latest: LedgerEntry | None = None
         self._handed: tuple[str, ...] = ()
-        self._number: int | None = None  # of the last order, while no other process works here
-        self._threads = KnownThreads(services)
+        self._number: int | None = None  # The number of the last order; None if unknown.
+        self._threads: Sequence[Candidate] = ()
+        self._threads_seen: Sequence[int | None] | None = None
         self.orders = StandaloneOrders(services)
         _ = services.gate
-
-    def handle_turn(self, user_message: str, *, on_event: EventSink | None = None) -> TurnResult:
-        """:meth:`ahandle_turn` for callers without an event loop."""
-        return run_blocking(self.ahandle_turn(user_message, on_event=on_event))
 
     async def ahandle_turn(
         self,
@@ -63,59 +67,60 @@ class HO2Supervisor:
         output: OutputType[Any] | None = None,
         on_event: EventSink | None = None,
     ) -> TurnResult:
-        """Answer one message and record the turn.
+        """Answer a message and record the turn.
 
-        A turn that another process left unfinished is closed first, as interrupted; one that
-        waits for a person keeps the session until it is decided or cancelled.
+        A turn that another process left unfinished is closed first, as interrupted. A turn that
+        waits for a person blocks the session until it is decided or cancelled.
 
         Args:
-            user_message: what the user said.
-            files: content blocks of images and documents that came with it.
-            output: the type of the answer; the agent's own when left out.
-            on_event: receives text, tools and rejections.
+            user_message: the user's message.
+            files: content blocks of its images and documents.
+            output: type of the answer; by default the agent's own.
+            on_event: receives text, tool events and rejections.
 
         Raises:
             InvalidInputError: the message is blank.
             TurnPendingError: the last turn waits for a person.
-            TurnCancelledError: somebody asked the turn to stop.
+            TurnCancelledError: somebody requested a stop.
             LeaseBusyError: another process works on the session for too long.
-            LedgerError: the record could not be kept; nothing further was done.
+            LedgerError: an entry could not be written; nothing further was done.
         """
         user_message = sound_text(user_message)
         if not user_message.strip():
-            raise InvalidInputError("The message is blank.", next_step="Say something.")
+            raise InvalidInputError("The message is blank.", next_step="Pass a text.")
 
         async def work(lease: Lease) -> TurnResult:
             before = self._unfinished()
             if before is not None:
                 if before.waiting_for:
                     raise TurnPendingError(before.waiting_for)
-                self._catch_up(before)
+                self._services.exclusions.observe(before.orders[-1].order.wo_id)
                 await self._abandon(before, lease, _ABANDONED, "abandoned")
-            return await self._turn(user_message, files, None, lease, output, on_event)
+            turn = self._loop(user_message, files, None, lease, output, on_event)
+            return await self._finish(turn, lease)
 
         return await self._alone(work)
 
     async def aresume(
         self, *, output: OutputType[Any] | None = None, on_event: EventSink | None = None
     ) -> TurnResult | None:
-        """Go on with the turn that was interrupted, or that waited for a person.
+        """Continue the turn that was interrupted, or that waited for a person.
 
-        What is on record is not done again.
+        Recorded steps are not repeated.
 
         Args:
-            output: the type that the turn began with; the agent's own when left out.
-            on_event: receives text, tools and rejections.
+            output: type with which the turn began; by default the agent's own.
+            on_event: receives text, tool events and rejections.
 
         Returns:
-            The turn; ``None`` when the session has no unfinished one.
+            The turn; None if the session has no unfinished turn.
 
         Raises:
-            OrderRecordError: what it began with was erased.
-            InvalidInputError: it began with another output type.
-            TurnCancelledError: somebody asked the turn to stop.
+            OrderRecordError: the input of the turn was erased.
+            InvalidInputError: the turn began with another output type.
+            TurnCancelledError: somebody requested a stop.
             LeaseBusyError: another process works on the session.
-            LedgerError: the record could not be kept.
+            LedgerError: an entry could not be written.
         """
 
         async def work(lease: Lease) -> TurnResult | None:
@@ -124,26 +129,24 @@ class HO2Supervisor:
                 return None
             if before.erased:
                 raise OrderRecordError(
-                    "What the unfinished turn began with was erased; it cannot be resumed.",
-                    next_step="Cancel the turn, or say something new.",
+                    "The unfinished turn cannot be resumed, because its input was erased.",
+                    next_step="Cancel the turn, or send a new message.",
                 )
             if on_event is not None:
                 on_event(TurnResumed(before.message))
-            files = before.files
+            turn = self._loop(before.message, before.files, before, lease, output, on_event)
             if before.idle and before.requests:
-                turn = self._loop(before.message, files, before, lease, output, on_event)
                 turn.restore(before)
                 return turn.result("", before.turn_number)
-            self._catch_up(before)
-            return await self._turn(before.message, files, before, lease, output, on_event)
+            return await self._finish(turn, lease)
 
         return await self._alone(work)
 
     async def acancel(self) -> bool:
-        """End the session's unfinished turn without an answer; whether there was one.
+        """End the session's unfinished turn without an answer; return False if there is none.
 
         Raises:
-            LeaseBusyError: another process works on it: ask that one to stop.
+            LeaseBusyError: another process works on the session; request a stop there.
         """
 
         async def work(lease: Lease) -> bool:
@@ -156,19 +159,17 @@ class HO2Supervisor:
         return await self._alone(work)
 
     async def aconsolidate(self) -> None:
-        """Find what the session leaves open, where ``[supervisor] consolidate`` says so."""
+        """Record what the session leaves open, if ``[supervisor] consolidate`` is set."""
         if self._services.config.consolidate:
             await consolidate(self._services, self.orders)
 
     def unfinished(self) -> UnfinishedTurn | None:
-        """The session's turn that has not ended, as it is on record now."""
+        """Return the session's unfinished turn as recorded now; None if there is none."""
         ledger = self._services.ledger
         return unfinished_turn(ledger, self._session.session_id, self._session.turn_count)
 
-    # -- the parts of a turn -----------------------------------------------------------------
-
     async def _alone(self, work: Callable[[Lease], Awaitable[_T]]) -> _T:
-        """Do ``work`` while no other process works on the session."""
+        """Run ``work`` under the session's lease and return its result."""
         task = asyncio.current_task()
         assert task is not None
 
@@ -180,12 +181,12 @@ class HO2Supervisor:
         async with self._services.alone(name, stop, session.read_marks) as lease:
             self._journal.buffer.clear()
             if lease.read is not None:
-                self._services.aside.refresh(lease.read)
+                self._services.exclusions.refresh(lease.read)
             if not session.refresh(lease.read):
                 self._number = None
             if self._number is None:
                 ledger = self._services.ledger
-                self._latest = latest_plan(ledger, session.session_id)
+                self._latest = latest_of(ledger, session.session_id, "WO_PLANNED")
                 if self._services.agent.handoffs:
                     self._handed = handed_to(ledger, session.session_id, self._latest)
             try:
@@ -194,19 +195,25 @@ class HO2Supervisor:
                 if not lease.stop_requested:
                     raise
                 task.uncancel()
-                raise TurnCancelledError("The turn was asked to stop, and did.") from None
+                raise TurnCancelledError("The turn was stopped on request.") from None
+
+    def _open_threads(self) -> Sequence[Candidate]:
+        """Return the open threads that the session knows; read them again only after a change."""
+        seen = self._session.threads_seen
+        if seen is None or seen != self._threads_seen:
+            has_none = seen is not None and seen[0] is None
+            own = self._services.config.threads
+            self._threads = () if has_none else known_threads(self._services, own=own)
+            self._threads_seen = seen
+        return self._threads
 
     def _unfinished(self) -> UnfinishedTurn | None:
         session = self._session
         if self._number is not None:
-            return None  # the last that was done here is a turn that this process recorded
+            return None  # This process recorded the latest turn.
         return unfinished_turn(
             self._services.ledger, session.session_id, session.turn_count, self._latest
         )
-
-    def _catch_up(self, before: UnfinishedTurn) -> None:
-        """Set aside what the process should have that died in the turn."""
-        self._services.aside.observe(before.orders[-1].order.wo_id)
 
     async def _abandon(
         self, before: UnfinishedTurn, lease: Lease, response: str, outcome: str
@@ -243,44 +250,38 @@ class HO2Supervisor:
         output = _agreed(before, output, self._services.output)
         scheduler = self._scheduler(before, lease, output)
         handed = self._handed
-        if before is not None:  # as it was when the turn began
+        if before is not None:  # The turn continues with the agent that began it.
             handed = tuple(before.orders[0].planned.metadata.get("handed_to", ()))
         scheduler.hand_over(handed)
-        if before is not None:  # a process may have ended before it looked
-            self._services.aside.observe(before.orders[-1].order.wo_id)
+        if before is not None:  # The interrupted process may not have observed its failures.
+            self._services.exclusions.observe(before.orders[-1].order.wo_id)
         return TurnLoop(
-            self._services, self._threads, message, files, scheduler, before, output, on_event
+            self._services, self._open_threads, message, files, scheduler, before, output, on_event
         )
 
-    async def _turn(
-        self,
-        message: str,
-        files: Sequence[Mapping[str, Any]],
-        before: UnfinishedTurn | None,
-        lease: Lease,
-        output: OutputType[Any] | None,
-        on_event: EventSink | None,
-    ) -> TurnResult:
-        turn = self._loop(message, files, before, lease, output, on_event)
+    async def _finish(self, turn: TurnLoop, lease: Lease) -> TurnResult:
+        """Run a turn, record it unless it waits for a person, and return its result."""
         try:
             try:
                 await turn.run()
             except LedgerError:
                 raise
             except Exception as error:  # noqa: BLE001 - the user still gets an answer, and why
-                lease.check()  # unless the turn is another's now
+                lease.check()  # Another process may own the turn.
                 await turn.degrade(error)
             if not turn.waiting:
-                turn.scheduler.restore()  # what this process could not go on with ends too
+                turn.scheduler.restore()  # Orders that were not continued must end, too.
                 await turn.scheduler.end_all()
         except asyncio.CancelledError:
-            with contextlib.suppress(LedgerClosedError):  # else the turn stays to be resumed
+            with contextlib.suppress(
+                LedgerClosedError
+            ):  # With a closed ledger the turn remains resumable.
                 lease.check()
                 await turn.scheduler.end_all()
                 await self._journal.flush()
                 effects = turn.remaining_effects(answered=False)
                 await self._session.aadd_turn(
-                    message, _CANCELLED, outcome="cancelled", effects=effects
+                    turn.message, _CANCELLED, outcome="cancelled", effects=effects
                 )
             raise
         if turn.waiting:
@@ -289,7 +290,7 @@ class HO2Supervisor:
         return turn.result(entry_id, self._session.turn_count)
 
     async def _recorded(self, turn: TurnLoop, lease: Lease) -> str:
-        """Record the turn; a request to stop comes too late then."""
+        """Record the turn and return the entry's id; a later request to stop has no effect."""
         buffer = self._journal.buffer
         await buffer.settle()
         lease.check()
@@ -300,7 +301,7 @@ class HO2Supervisor:
                 turn.message, turn.response, outcome=turn.outcome, effects=effects,
                 after=buffer.take_held(), then=[lease.release_in],
             )  # fmt: skip
-            # Before anybody else here gets the session.
+            # No other task gets the session before these fields are current.
             lease.released, self._number = True, turn.scheduler.last_number
             self._handed = turn.scheduler.handed
             return entry_id
@@ -320,10 +321,10 @@ class HO2Supervisor:
 def _agreed(
     before: UnfinishedTurn | None, asked: OutputType[Any] | None, own: OutputType[Any] | None
 ) -> OutputType[Any] | None:
-    """The type of a turn's answer: what is asked for, else the agent's own.
+    """Return the type of a turn's answer: the requested one, else the agent's own.
 
     Raises:
-        InvalidInputError: the turn that is gone on with began with another one.
+        InvalidInputError: the continued turn began with another type.
     """
     wanted = asked or own
     began = before and next((o for o in before.orders if o.planned.metadata.get("answering")), None)
@@ -333,8 +334,8 @@ def _agreed(
     if (wanted.schema if wanted else None) == schema:
         return wanted
     if asked is None and (own is None or schema is None):
-        return None  # plain data, or text
+        return None  # The answer is plain data, or text.
     raise InvalidInputError(
         "The unfinished turn began with another output type.",
-        next_step="Pass the one that it began with as output_type, or cancel the turn.",
+        next_step="Pass the original type as output_type, or cancel the turn.",
     )

@@ -1,8 +1,8 @@
-"""Threads: what a conversation leaves open, known to later turns and to other sessions.
+"""Threads: commitments and questions that a conversation leaves open.
 
-A model opens and closes them by tools that only return what they were asked: the supervisor
-writes the entries itself, once the order that asked has ended. At a session's end another model
-call, under PRC-CONSOLIDATE-001, finds what it leaves open.
+Later turns and other sessions know them. A model opens and closes threads by tools that only return
+their arguments; the supervisor writes the entries once the order has ended. At the end of a
+session, another model call under PRC-CONSOLIDATE-001 finds what the session leaves open.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def close_thread(thread_id: str) -> dict[str, Any]:
 
 
 def thread_tools() -> list[Tool]:
-    """The two tools, for models with native tools."""
+    """Return the two tools, for models with native tools."""
     return [open_thread, close_thread]
 
 
 def proposed_entries(services: Services, order: WorkOrder) -> list[LedgerEntry]:
-    """The entries that an order's tools asked for; none for threads that it cannot know of."""
+    """Return the entries that an order's tools asked for; skip threads unknown to the session."""
     journal, turn_number = services.journal, services.session.turn_count + 1
     entries: list[LedgerEntry] = []
     known: set[str] | None = None
@@ -69,60 +69,42 @@ def proposed_entries(services: Services, order: WorkOrder) -> list[LedgerEntry]:
             thread_id = f"THR-{journal.session_id}-{turn_number:03d}-{number}"
             entries.append(_opened(journal, thread_id, output["opened"], output))
         elif result["tool_id"] == close_thread.tool_id:
-            known = _known(services) if known is None else known
+            if known is None:
+                known = {thread.ref for thread in known_threads(services, own=True)}
             if output["closed"] in known:
                 entries.append(journal.entry("THREAD_CLOSED", thread_id=str(output["closed"])))
     return entries
 
 
 def _opened(
-    journal: SupervisorJournal, thread_id: str, title: Any, about: Mapping[str, Any]
+    journal: SupervisorJournal, thread_id: str, title: Any, details: Mapping[str, Any]
 ) -> LedgerEntry:
-    due = {"due": str(about["due"])} if _is_date(about.get("due")) else {}
-    commitment = str(about["commitment"])
+    due = {"due": str(details["due"])} if _is_date(details.get("due")) else {}
+    commitment = str(details["commitment"])
     return journal.entry(
         "THREAD_OPENED", thread_id=thread_id, title=str(title), commitment=commitment, **due
     )
 
 
 def _is_date(text: Any) -> bool:
-    """Whether a text is an ISO 8601 date or time: nothing else goes on record as one."""
+    """Return True if a text is an ISO 8601 date or time; other texts are not recorded as dates."""
     try:
         return bool(text) and datetime.fromisoformat(str(text)) is not None
     except ValueError:
         return False
 
 
-def _known(services: Services) -> set[str]:
-    """Ids of the open threads that this session may know of, and so may close."""
-    return {candidate.ref for candidate in _threads_of(services, own=True)}
+def known_threads(services: Services, *, own: bool) -> list[Candidate]:
+    """Return the open threads that a session knows, and may therefore close.
 
-
-def _threads_of(services: Services, *, own: bool) -> list[Candidate]:
-    """Open threads of the session, where wanted, and those that the tier above pushes down."""
+    Args:
+        services: the collaborators of the session's supervisor.
+        own: True to include threads of the session itself, before those from the tier above.
+    """
     session_id = services.session.session_id
     context = services.agent.context
     known = open_threads(services.journal.ledger, session_id=session_id) if own else []
     return [*known, *(context.threads(session_id) if context else ())]
-
-
-class KnownThreads:
-    """The open threads that a session may know of, read again when there may be others."""
-
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._seen: Sequence[int | None] | None = None
-        self._threads: Sequence[Candidate] = ()
-
-    def read(self) -> Sequence[Candidate]:
-        """The threads, as they were when the session was taken up or later."""
-        seen = self._services.session.threads_seen
-        if seen is None or seen != self._seen:
-            none = seen is not None and seen[0] is None
-            own = self._services.config.threads
-            self._threads = () if none else _threads_of(self._services, own=own)
-            self._seen = seen
-        return self._threads
 
 
 def open_threads(
@@ -132,7 +114,14 @@ def open_threads(
     agent_id: str | None = None,
     most: int = _MAX_LOOKED_AT,
 ) -> list[Candidate]:
-    """Open threads, the latest first: of a session, of an agent, or all."""
+    """Return open threads, latest first.
+
+    Args:
+        ledger: contains the threads.
+        session_id: only threads of this session.
+        agent_id: only threads of this agent.
+        most: number of latest threads that are examined.
+    """
     opened = list(
         ledger.query(
             event_type="THREAD_OPENED",
@@ -144,7 +133,7 @@ def open_threads(
     )
     if not opened:
         return []
-    # Any session may close a thread; what was closed before the oldest was opened is another's.
+    # Any session may close a thread. Entries before the oldest thread close other threads.
     first = min(int(entry.id[4:], 16) for entry in opened)
     closed = {
         entry.metadata["thread_id"]
@@ -166,9 +155,10 @@ def open_threads(
 
 
 async def consolidate(services: Services, orders: StandaloneOrders) -> WorkOrder | None:
-    """Have the session's turns read, and what they leave open put on record as threads.
+    """Have a model read the session's turns, and record what they leave open as threads.
 
-    Done once for a state of the session; a failure leaves the threads as they are.
+    A second call for the same state of the session returns the first order. A failed order leaves
+    the threads unchanged. Return None if the session has no turns.
     """
     session, journal = services.session, services.journal
     turns = session.recent_turns(services.config.context_turns)
@@ -202,7 +192,7 @@ async def _record(
     entries = [
         _opened(journal, f"{prefix}-{number}", thread["title"], thread)
         for number, thread in enumerate(found["open_threads"])
-        if thread["title"] not in named  # else it is open already
+        if thread["title"] not in named  # The thread is not open yet.
     ]
     entries += [
         journal.entry("THREAD_CLOSED", thread_id=named[name])

@@ -1,4 +1,4 @@
-"""What a turn comes to."""
+"""The result of a turn, and the errors of turns."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from remit.kernel.errors import RemitError
 
 
 class TurnPendingError(RemitError):
-    """The session's last turn waits for a person; a new one cannot begin before it ends.
+    """The session's last turn waits for a person, so that no new turn can begin.
 
     Attributes:
-        request_ids: what it waits for.
+        request_ids: ids of the requests.
     """
 
     def __init__(self, request_ids: tuple[str, ...]) -> None:
@@ -27,14 +27,14 @@ class TurnPendingError(RemitError):
 
 
 class TurnCancelledError(RemitError):
-    """Somebody asked the turn to stop; what was done is on record."""
+    """Somebody requested the turn to stop; completed steps are recorded."""
 
 
 class TurnFailedError(RemitError):
-    """A turn has no output: it failed, or waits for a person.
+    """The turn has no output, because it failed or waits for a person.
 
     Attributes:
-        code: the turn's ``error_code``; empty while it waits.
+        code: ``error_code`` of the turn; empty while it waits.
     """
 
     def __init__(self, code: str, detail: str) -> None:
@@ -45,6 +45,7 @@ class TurnFailedError(RemitError):
             message, step = "The turn waits for a person.", "Decide, then resume the session."
         super().__init__(message, next_step=step)
         self.code = code
+        self.detail = detail
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +53,23 @@ class TurnResult(Generic[OutputT]):
     """A turn that was delivered, or that waits for a person.
 
     Attributes:
-        response: the text for the user: the model's, or a sentence that says that there is none.
-        error_code: why the turn failed; empty where it did not. A failure code of the work order
-           , ``answer_rejected`` for an answer that did not pass the quality gate, or
-            the code of the failure that a direct call could not make good either.
-        error_detail: what happened inside, for logs and support; never meant for the customer.
-        wo_chain_summary: per work order its id, type, state, error and cost.
-        cost_summary: the sum of the orders' costs.
-        quality_gate_passed: True if the response is the agent's answer and the quality gate has
-            accepted it; False for a notice and for a degraded answer.
+        response: text for the user: the agent's answer, or a sentence that explains why there is
+            none.
+        error_code: why the turn failed; empty otherwise. The failure code of the work order,
+            ``answer_rejected`` after the quality gate, or the code of a failed loop.
+        error_detail: details for logs and support; never shown to the customer.
+        wo_chain_summary: id, type, state, error and cost of each work order.
+        cost_summary: sum of the orders' usage.
+        quality_gate_passed: True if the response is the agent's answer and passed the gate; False
+            for a notice and for a degraded answer.
         tool_results: results of tools in this turn, as data.
-        classification: what the message was taken for, when it was classified.
-        degraded: True if the loop failed; a response that is no notice then comes from one direct
-            call, and has passed the agent's acceptance.
+        classification: classification of the message; None without one.
+        degraded: True if the loop failed. A response that is not a notice then comes from a direct
+            call, and meets the agent's acceptance criteria.
         turn_entry_id: id of the ``TURN_RECORDED``; empty while the turn waits.
-        turn_number: counted from 1 in the session.
-        waiting_for: the tool calls that wait for a person; the turn goes on with
-            ``resume()`` once they are decided, in this process or another.
+        turn_number: number of the turn in the session, from 1.
+        waiting_for: tool calls that wait for a person. After the decision, ``resume()`` continues
+            the turn in any process.
     """
 
     response: str
@@ -91,7 +92,7 @@ class TurnResult(Generic[OutputT]):
         """The answer: a value of the output type, the data of the contract, or the text.
 
         Raises:
-            TurnFailedError: there is none: the turn failed, or waits.
+            TurnFailedError: the turn failed or waits.
         """
         if self.failed or self.waiting:
             raise TurnFailedError(self.error_code, self.error_detail)
@@ -99,15 +100,15 @@ class TurnResult(Generic[OutputT]):
 
     @property
     def failed(self) -> bool:
-        """Whether the turn ended without an answer; ``error_code`` says why."""
+        """True if the turn ended without an answer; ``error_code`` has the reason."""
         return bool(self.error_code)
 
     @property
     def notice(self) -> bool:
-        """True if the response is not the agent's answer: it says why there is none, or waits."""
+        """True if the response explains why there is no answer, or that the turn waits."""
         return self.failed or self.waiting
 
     @property
     def waiting(self) -> bool:
-        """Whether the turn waits for a person."""
+        """True if the turn waits for a person."""
         return bool(self.waiting_for)

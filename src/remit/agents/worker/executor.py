@@ -20,7 +20,6 @@ from remit.agents.worker.execution import (
 from remit.agents.worker.run import Run
 from remit.agents.workorders import (
     NOBODY,
-    Actor,
     EventSink,
     OrderRecordError,
     Principal,
@@ -131,7 +130,7 @@ class HO1Executor:
             ``waiting_for`` saying for which requests.
 
         Raises:
-            IllegalTransitionError: the order was never dispatched, or has ended.
+            OrderRecordError: the order was never dispatched, or has ended.
             LedgerError: the record could not be kept; the work stopped there.
             WorkLostError: ``guard`` raised, also before the end is put on record; the order is
                 left to the process that has it now.
@@ -201,7 +200,7 @@ class HO1Executor:
             gate: records whether the ended order's answer may be delivered.
 
         Raises:
-            IllegalTransitionError: the order was never dispatched, or has ended.
+            OrderRecordError: the order was never dispatched, or has ended.
         """
         return AttachedOrder(self._services, _executing(work_order), guard, buffer, gate)
 
@@ -213,7 +212,7 @@ class HO1Executor:
         """End a dispatched or interrupted order that will not be resumed: ``cancelled``.
 
         Raises:
-            IllegalTransitionError: the order was never dispatched, or has ended.
+            OrderRecordError: the order was never dispatched, or has ended.
         """
         order = _executing(work_order)
         execution = Execution(self._services, order)
@@ -225,7 +224,7 @@ class HO1Executor:
 def _executing(order: WorkOrder) -> WorkOrder:
     if order.state is WorkOrderState.EXECUTING:
         return order
-    return order.moved_to(WorkOrderState.EXECUTING, by=Actor.WORKER)
+    return order.moved_to(WorkOrderState.EXECUTING, by="ho1")
 
 
 def _failure(error: Exception) -> WorkFailedError:

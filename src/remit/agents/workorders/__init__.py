@@ -1,4 +1,14 @@
-"""Work orders: the unit of delegated work, and its one state machine."""
+"""Work orders: the unit of delegated work, with one state machine.
+
+This subpackage owns the states of an order and who may change them, its entries in the ledger, the
+effects of its tools, the events that listeners receive, and the callers of sub-agents. It calls no
+model and runs no tool: the worker does.
+
+Invariants: an order changes state only by :meth:`WorkOrder.moved_to`; an order read back from the
+ledger passes the same state machine; completed calls are read from the record, never repeated.
+
+Start reading in ``order.py``, then ``history.py``.
+"""
 
 from remit.agents.workorders.effects import (
     Effect,
@@ -24,8 +34,7 @@ from remit.agents.workorders.events import (
 from remit.agents.workorders.history import Answer, OrderHistory
 from remit.agents.workorders.journal import Journal, WriteBuffer
 from remit.agents.workorders.order import (
-    Actor,
-    IllegalTransitionError,
+    OrderRecordError,
     WorkOrder,
     WorkOrderConstraints,
     WorkOrderCost,
@@ -42,9 +51,7 @@ from remit.agents.workorders.principal import (
     sub_session_id,
     tools_usage,
 )
-from remit.agents.workorders.recorded import (
-    OrderRecordError,
-    constraints_of,
+from remit.agents.workorders.record import (
     moved_by,
     plan_of,
     recorded_order,
@@ -56,7 +63,6 @@ from remit.agents.workorders.usage import Usage
 
 __all__ = [
     "NOBODY",
-    "Actor",
     "Answer",
     "AnswerRejected",
     "ApprovalNeeded",
@@ -85,7 +91,6 @@ __all__ = [
     "WriteBuffer",
     "action_of",
     "callers_of",
-    "constraints_of",
     "decided_by",
     "effects_text",
     "latest",
@@ -101,3 +106,6 @@ __all__ = [
     "with_decision",
     "work_order_id",
 ]
+
+IllegalTransitionError = OrderRecordError
+"""The earlier name of the error, for programs that catch it; it ends with version 1.0."""

@@ -1,8 +1,8 @@
-"""Effects: what the tools of a turn without an answer did, for the prompts that follow.
+"""Effects of tools in turns without an answer, for the prompts that follow.
 
-A turn that ends without an answer records its effects with its end. The next turn's orders are
-given them: the worker shows them to the model, answers a call that would repeat one from the
-record, and follows the tool's policy where an outcome is unknown.
+A turn that ends without an answer records its effects in its last entry. The orders of the next
+turn receive them. The worker shows them to the model, answers a call that would repeat an effect
+from the record, and applies the tool's policy if an outcome is unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_EFFECTS = 50
 """Effects that one turn hands on, the latest; unknown outcomes are never left out."""
 
 _MAX_RESULT = 4_000  # characters
-_MAX_ARGUMENTS = 64_000  # characters; arguments are compared with those of later calls
+_MAX_ARGUMENTS = 64_000  # characters; later calls are compared with the arguments
 _MAX_SHOWN = 2_000  # characters of arguments in a prompt
 _HEADING = (
     "{} tools did the following, in work that ended without an answer or without a known outcome. "
@@ -35,20 +35,22 @@ _ADVICE = (
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One call of a tool in work without an answer, or with an unknown outcome.
+    """A call of a tool in work without an answer, or with an unknown outcome.
 
     Attributes:
         tool_id: the tool.
-        arguments: what it was called with, as JSON text; cut if it is long.
-        action: hash of the tool and these arguments.
-        status: ``ok``; ``error`` if the tool raised; ``unknown`` if it began and has no end.
-        result: what it returned, or its error, as the model read it; cut if it is long.
-        attempt: how often the call began.
-        repeatable: whether the tool may run twice without harm (``on_unknown="retry"``).
-        request_id: the request in which a person is asked whether it took effect; or empty.
-        decision: ``granted`` (run it again) or ``denied``; empty while it is open.
-        decided: who decided, and why, as a sentence.
-        key: the call's idempotency key; empty in records of earlier versions.
+        arguments: the arguments as JSON text; cut after 64,000 characters.
+        action: hash of the tool and these arguments; empty if the arguments were erased.
+        status: ``ok``; ``error`` if the tool raised; ``refused``; ``unknown`` if the call began and
+            its end is not recorded.
+        result: the returned value, or the error, as the model read it; cut after 4,000 characters.
+        attempt: number of times the call began.
+        repeatable: True if the tool may run twice without harm (``on_unknown="retry"``).
+        request_id: id of the request that asks a person whether the call took effect; empty if
+            nobody was asked.
+        decision: ``granted`` (run it again) or ``denied``; empty while undecided.
+        decided: who decided and why, as a sentence.
+        key: idempotency key of the call; empty in records of earlier versions.
     """
 
     tool_id: str
@@ -65,27 +67,27 @@ class Effect:
 
     @classmethod
     def of_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the effect that :meth:`to_dict` made ``data`` of."""
+        """Return the effect from the plain data of :meth:`to_dict`; ignore unknown names."""
         names = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in data.items() if name in names})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data, without what is empty."""
+        """Return the effect as plain data, without empty optional fields."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in plain.items() if value or name in _REQUIRED}
 
     @property
     def is_unknown(self) -> bool:
-        """True if nobody knows whether it took effect."""
+        """True if nobody knows whether the call took effect."""
         return self.status == "unknown"
 
     @property
     def is_open(self) -> bool:
-        """True if its outcome is unknown, matters, and no person has decided about it."""
+        """True if the outcome is unknown, the tool must not repeat, and nobody has decided."""
         return self.is_unknown and not self.repeatable and not self.decision
 
     def line(self) -> str:
-        """Return it as a line for the model."""
+        """Return the effect as one line of text for the model."""
         call = f"- {self.tool_id}({_cut(self.arguments, _MAX_SHOWN)})"
         if self.status == "ok":
             return f"{call} ran. It returned: {self.result}"
@@ -103,11 +105,11 @@ _REQUIRED = ("tool_id", "arguments", "action", "status")
 
 
 def effects_text(effects: Sequence[Effect], where: str = "Before this message") -> str:
-    """Return the report of effects that a model is shown; empty without effects.
+    """Return the report of effects for the model; empty without effects.
 
     Args:
-        effects: the effects.
-        where: the words with which the report begins.
+        effects: the effects, in the order of the report.
+        where: the first words of the report.
     """
     if not effects:
         return ""
@@ -115,7 +117,7 @@ def effects_text(effects: Sequence[Effect], where: str = "Before this message") 
 
 
 def action_of(tool_id: str, arguments: Any) -> str:
-    """Return the hash of a tool with its arguments."""
+    """Return the SHA-256, in hexadecimal digits, of a tool id with its arguments."""
     action = {"arguments": arguments, "tool_id": tool_id}
     try:
         return sha256_hex(canonical_json(action))
@@ -126,13 +128,14 @@ def action_of(tool_id: str, arguments: Any) -> str:
 def effect_of(
     start: LedgerEntry, attempt: int, end: LedgerEntry | None, request: LedgerEntry | None
 ) -> Effect:
-    """Return the effect of a call by its entries.
+    """Return the effect of a tool call from its entries.
 
     Args:
-        start: the last ``TOOL_INTENT``.
-        attempt: how often the call began.
-        end: the ``TOOL_CALL``, if there is one.
-        request: the request in which a person is asked about the unknown outcome.
+        start: the last ``TOOL_INTENT`` of the call.
+        attempt: number of times the call began.
+        end: the ``TOOL_CALL``; None if the call has no recorded end.
+        request: the request that asks a person about the unknown outcome; None if nobody was asked.
+            If the request is later than ``start``, the outcome counts as unknown.
     """
     tool_id, given = str(start.metadata["tool_id"]), start.metadata["arguments"]
     status, result = "unknown", ""
@@ -141,7 +144,7 @@ def effect_of(
         status = data["status"] if data["status"] in ("ok", "error", "refused") else "unknown"
         result = _text(data["result"] if status == "ok" else data["tool_error"])
     if request is not None and start.id < request.id:
-        status, result = "unknown", ""  # it has not run since a person was asked
+        status, result = "unknown", ""  # The call has not run since the request.
     return Effect(
         tool_id,
         _cut(_text(given), _MAX_ARGUMENTS),
@@ -155,7 +158,7 @@ def effect_of(
 
 
 def with_decision(effect: Effect, ledger: LedgerPort) -> Effect:
-    """Return the effect with what a person has decided about it by now."""
+    """Return the effect with a person's decision, read from the ledger, if there is one now."""
     if not effect.request_id or effect.decision:
         return effect
     for event_type, decision in (("APPROVAL_GRANTED", "granted"), ("APPROVAL_DENIED", "denied")):
@@ -166,7 +169,7 @@ def with_decision(effect: Effect, ledger: LedgerPort) -> Effect:
 
 
 def decided_by(decision: LedgerEntry) -> str:
-    """Return who decided a request and why, as a sentence."""
+    """Return a sentence that says who decided a request, how, and why."""
     why = decision.metadata.get("decision_reason")
     said = "no" if decision.event_type == "APPROVAL_DENIED" else "that it may run again"
     end = f": {why}" if isinstance(why, str) and why else "."
@@ -174,7 +177,7 @@ def decided_by(decision: LedgerEntry) -> str:
 
 
 def latest(effects: Iterable[Effect]) -> list[Effect]:
-    """Return the latest effects, and all whose outcome is unknown."""
+    """Return the last 50 effects, and all earlier ones whose outcome is open."""
     every = list(effects)
     first = len(every) - MAX_EFFECTS
     return [one for number, one in enumerate(every) if number >= first or one.is_open]

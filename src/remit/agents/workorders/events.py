@@ -9,21 +9,21 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of the answer's text."""
+    """Event: a piece of the answer's text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class PartialOutput:
-    """What has come so far of a typed answer: plain data, not checked yet."""
+    """Event: the part of a typed answer received so far, as plain data that is not validated."""
 
     data: Any
 
 
 @dataclass(frozen=True, slots=True)
 class ToolStarted:
-    """A tool is about to run."""
+    """Event: a tool starts to run."""
 
     tool_id: str
     arguments: Mapping[str, Any]
@@ -31,7 +31,7 @@ class ToolStarted:
 
 @dataclass(frozen=True, slots=True)
 class ToolProgress:
-    """How far a running tool is: ``done`` of ``total``, which is ``None`` where not known."""
+    """Event: progress of a running tool, ``done`` of ``total``. The total is None if unknown."""
 
     tool_id: str
     done: float
@@ -41,7 +41,13 @@ class ToolProgress:
 
 @dataclass(frozen=True, slots=True)
 class ToolEnded:
-    """A tool ran, or was refused. ``output`` is what it returned."""
+    """Event: a tool ended or was refused.
+
+    Attributes:
+        status: the status of the ``TOOL_CALL`` entry.
+        output: the returned value; None after an error.
+        error: the error message; empty after success.
+    """
 
     tool_id: str
     status: str
@@ -51,7 +57,12 @@ class ToolEnded:
 
 @dataclass(frozen=True, slots=True)
 class AnswerRejected:
-    """The answer was turned down; what was streamed does not count."""
+    """Event: the quality gate rejected the answer; listeners discard its streamed text.
+
+    Attributes:
+        reasons: reasons of the gate.
+        retrying: True if the model is asked again.
+    """
 
     reasons: tuple[str, ...]
     retrying: bool
@@ -59,18 +70,19 @@ class AnswerRejected:
 
 @dataclass(frozen=True, slots=True)
 class Degraded:
-    """The loop failed; one direct call answers."""
+    """Event: the loop failed, and one direct call of a model answers instead."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalNeeded:
-    """A tool call waits for a person.
+    """Event: a tool call waits for a person.
 
     Attributes:
-        request_id: id of the ``APPROVAL_REQUESTED``; what ``remit approve`` takes.
-        kind: ``approval``: it has not run; ``unknown_outcome``: it began, and may have run.
+        request_id: id of the ``APPROVAL_REQUESTED`` entry, for ``remit approve``.
+        kind: ``approval`` if the call has not run; ``unknown_outcome`` if it began and may have
+            run.
     """
 
     request_id: str
@@ -82,7 +94,7 @@ class ApprovalNeeded:
 
 @dataclass(frozen=True, slots=True)
 class TurnResumed:
-    """A turn that another process left unfinished is gone on with."""
+    """Event: this process continues a turn that another process left unfinished."""
 
     user_message: str
 

@@ -1,4 +1,4 @@
-"""What is on record of one work order: its calls of models and tools, approvals, usage."""
+"""The recorded steps of one work order: calls of models and tools, approvals, usage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from remit.agents.workorders.effects import Effect, effect_of
-from remit.agents.workorders.recorded import OrderRecordError
+from remit.agents.workorders.order import OrderRecordError
 from remit.agents.workorders.usage import Usage
 from remit.kernel.exchange import Message
 from remit.ledger import Erased, LedgerEntry, LedgerPort, is_authentic
@@ -17,11 +17,14 @@ from remit.ledger import Erased, LedgerEntry, LedgerPort, is_authentic
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A model's answer, from the wire or from the record.
+    """A model's answer, from a provider or from the ledger.
 
     Attributes:
-        exchange_entry_id: the ``EXCHANGE`` that holds it.
-        messages: what was sent; only of an answer from the record.
+        text: the text of the answer.
+        blocks: content blocks, tool calls included.
+        finish_reason: the provider's reason to stop.
+        exchange_entry_id: id of the ``EXCHANGE`` that contains the answer.
+        messages: the messages that were sent; empty unless the answer comes from the ledger.
     """
 
     text: str
@@ -32,15 +35,17 @@ class Answer:
 
 
 class OrderHistory:
-    """The steps of an order that are on record. Each kind is read once, when first asked for.
+    """The recorded steps of an order; each kind is read once, on first use.
 
-    Completed calls of models and tools are read back from here instead of being made again.
-    Only exchanges that a worker made in the order's own session count: a client of the gateway
-    can name any order, and must not become its memory. What came over HTTP is none of them.
+    The worker reads completed calls of models and tools from here instead of repeating them. Only
+    exchanges of a worker in the order's own session count, because a client of the gateway can name
+    any order and must not become its memory. Exchanges made over HTTP are ignored.
 
     Args:
-        ledger: a handle that sees the order's ``ho1`` entries.
-        fresh: nothing is on record; the caller has looked.
+        ledger: a handle that may read the order's ``ho1`` entries.
+        wo_id: the order.
+        session_id: the session of the order.
+        fresh: True if the caller knows that the order has no entries; then nothing is read.
     """
 
     def __init__(
@@ -55,13 +60,13 @@ class OrderHistory:
             self.began = next(self._entries("WO_EXECUTING", limit=1, with_content=False), None)
 
     def load(self) -> OrderHistory:
-        """Read all that a worker goes on from, as it is now."""
+        """Read now everything that a worker needs to continue the order; return the history."""
         _ = self.intents, self.tool_calls, self.requests, self.decisions, self.llm_calls
         return self
 
     @cached_property
     def ended(self) -> LedgerEntry | None:
-        """The entry with which the order ended, if it did."""
+        """The ``WO_COMPLETED`` or ``WO_FAILED`` entry; None if the order has not ended."""
         for event_type in ("WO_COMPLETED", "WO_FAILED"):
             for entry in self._query(event_type, limit=1):
                 return entry
@@ -69,7 +74,7 @@ class OrderHistory:
 
     @cached_property
     def intents(self) -> Counter[str]:
-        """How often each tool call began, by idempotency key."""
+        """Number of times each tool call began, keyed by idempotency key."""
         return Counter(entry.metadata["idempotency_key"] for entry in self._begun)
 
     @cached_property
@@ -78,13 +83,13 @@ class OrderHistory:
 
     @cached_property
     def begun_tools(self) -> Counter[str]:
-        """How many calls of each tool began, by its id."""
+        """Number of distinct calls that began, keyed by tool id."""
         known = {entry.metadata["idempotency_key"]: entry for entry in self._begun}
         return Counter(entry.metadata["tool_id"] for entry in known.values())
 
     @property
     def paid(self) -> list[float]:
-        """What tools cost, in US dollars."""
+        """Prices of the tool calls that began, in US dollars."""
         prices = (entry.metadata.get("price_usd") for entry in self._begun)
         return [price for price in prices if price]
 
@@ -96,7 +101,7 @@ class OrderHistory:
 
     @property
     def open_sub_agents(self) -> dict[str, str]:
-        """The tools whose sub-agent has not answered, by idempotency key."""
+        """Tool ids of sub-agents that have not answered, keyed by idempotency key."""
         return {
             entry.metadata["idempotency_key"]: entry.metadata["tool_id"]
             for entry in self._begun
@@ -106,7 +111,7 @@ class OrderHistory:
 
     @cached_property
     def tool_calls(self) -> dict[str, LedgerEntry]:
-        """Ends of tool calls by idempotency key, refusals included."""
+        """``TOOL_CALL`` entries, refusals included, keyed by idempotency key."""
         found = self._query("TOOL_CALL")
         return {entry.metadata["idempotency_key"]: entry for entry in found}
 
@@ -117,7 +122,7 @@ class OrderHistory:
 
     @cached_property
     def decisions(self) -> dict[str, LedgerEntry]:
-        """What people decided, by the request's id."""
+        """The first authentic decision about each request, keyed by the request's id."""
         found: dict[str, LedgerEntry] = {}
         if self.requests:
             for event_type in ("APPROVAL_GRANTED", "APPROVAL_DENIED"):
@@ -126,12 +131,12 @@ class OrderHistory:
         return found
 
     def is_granted(self, request_id: str) -> bool:
-        """Whether a request was granted."""
+        """Return True if a request was granted."""
         decision = self.decisions.get(request_id)
         return decision is not None and decision.event_type == "APPROVAL_GRANTED"
 
     def edit(self, key: str) -> LedgerEntry | None:
-        """The grant in which a person changed the arguments of the call with that key."""
+        """Return the grant with changed arguments for a call; None if there is none."""
         grants = (
             self.decisions[request.id]
             for request in self.requests
@@ -142,7 +147,7 @@ class OrderHistory:
 
     @property
     def undecided(self) -> list[LedgerEntry]:
-        """Requests that a call waits for; a call that has ended waits for nobody."""
+        """Requests without a decision, of calls that have not ended."""
         return [
             entry
             for entry in self.requests
@@ -152,7 +157,7 @@ class OrderHistory:
 
     @property
     def untouched(self) -> bool:
-        """Whether nothing was decided since the order was taken up."""
+        """True if nobody has decided a request since a worker last took up the order."""
         taken_up = max(
             (_seq(entry) for entry in
              self._query("WO_EXECUTING", order="desc", limit=1, with_content=False)),
@@ -163,12 +168,12 @@ class OrderHistory:
 
     @cached_property
     def llm_calls(self) -> int:
-        """How many calls of models were made."""
+        """Number of completed calls of models."""
         return len(self._noted_exchanges) + len(self.unnoted)
 
     @cached_property
     def unnoted(self) -> list[LedgerEntry]:
-        """Successful exchanges without an ``LLM_CALL``: the worker died before it."""
+        """Successful exchanges without an ``LLM_CALL`` entry, because the worker died before it."""
         return [entry for entry in self._exchanges if entry.id not in self._noted_exchanges]
 
     @cached_property
@@ -186,7 +191,11 @@ class OrderHistory:
         ]
 
     def last_answer(self, contract_id: str) -> Answer | None:
-        """The latest answer under a contract, or ``None``; one that was erased raises."""
+        """Return the latest answer under a contract; None if there is none.
+
+        Raises:
+            OrderRecordError: the content of that answer, or of its messages, was erased.
+        """
         entry_id = next(
             (
                 entry.id
@@ -202,12 +211,14 @@ class OrderHistory:
         sent = data["prompt"]
         contents = [*_listed(sent), data["response"], *_listed(blocks)]
         if any(isinstance(value, Erased) for value in contents):
-            raise OrderRecordError(f"The order cannot go on: the content of {entry_id} was erased.")
+            raise OrderRecordError(
+                f"The order cannot continue: the content of {entry_id} was erased."
+            )
         messages = sent if isinstance(sent, list) else [{"role": "user", "content": sent}]
         return Answer(data["response"], blocks, data["finish_reason"], entry_id, messages)
 
     def last_tool_use(self) -> LedgerEntry | None:
-        """The latest tool call that began or waits: its tool and arguments, as asked for."""
+        """Return the latest ``TOOL_INTENT`` or ``APPROVAL_REQUESTED``; None if there is none."""
         found = [
             entry
             for event_type in ("TOOL_INTENT", "APPROVAL_REQUESTED")
@@ -216,7 +227,7 @@ class OrderHistory:
         return max(found, key=_seq, default=None)
 
     def last_intents(self) -> dict[str, LedgerEntry]:
-        """Return the latest ``TOOL_INTENT`` of each call, by idempotency key."""
+        """Return the latest ``TOOL_INTENT`` of each call, keyed by idempotency key."""
         return {entry.metadata["idempotency_key"]: entry for entry in self._query("TOOL_INTENT")}
 
     def is_unknown(self, key: str) -> bool:
@@ -226,7 +237,7 @@ class OrderHistory:
 
     @cached_property
     def asked_about(self) -> dict[str, LedgerEntry]:
-        """Requests in which a person is asked about an unknown outcome, by idempotency key."""
+        """Requests about unknown outcomes, keyed by idempotency key."""
         return {
             request.metadata["idempotency_key"]: request
             for request in self.requests
@@ -234,7 +245,7 @@ class OrderHistory:
         }
 
     def effects(self) -> dict[str, Effect]:
-        """Return what each tool call that began did, by idempotency key, as they began."""
+        """Return the effect of each call that began, keyed by idempotency key, oldest first."""
         return {
             key: effect_of(
                 start, self.intents[key], self.tool_calls.get(key), self.asked_about.get(key)
@@ -243,7 +254,13 @@ class OrderHistory:
         }
 
     def tool_results(self) -> list[dict[str, Any]]:
-        """Return what became of tools that ran, failures included."""
+        """Return the result of each call that began, failures included.
+
+        Returns:
+            Objects with ``tool_id``, ``status``, ``arguments``, ``output`` and ``error``. Erased
+            values
+            are None, or empty for ``error``.
+        """
         found = []
         for start in {entry.metadata["idempotency_key"]: entry for entry in self._begun}.values():
             end = self.tool_calls.get(start.metadata["idempotency_key"])
@@ -265,7 +282,7 @@ class OrderHistory:
         return found
 
     def usage(self) -> Usage:
-        """The sum of all exchanges by now, retries and failures included."""
+        """Return the sum of all exchanges of the order so far, retries and failures included."""
         return Usage(self._entries("EXCHANGE", with_content=False))
 
     def _query(self, event_type: str, **which: Any) -> Iterable[LedgerEntry]:

@@ -1,4 +1,4 @@
-"""Entries of one tier about work orders, in one form, written in order."""
+"""Writers of the entries of sessions and work orders, in order and in one form."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from remit.ledger import LedgerEntry, LedgerPort, Prepared, Write
 
 
 class WriteBuffer:
-    """The writes of one piece of work, in order: those that are held, and those under way.
+    """The writes of one piece of work: those held back, and those in progress, in order.
 
-    A held write goes with the next one that must be made anyway, in its transaction: the entry of
-    a tool's intent, the gateway's ``DISPATCH``. Journals that follow each other share a buffer.
+    A held write joins the transaction of the next write that must happen anyway: the entry of a
+    tool's intent, or the gateway's ``DISPATCH``. Consecutive journals share a buffer.
     """
 
     def __init__(self) -> None:
@@ -21,56 +21,64 @@ class WriteBuffer:
         self._under_way: list[asyncio.Future[Any]] = []
 
     def hold(self, write: Write) -> None:
-        """Add a write that is not waited for."""
+        """Hold a write back for the next transaction."""
         self._held.append(write)
 
     async def take(self) -> list[Write]:
-        """See :class:`~remit.kernel.exchange.WritesAhead`."""
+        """Wait until writes in progress are durable; return and clear the held writes.
+
+        Implements :class:`~remit.kernel.exchange.WritesAhead`. Raises the error of a write that
+        failed.
+        """
         await self.settle()
         return self.take_held()
 
     def take_held(self) -> list[Write]:
-        """What is held, for a transaction that is submitted at once."""
+        """Return and clear the held writes, for a transaction that is submitted at once."""
         held, self._held = self._held, []
         return held
 
     def follow(self, write: asyncio.Future[Any]) -> None:
-        """Wait for a transaction that is under way together with the buffer's own."""
+        """Add a submitted transaction to those that :meth:`settle` waits for."""
         write.add_done_callback(_retrieve)
         self._under_way.append(write)
 
     async def settle(self) -> None:
-        """Wait until what is under way is durable; raises where it failed."""
+        """Wait until all writes in progress are durable; raise the error of one that failed."""
         under_way, self._under_way = self._under_way, []
         for outcome in await asyncio.gather(*under_way, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
 
     def check(self) -> None:
-        """Raise the error of a write that is known to have failed."""
+        """Raise the error of a write that has failed already; never wait."""
         for write in self._under_way:
             if write.done() and not write.cancelled() and (error := write.exception()):
                 raise error
 
     def clear(self) -> None:
-        """Drop what an earlier piece of work left: those who waited for it have seen why."""
+        """Drop all writes of an earlier piece of work, whose caller has seen their errors."""
         self._held, self._under_way = [], []
 
 
 class Journal:
-    """Writes entries of one session or one work order, waiting only where the caller does.
+    """A writer of entries about one session or one work order.
 
-    When :meth:`write` or :meth:`flush` returns, everything submitted or noted before is durable.
-    A crash cuts the sequence off at its end, never in its middle. Both raise ``LedgerWriteError``.
+    When :meth:`write` or :meth:`flush` returns, everything submitted or held before is durable. A
+    crash removes entries from the end of the sequence only. Both methods raise LedgerWriteError.
 
     Args:
-        tier: ``ho1`` or ``ho2``.
-        work_order_id: what entries are about that name nothing else; the session when empty.
-        buffer: where its writes are held; its own when left out.
-        subject_id: the person of whom its entries speak; empty: nobody.
+        ledger: receives the entries.
+        tier: tier of the entries, ``ho1`` or ``ho2``.
+        session_id: session of the entries.
+        agent_id: agent of the entries.
+        agent_class: class of that agent.
+        work_order_id: default order of the entries; if empty, they are about the session.
+        buffer: holds writes back; a new one by default.
+        subject_id: person whom the entries are about, for erasure; empty for nobody.
 
     Attributes:
-        prompts_used: ids of prompt packs, for the entries made from now on.
+        prompts_used: ids of prompt packs for the entries made from now on.
     """
 
     def __init__(
@@ -96,7 +104,13 @@ class Journal:
         self._work_order_id = work_order_id
 
     def entry(self, event_type: str, work_order_id: str = "", /, **metadata: Any) -> LedgerEntry:
-        """An entry, not yet written."""
+        """Return a new entry without writing it.
+
+        Args:
+            event_type: type of the entry.
+            work_order_id: order of the entry; by default the journal's.
+            metadata: further metadata.
+        """
         work_order_id = work_order_id or self._work_order_id
         subject = work_order_id or self.session_id
         return LedgerEntry(
@@ -118,20 +132,23 @@ class Journal:
         )
 
     async def write(self, event_type: str, work_order_id: str = "", /, **metadata: Any) -> str:
-        """Append one entry and wait until it, and all before it, is durable; returns its id."""
+        """Append an entry, wait until it and all earlier writes are durable, and return its id."""
         return await self.write_all([self.entry(event_type, work_order_id, **metadata)])
 
     async def write_all(self, writes: Sequence[Write]) -> str:
-        """Do all of this, wait as :meth:`write` does; returns the last one's id."""
+        """Submit writes in one transaction, wait as :meth:`write` does, return the last id."""
         write = self.submit(*writes)
         await self.flush()
         return str(write.result()[-1])
 
     def submit(self, *writes: Write) -> asyncio.Future[list[Any]]:
-        """Do what is held and then all of this, all or none, without waiting.
+        """Submit the held writes and then ``writes`` in one transaction, without waiting.
+
+        Returns:
+            A future of the results in order: ids of entries, results of functions.
 
         Raises:
-            LedgerError: an earlier write has failed: nothing may follow it.
+            LedgerError: an earlier write has failed, so that nothing may follow it.
         """
         self.buffer.check()
         prepared = [*map(self.prepared, writes)] if self._subject_id else writes
@@ -140,34 +157,34 @@ class Journal:
         return write
 
     def note(self, event_type: str, **metadata: Any) -> None:
-        """Hold an entry: what matters only with the next one, or is said already."""
+        """Make an entry and hold it for the next transaction."""
         self.hold(self.entry(event_type, **metadata))
 
     def hold(self, *writes: Write) -> None:
-        """Have these written with the next write that must be made anyway.
+        """Hold writes for the next transaction that must happen anyway.
 
         Raises:
-            InvalidInputError: an entry cannot be recorded as it is.
+            InvalidInputError: an entry cannot be recorded in this form.
         """
         for write in writes:
             self.buffer.hold(self.prepared(write))
 
     def prepared(self, write: Write) -> Write:
-        """An entry checked and encoded, with the person of whom it speaks; others as they are."""
+        """Return an entry validated, encoded and linked to its subject; other writes as given."""
         return self.prepared_entry(write) if isinstance(write, LedgerEntry) else write
 
     def prepared_entry(self, entry: LedgerEntry) -> Prepared:
-        """An entry checked and encoded, with the person of whom it speaks."""
+        """Return an entry validated, encoded and linked to its subject."""
         return self.ledger.prepare(entry, subject_id=self._subject_id)
 
     async def flush(self) -> None:
-        """Write what is held, and wait until everything is durable."""
+        """Write everything held, and wait until all writes are durable."""
         if held := self.buffer.take_held():
             self.buffer.follow(self.ledger.submit(held))
         await self.buffer.settle()
 
     def check(self) -> None:
-        """Raise the error of a write that is known to have failed."""
+        """Raise the error of a write that has failed already; never wait."""
         self.buffer.check()
 
 

@@ -1,4 +1,4 @@
-"""The work order and its transitions."""
+"""The work order and its state machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WorkOrderState(StrEnum):
 
 
 class WorkOrderType(StrEnum):
-    """What kind of work it is."""
+    """The kind of work of an order."""
 
     CLASSIFY = "classify"
     TOOL_CALL = "tool_call"
@@ -31,37 +31,39 @@ class WorkOrderType(StrEnum):
     EXECUTE = "execute"
 
 
-class Actor(StrEnum):
-    """Who may take an order from one state to the next."""
-
-    SUPERVISOR = "supervisor"
-    WORKER = "worker"
-
-
-_TRANSITIONS: Mapping[tuple[WorkOrderState, WorkOrderState], Actor] = {
-    (WorkOrderState.PLANNED, WorkOrderState.DISPATCHED): Actor.SUPERVISOR,
-    (WorkOrderState.PLANNED, WorkOrderState.FAILED): Actor.SUPERVISOR,
-    (WorkOrderState.DISPATCHED, WorkOrderState.EXECUTING): Actor.WORKER,
-    (WorkOrderState.EXECUTING, WorkOrderState.COMPLETED): Actor.WORKER,
-    (WorkOrderState.EXECUTING, WorkOrderState.FAILED): Actor.WORKER,
+_TRANSITIONS: Mapping[tuple[WorkOrderState, WorkOrderState], str] = {
+    (WorkOrderState.PLANNED, WorkOrderState.DISPATCHED): "ho2",
+    (WorkOrderState.PLANNED, WorkOrderState.FAILED): "ho2",
+    (WorkOrderState.DISPATCHED, WorkOrderState.EXECUTING): "ho1",
+    (WorkOrderState.EXECUTING, WorkOrderState.COMPLETED): "ho1",
+    (WorkOrderState.EXECUTING, WorkOrderState.FAILED): "ho1",
 }
-"""Every transition there is, and who makes it."""
+"""All transitions with the tier that makes each: ``ho2``, the supervisor, or ``ho1``, the worker.
+"""
 
 
-class IllegalTransitionError(RemitError, ValueError):
-    """The state machine has no such transition, or not by that actor."""
+class OrderRecordError(RemitError, ValueError):
+    """An order cannot make a transition, or the ledger's entries do not form an order."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkOrderConstraints:
-    """What an order may use. ``None`` and 0 mean that only the configuration limits it.
+    """Limits of an order. None and 0 mean that only the configuration limits it.
 
     Attributes:
-        output_schema: JSON Schema that the answer is held to, instead of its contract's; the
-            result then has it as ``output``, beside ``text`` and ``tool_results``.
-        set_aside: what its session has set aside: models, ``provider/model``, that are passed over
-            for those named after them; tools, which the model is not offered; contract versions,
-            ``contract@version``.
+        prompt_contract_id: contract of the order's prompts.
+        token_budget: largest sum of tokens.
+        usd_budget: largest cost, US dollars.
+        turn_limit: largest number of model calls.
+        timeout_seconds: longest duration.
+        tools_allowed: ids of the tools that the model may call.
+        tools_requiring_approval: ids of the tools that need a person's approval.
+        domain_tags: tags for the router.
+        output_schema: JSON Schema of the answer, in place of the contract's. The result then
+            contains ``output`` as well as ``text`` and ``tool_results``.
+        set_aside: names that the session excludes: models (``provider/model``), which the fallback
+            replaces; tools, which the model is not offered; contract versions
+            (``contract@version``).
     """
 
     prompt_contract_id: str = ""
@@ -77,14 +79,14 @@ class WorkOrderConstraints:
 
     @property
     def models_aside(self) -> tuple[str, ...]:
-        """The models among what is set aside."""
+        """The excluded models (``provider/model``)."""
         aside = self.set_aside
         return aside and tuple(name for name in aside if "/" in name)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkOrderCost:
-    """What an order has used so far."""
+    """Usage of an order so far."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -95,12 +97,12 @@ class WorkOrderCost:
     cost_usd: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the usage as plain data."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
     def sum(cls, costs: Iterable[WorkOrderCost]) -> WorkOrderCost:
-        """All of them together. One unknown price of something used makes the sum unknown."""
+        """Return the sum; its cost is None if one order used tokens at an unknown price."""
         listed = list(costs)
         used = [cost for cost in listed if cost.llm_calls or cost.total_tokens]
         prices = [cost.cost_usd for cost in used if cost.cost_usd is not None]
@@ -118,18 +120,31 @@ class WorkOrderCost:
 
 @dataclass(frozen=True, slots=True)
 class WorkOrder:
-    """One piece of delegated work. Immutable: a transition gives a new value.
+    """A piece of delegated work. Immutable: a transition returns a new object.
 
     Attributes:
-        input_context: ``user_input``, ``prior_results``, ``assembled_context`` and what else
-            the contract's template wants.
+        wo_id: id of the order.
+        session_id: session of the order.
+        wo_type: kind of work.
+        tier_target: tier that does the work.
+        parent_wo_id: order that this one is a part of; None without one.
+        state: present state.
+        created_at: time of the plan, ISO 8601.
+        created_by: agent that planned it.
+        input_context: ``user_input``, ``prior_results``, ``assembled_context`` and other values
+            that the contract's template needs.
+        constraints: limits.
+        acceptance_criteria: conditions that the result must meet.
+        output_result: result of a completed order.
         error: ``{"code": …, "message": …}`` of a failed order.
-        waiting_for: ids of the ``APPROVAL_REQUESTED`` entries that an order in state
-            ``executing`` waits for.
-        met_fault: whether a model did not answer it, or a tool failed by its own doing, as far as
-            this process has seen.
-        has_unknown: whether the outcome of a tool's call, or of one in a sub-agent, may be unknown,
-            as far as this process has seen.
+        completed_at: time of the end, ISO 8601; None before.
+        cost: usage.
+        waiting_for: ids of the ``APPROVAL_REQUESTED`` entries that an order in state ``executing``
+            waits for.
+        met_fault: True if this process saw a model that did not answer, or a tool that failed by
+            its own fault.
+        has_unknown: True if this process saw a tool call, its own or a sub-agent's, whose outcome
+            may be unknown.
     """
 
     wo_id: str
@@ -153,41 +168,46 @@ class WorkOrder:
 
     @property
     def ended(self) -> bool:
-        """Whether it is completed or failed."""
+        """True if the order is completed or failed."""
         return self.state in (WorkOrderState.COMPLETED, WorkOrderState.FAILED)
 
     @property
     def tool_results(self) -> list[Mapping[str, Any]]:
-        """What its tools gave, as its result says."""
+        """Results of the order's tools, from its result; empty without a result."""
         result = self.output_result
         return list(result.get("tool_results", ())) if isinstance(result, Mapping) else []
 
     def with_input(self, further: Mapping[str, Any]) -> WorkOrder:
-        """The order with more in its ``input_context``."""
+        """Return the order with ``further`` merged into ``input_context``."""
         return dataclasses.replace(self, input_context={**self.input_context, **further})
 
-    def moved_to(self, state: WorkOrderState, *, by: Actor, **changes: Any) -> WorkOrder:
-        """The order in its next state, taken there by ``by``, with ``changes`` to other fields.
+    def moved_to(self, state: WorkOrderState, *, by: str, **changes: Any) -> WorkOrder:
+        """Return the order in its next state.
+
+        Args:
+            state: the next state.
+            by: the tier that makes the transition: ``ho1`` or ``ho2``.
+            changes: new values of other fields.
 
         Raises:
-            IllegalTransitionError: the state machine has no such step, or it is another's.
+            OrderRecordError: the state machine does not allow the transition, or not to
+                ``by``.
         """
-        actor = _TRANSITIONS.get((self.state, state))
-        if actor is None:
+        tier = _TRANSITIONS.get((self.state, state))
+        if tier is None:
             further = sorted(after for before, after in _TRANSITIONS if before is self.state)
-            raise IllegalTransitionError(
+            raise OrderRecordError(
                 f"{self.wo_id} is {self.state} and cannot become {state}.",
                 next_step=f"From {self.state} it may become: "
                 f"{', '.join(further) or 'nothing, it has ended'}.",
             )
-        if actor is not by:
-            raise IllegalTransitionError(
-                f"Only the {actor} may take {self.wo_id} from {self.state} to {state}, "
-                f"not the {by}."
+        if tier != by:
+            raise OrderRecordError(
+                f"Only tier {tier} may take {self.wo_id} from {self.state} to {state}, not {by!r}."
             )
         return dataclasses.replace(self, state=state, **changes)
 
 
 def work_order_id(session_id: str, sequence: int) -> str:
-    """``WO-{session_id}-{seq:03d}``."""
+    """Return ``WO-{session_id}-{sequence}``, the sequence with at least three digits."""
     return f"WO-{session_id}-{sequence:03d}"

@@ -1,4 +1,4 @@
-"""For whom a session works, and what the sessions that it starts come to."""
+"""The user, person and key that a session works for, and the usage of sub-agents' sessions."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Caller:
     """The tool call that a sub-agent's session answers.
 
     Attributes:
-        session_id: the caller's session.
-        work_order_id: its order that made the call.
-        agent_id: the agent that called.
-        idempotency_key: of the call.
+        session_id: session of the calling agent.
+        work_order_id: order that made the call.
+        agent_id: calling agent.
+        idempotency_key: key of the tool call.
     """
 
     session_id: str
@@ -32,12 +32,12 @@ class Caller:
     idempotency_key: str
 
     def to_dict(self) -> dict[str, str]:
-        """As ``SESSION_START`` holds it."""
+        """Return the caller as ``SESSION_START`` records it."""
         return asdict(self)
 
     @classmethod
     def of(cls, recorded: Any) -> Caller | None:
-        """The caller that a ``SESSION_START`` names; ``None`` where it names none."""
+        """Return the caller that a ``SESSION_START`` records; None if it records none."""
         if not isinstance(recorded, Mapping):
             return None
         return cls(*(str(recorded.get(name, "")) for name in cls.__slots__))
@@ -45,18 +45,19 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """For whom a session works.
+    """The user, person and key that a session works for.
 
     Raises:
-        InvalidInputError: the user or the person is not a text that every database keeps, or is
-            longer than an id may be.
+        InvalidInputError: the user or the person is longer than an id may be, or contains
+            characters that not every database stores.
 
     Attributes:
-        user_id: the user whose budget its calls count in; empty: nobody's.
-        subject_id: the person of whom its content speaks, for erasure; empty: nobody.
-        key_id: the virtual key for which it works, whose limits hold; empty: none.
-        team_id: of that key; ``organisation_id`` too.
-        callers: the calls that it is a part of, its own caller first.
+        user_id: user whose budget is charged; empty for none.
+        subject_id: person whom the content is about, for erasure; empty for nobody.
+        callers: the calls that the session is a part of, from its own caller outwards.
+        key_id: virtual key whose limits apply; empty for none.
+        team_id: team of that key.
+        organisation_id: organisation of that key.
     """
 
     user_id: str = ""
@@ -76,8 +77,10 @@ class Principal:
 
     @property
     def charged_to(self) -> tuple[str, ...]:
-        """The accounts of its key, and of the callers' sessions and orders: its calls count there
-        too."""
+        """Accounts that calls are charged to as well as those of the session.
+
+        They belong to the key, and to the sessions and orders of the callers.
+        """
         own = BudgetScope(key_id=self.key_id).path if self.key_id else ()
         return own + tuple(
             key
@@ -91,13 +94,13 @@ NOBODY = Principal()
 
 
 def sub_session_id(idempotency_key: str) -> str:
-    """The session that answers a tool call: the same however often the call is made."""
+    """Return the id of the session that answers a tool call; equal keys give equal ids."""
     digest = hashlib.sha256(idempotency_key.encode()).digest()
     return f"SES-{base64.b32encode(digest[:10]).decode()}"
 
 
 def callers_of(ledger: LedgerPort, session_id: str) -> tuple[Caller, ...]:
-    """The calls that a recorded session is a part of, its own caller first."""
+    """Return the calls that a recorded session is a part of, from its own caller outwards."""
     found: list[Caller] = []
     while (caller := _caller_of(ledger, session_id)) is not None and caller not in found:
         found.append(caller)
@@ -114,7 +117,7 @@ def _caller_of(ledger: LedgerPort, session_id: str) -> Caller | None:
 
 
 def tools_usage(ledger: LedgerPort, session_id: str) -> Usage:
-    """What a session's tools cost, and what the sub-agents among them used."""
+    """Return the prices of a session's tools together with the usage of its sub-agents."""
     used, seen = Usage(), set()
     for entry in ledger.query(session_id=session_id, event_type="TOOL_INTENT", with_content=False):
         if price := entry.metadata.get("price_usd"):
@@ -127,7 +130,7 @@ def tools_usage(ledger: LedgerPort, session_id: str) -> Usage:
 
 
 def session_usage(ledger: LedgerPort, session_id: str) -> Usage:
-    """What a session's exchanges add up to, with its tools and sub-agents."""
+    """Return the usage of a session's exchanges, with its tools and sub-agents."""
     used = Usage(ledger.query(session_id=session_id, event_type="EXCHANGE", with_content=False))
     used.include(tools_usage(ledger, session_id))
     return used

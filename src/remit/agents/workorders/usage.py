@@ -1,4 +1,4 @@
-"""What exchanges add up to."""
+"""The sum of exchanges."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from remit.ledger import LedgerEntry
 
 
 class Usage:
-    """What exchanges add up to; ``unpriced`` are those that used tokens at an unknown price."""
+    """The sum of exchanges.
+
+    Attributes:
+        calls: number of exchanges.
+        input_tokens: sum of input tokens.
+        output_tokens: sum of output tokens.
+        priced: number of exchanges and tools with a known price.
+        unpriced: number of exchanges that used tokens at an unknown price.
+    """
 
     def __init__(self, exchanges: Iterable[LedgerEntry] = ()) -> None:
         self.calls = self.input_tokens = self.output_tokens = self.priced = self.unpriced = 0
@@ -18,12 +26,12 @@ class Usage:
             self.add(entry)
 
     def add(self, exchange: LedgerEntry) -> None:
-        """Count one more."""
+        """Add an ``EXCHANGE`` entry."""
         data = exchange.metadata
         self.count(data["input_tokens"], data["output_tokens"], data.get("cost_usd"))
 
     def count(self, input_tokens: int, output_tokens: int, usd: float | None) -> None:
-        """Count one more, of which this is known."""
+        """Add an exchange by its tokens and price; ``usd`` is None if the price is unknown."""
         self.calls += 1
         self.input_tokens += input_tokens
         self.output_tokens += output_tokens
@@ -34,12 +42,12 @@ class Usage:
             self.unpriced += 1
 
     def pay(self, usd: float) -> None:
-        """Count what a tool cost."""
+        """Add the price of a tool, US dollars."""
         self._usd += Decimal(str(usd))
         self.priced += 1
 
     def include(self, other: Usage) -> None:
-        """Count all that another has counted."""
+        """Add another sum."""
         self.calls += other.calls
         self.input_tokens += other.input_tokens
         self.output_tokens += other.output_tokens
@@ -49,5 +57,5 @@ class Usage:
 
     @property
     def cost_usd(self) -> float | None:
-        """The sum of prices; ``None`` as soon as one is unknown."""
+        """The sum of all prices in US dollars; None if one is unknown."""
         return None if self.unpriced else float(self._usd)

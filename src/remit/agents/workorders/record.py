@@ -1,4 +1,4 @@
-"""Orders read from the ledger: what a plan says, and what became of it."""
+"""Records of work orders in the ledger: plans, present states and trace hashes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from typing import Any
 import orjson
 
 from remit.agents.workorders.order import (
-    Actor,
-    IllegalTransitionError,
+    OrderRecordError,
     WorkOrder,
     WorkOrderConstraints,
     WorkOrderCost,
     WorkOrderState,
     WorkOrderType,
 )
-from remit.kernel.errors import RemitError
 from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, is_authentic, utc_now
 
 _STATES = {
@@ -27,32 +25,28 @@ _STATES = {
     "WO_COMPLETED": WorkOrderState.COMPLETED,
     "WO_FAILED": WorkOrderState.FAILED,
 }
-_ACTORS = {"ho2": Actor.SUPERVISOR, "ho1": Actor.WORKER}
-
-
-class OrderRecordError(RemitError):
-    """What the ledger says of an order does not make an order."""
 
 
 def plan_of(order: WorkOrder) -> dict[str, Any]:
-    """What a ``WO_PLANNED`` says of an order, besides its id: enough to have it worked on."""
+    """Return the metadata of ``WO_PLANNED``: all that a worker needs, except the order's id."""
     return {
         "wo_type": str(order.wo_type),
         "tier_target": order.tier_target,
         "parent_wo_id": order.parent_wo_id,
         "input_context": dict(order.input_context),
         "acceptance_criteria": dict(order.acceptance_criteria),
-        "constraints": constraints_of(order.constraints),
+        "constraints": _plain(order.constraints),
     }
 
 
-def constraints_of(limits: WorkOrderConstraints) -> dict[str, Any]:
-    """Constraints as plain data."""
+def _plain(limits: WorkOrderConstraints) -> dict[str, Any]:
+    """Return constraints as plain data. ``output_schema`` becomes JSON text."""
     plain = {field.name: getattr(limits, field.name) for field in fields(limits)}
     schema = plain.pop("output_schema")
     if not limits.set_aside:
         del plain["set_aside"]
-    if schema is not None:  # as text: its keys may be none that metadata can have
+    if schema is not None:
+        # Stored as text, because a schema may contain keys that metadata may not.
         plain["output_schema"] = orjson.dumps(schema).decode()
     return {
         name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()
@@ -60,38 +54,41 @@ def constraints_of(limits: WorkOrderConstraints) -> dict[str, Any]:
 
 
 def replay(entries: Iterable[LedgerEntry], *, allow_erased: bool = False) -> WorkOrder:
-    """The order that its entries make, in ledger order.
+    """Return the order that results from its entries.
 
-    Every step goes through the state machine, made by the tier that wrote the entry: an order
-    with any other transition is not an order.
+    Each entry passes the state machine as a transition by the tier that wrote it.
 
     Args:
-        entries: of one order; those that are no step of it are passed over.
-        allow_erased: give an order whose input was erased without it, for ending it.
+        entries: the order's entries in ledger order; other event types are skipped.
+        allow_erased: if the input was erased, return the order without it, so that it can be ended.
 
     Raises:
-        IllegalTransitionError: it made a transition that does not exist.
-        OrderRecordError: the plan is missing, erased, or not a plan.
+        OrderRecordError: the plan is missing, repeated, erased or invalid, or an entry is not an
+            allowed transition.
     """
     order: WorkOrder | None = None
     for entry in entries:
         if entry.event_type == "WO_PLANNED":
             if order is not None:
-                raise IllegalTransitionError(f"{order.wo_id} was planned twice.")
+                raise OrderRecordError(f"{order.wo_id} was planned twice.")
             order = _planned(entry, allow_erased)
         elif entry.event_type in _STATES:
             if order is None:
                 raise OrderRecordError(f"{entry.submission_id} was never planned.")
             order = moved_by(order, entry)
     if order is None:
-        raise OrderRecordError("There is no such work order.")
+        raise OrderRecordError("The entries contain no plan of a work order.")
     return order
 
 
 def recorded_order(
     ledger: LedgerPort, wo_id: str, *, allow_erased: bool = False
 ) -> WorkOrder | None:
-    """The order with that id in its present state, as :func:`replay` gives it, or ``None``."""
+    """Return the order with this id in its present state; None if the ledger has none.
+
+    Raises:
+        OrderRecordError: as :func:`replay`.
+    """
     steps = [
         entry
         for event_type in ("WO_PLANNED", *_STATES)
@@ -111,7 +108,7 @@ def _planned(entry: LedgerEntry, allow_erased: bool) -> WorkOrder:
     if erased and not allow_erased:
         raise OrderRecordError(
             f"The plan of {entry.submission_id} was erased.",
-            next_step="It cannot be worked on any more; cancel it.",
+            next_step="Cancel the order; it cannot be resumed.",
         )
     data.update({name: {} for name in erased})
     try:
@@ -140,22 +137,20 @@ def _planned(entry: LedgerEntry, allow_erased: bool) -> WorkOrder:
 
 
 def moved_by(order: WorkOrder, entry: LedgerEntry) -> WorkOrder:
-    """The order after the step that ``entry`` puts on record, written already or not.
+    """Return the order after the transition of ``entry``, whether written or not.
 
     Raises:
-        IllegalTransitionError: the state machine has no such step, or not by that writer.
+        OrderRecordError: the state machine does not allow the transition, or not to the
+            writer.
     """
     data: Mapping[str, Any] = entry.metadata
     state = _STATES[entry.event_type]
     if state is WorkOrderState.EXECUTING and data.get("resumed"):
         if order.state is not WorkOrderState.EXECUTING:
-            raise IllegalTransitionError(
+            raise OrderRecordError(
                 f"{order.wo_id} is {order.state} and cannot be resumed ({entry.id})."
             )
         return order
-    by = _ACTORS.get(str((data.get("scope") or {}).get("tier")))
-    if by is None:
-        raise IllegalTransitionError(f"{entry.id} was written by neither supervisor nor worker.")
     changes: dict[str, Any] = {}
     if state in (WorkOrderState.COMPLETED, WorkOrderState.FAILED):
         cost = data.get("cost") or {}
@@ -168,19 +163,22 @@ def moved_by(order: WorkOrder, entry: LedgerEntry) -> WorkOrder:
         if state is WorkOrderState.FAILED:
             code, message = data.get("error_code", ""), data.get("error_message", "")
             changes["error"] = {"code": code, "message": message}
-    return order.moved_to(state, by=by, **changes)
+    tier = str((data.get("scope") or {}).get("tier"))
+    return order.moved_to(state, by=tier, **changes)
 
 
 def trace_hash(
     ledger: LedgerPort, work_order_ids: Sequence[str], *, before: str | None = None
 ) -> str:
-    """SHA-256 over the ``entry_hash``es (hex, concatenated) of the orders' ``ho1`` entries.
+    """Return the SHA-256 over the concatenated ``entry_hash`` texts of the orders' ``ho1`` entries.
 
-    They are in ledger order; anyone with the ledger can compute it again.
+    The entries are in ledger order. Anyone with the ledger can recompute the hash.
 
     Args:
-        before: id of the entry that holds the hash: what came after it, such as the late answer
-            of a call that had been given up, is not in it.
+        ledger: contains the entries.
+        work_order_ids: the orders.
+        before: id of the entry that contains the hash; later entries, such as a late answer to an
+            abandoned call, are excluded. None includes all.
     """
     end = None if before is None else int(before[4:], 16)
     entries = [
@@ -193,7 +191,7 @@ def trace_hash(
 
 
 def trace_hash_of(tx: Transaction, work_order_ids: Sequence[str]) -> str:
-    """:func:`trace_hash` while it is being written, of all that came before in its transaction."""
+    """Return :func:`trace_hash` of all entries up to this point of the transaction."""
     marks = ", ".join("?" * len(work_order_ids))
     rows = tx.execute(
         f"SELECT seq, entry_hash FROM entries WHERE work_order_id IN ({marks}) "
