@@ -1,7 +1,7 @@
-"""A webhook for what waits: signed, tried a few times, never in the way of a turn.
+"""The webhook for requests: signed messages, retried, sent by a thread of its own.
 
-Messages are signed as https://www.standardwebhooks.com has it: ``webhook-signature`` is
-``v1,`` and the base64 of HMAC-SHA256 over ``{webhook-id}.{webhook-timestamp}.{body}``.
+Messages are signed as https://www.standardwebhooks.com specifies: ``webhook-signature`` is ``v1,``
+and the base64 of the HMAC-SHA256 of ``{webhook-id}.{webhook-timestamp}.{body}``.
 """
 
 from __future__ import annotations
@@ -23,39 +23,41 @@ from urllib.parse import urlsplit
 from remit.kernel.json_text import dump
 
 _log = logging.getLogger("remit.approvals")
-_MOST_WAITING = 1000
+_MAX_QUEUED_MESSAGES = 1000
 _ATTEMPTS = 4
-_BACKOFF_S = 1.0  # before the second attempt, doubled for each further
-_TIMEOUT_S = 10.0  # of one attempt, all in all
+_BACKOFF_S = 1.0
+"""Seconds before the second attempt; each further wait is twice as long."""
+_TIMEOUT_S = 10.0
+"""Time limit of one attempt, seconds."""
 _CLOSE_S = 2.0
 
 
 class Webhook:
     """Posts messages to one address, one after the other, in a thread of its own.
 
-    A message that cannot be delivered is logged and dropped: the ledger has what it was about.
+    A message that cannot be delivered is logged and dropped: the ledger contains the request.
 
     Args:
-        url: where to; redirects are not followed.
-        secret: what messages are signed with: a text, or ``whsec_`` and base64.
+        url: the address; redirects are not followed.
+        secret: the signing key: a text, or ``whsec_`` followed by base64.
     """
 
     def __init__(self, url: str, secret: str) -> None:
         self._url = url
-        self._host = _host(url)  # a URL may hold a secret of its own
+        self._host = _host(url)  # The log shows the host only: a URL may contain a secret.
         self._key = _key(secret)
-        self._waiting: queue.Queue[tuple[str, Callable[[], Mapping[str, Any]]] | None]
-        self._waiting = queue.Queue(_MOST_WAITING)
+        self._queue: queue.Queue[tuple[str, Callable[[], Mapping[str, Any]]] | None]
+        self._queue = queue.Queue(_MAX_QUEUED_MESSAGES)
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
     def send(self, message_id: str, message: Callable[[], Mapping[str, Any]]) -> None:
-        """Have a message sent; returns at once.
+        """Queue a message and return at once; log and drop the message if 1,000 are queued.
 
         Args:
-            message_id: the same in each attempt, for the receiver to recognise it.
-            message: makes it, in the webhook's own thread.
+            message_id: id by which the receiver recognises repeated attempts.
+            message: returns the message; called in the webhook's thread.
         """
         with self._lock:
             if self._thread is None and not self._closing.is_set():
@@ -64,49 +66,51 @@ class Webhook:
                 )
                 self._thread.start()
         try:
-            self._waiting.put_nowait((message_id, message))
+            self._queue.put_nowait((message_id, message))
         except queue.Full:
-            _log.warning("too much waits for the webhook at %s: %s dropped", self._host, message_id)
+            _log.warning(
+                "the queue of the webhook at %s is full: %s was dropped", self._host, message_id
+            )
 
     def close(self) -> None:
-        """End the thread, with what is sent at this moment given a short time."""
+        """End the thread; wait at most two seconds for the message in delivery."""
         self._closing.set()
         if self._thread is not None:
-            with contextlib.suppress(queue.Full):  # it looks at the event then
-                self._waiting.put_nowait(None)
+            with contextlib.suppress(queue.Full):  # A busy thread sees the event instead.
+                self._queue.put_nowait(None)
             self._thread.join(_CLOSE_S)
 
     def _work(self) -> None:
-        while (item := self._waiting.get()) is not None:
+        while (item := self._queue.get()) is not None:
             message_id, message = item
             try:
                 body = dump(message(), str)
-                problem = asyncio.run(self._delivered(message_id, body))
+                problem = asyncio.run(self._deliver(message_id, body))
             except Exception as error:  # noqa: BLE001 - a webhook must take nothing down
                 problem = type(error).__name__
             if problem:
                 _log.warning(
-                    "the webhook at %s did not take %s: %s", self._host, message_id, problem
+                    "the webhook at %s did not accept %s: %s", self._host, message_id, problem
                 )
-            if self._closing.is_set() and self._waiting.empty():
+            if self._closing.is_set() and self._queue.empty():
                 return
 
-    async def _delivered(self, message_id: str, body: bytes) -> str:
-        """Try until it is taken; why it was not, where it was not."""
+    async def _deliver(self, message_id: str, body: bytes) -> str:
+        """Post a message, with retries; return why it was not accepted, or an empty text."""
         problem = ""
         for attempt in range(_ATTEMPTS):
             if attempt:
                 delay = _BACKOFF_S * 2 ** (attempt - 1)
                 if await asyncio.to_thread(self._closing.wait, delay):
-                    return f"{problem}; closing"
-            problem, again = await self._attempt(message_id, body)
-            if not again:
+                    return f"{problem}; the process is ending"
+            problem, is_transient = await self._attempt(message_id, body)
+            if not is_transient:
                 return problem
         return f"{problem} ({_ATTEMPTS} attempts)"
 
     async def _attempt(self, message_id: str, body: bytes) -> tuple[str, bool]:
-        """One attempt: what went wrong, and whether that may change."""
-        import aiohttp  # slow to load, and most roots have no webhook
+        """Post a message once; return the problem, and True if a retry may succeed."""
+        import aiohttp  # Slow to load, and most roots have no webhook.
 
         sent_at = str(int(time.time()))
         signed = b".".join((message_id.encode(), sent_at.encode(), body))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from remit.agents.approvals import Permit, asked
+from remit.agents.approvals import Permit, action_fields
 from remit.agents.tools import Tool, ToolResult
 from remit.agents.worker.execution import Execution, WorkParkedError
 from remit.agents.workorders import ApprovalNeeded, decided_by
@@ -79,7 +79,7 @@ class Permissions:
             kind=_kind(began),
             **({"attempt": began} if began else {}),
             **({"instead_of": instead_of} if instead_of else {}),
-            **asked(tool, given),
+            **action_fields(tool, given),
         )
         self._execution.services.on_request(request_id)
         return request_id
