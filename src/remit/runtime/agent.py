@@ -10,8 +10,7 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar, overload
 
 from remit.agents import HO1Executor, OutputT, UserMessage
-from remit.agents.queue import Submission
-from remit.agents.queue import for_key as held_to
+from remit.agents.queue import Submission, bind_to_key
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor import (
     AsidePolicy,
@@ -374,7 +373,7 @@ class Agent(Generic[OutputT]):
             tokens=tokens, usd=usd, max_attempts=max_attempts,
         )  # fmt: skip
         if for_key:
-            wanted = await asyncio.to_thread(held_to, self.shared.ledger, wanted, for_key)
+            wanted = await asyncio.to_thread(bind_to_key, self.shared.ledger, wanted, for_key)
         order_id, put = self.shared.orders.prepare(wanted, by=by, key=key)
         await self.shared.ledger.submit(put)
         if key:
