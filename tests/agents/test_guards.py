@@ -323,7 +323,7 @@ def test_tools_that_cannot_be_told_apart_are_refused(
         with pytest.raises(ToolError, match="two tools 'list_files'"):
             runtime.agent("a", tools=["list_files", Tool("list_files", "x", TEXT, print)])
     for odd in ("", "a b", "\x1b[2J", "x" * 65):
-        with pytest.raises(ToolError, match="cannot be a tool's id"):
+        with pytest.raises(ToolError, match="is not a valid tool id"):
             Tool(odd, "x", TEXT, print)
 
 

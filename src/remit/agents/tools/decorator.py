@@ -278,7 +278,7 @@ def _is_context(wanted: Any) -> bool:
 
 
 def _can_be_checked(deps: Any) -> bool:
-    """Return True if ``isinstance`` works with a type; for a TypedDict or plain protocol it does not."""
+    """Return True if ``isinstance`` works with a type; a TypedDict or plain protocol fails."""
     try:
         isinstance(None, deps)
     except TypeError:
@@ -293,7 +293,7 @@ def _types(function: _Function, names: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _docstring(function: _Function) -> tuple[str, dict[str, str]]:
-    """Return a docstring's first paragraph, and its parameter descriptions (Google style) by name."""
+    """Return a docstring's first paragraph, and its parameter descriptions by name."""
     lines = (inspect.getdoc(function) or "").strip().splitlines()
     ends = (n for n, line in enumerate(lines) if not line.strip() or _SECTION.fullmatch(line))
     summary = " ".join(line.strip() for line in lines[: next(ends, len(lines))])

@@ -38,11 +38,11 @@ def is_tool_id(name: str) -> bool:
 
 
 class ToolError(RemitError):
-    """A tool cannot do what the call asks, or cannot be made; a model is shown the message."""
+    """A failure of a tool, or of its definition; a model is shown the message."""
 
 
 class ToolUnavailableError(ToolError):
-    """A tool is out of order, whatever its arguments; sessions continue without it if that persists.
+    """A tool that is out of order, whatever its arguments; sessions may continue without the tool.
 
     Attributes:
         is_outcome_unknown: True if the call was sent and may have taken effect.
@@ -89,7 +89,7 @@ class SubAgent(Protocol):
         ...
 
     def effects(self, idempotency_key: str) -> Sequence[Effect]:
-        """Return what the agent's tools did in one call, including those of its own sub-agents."""
+        """Return the effects of the agent's tools in a call, including those of its sub-agents."""
         ...
 
 

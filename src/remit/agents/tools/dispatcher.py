@@ -179,7 +179,7 @@ def _cancel(task: asyncio.Task[Any], work: Coroutine[Any, Any, Any], patience_s:
 
 
 class _Run:
-    """One call of one tool, from its arguments to its result."""
+    """A single call of a tool, from its arguments to its result."""
 
     def __init__(
         self,

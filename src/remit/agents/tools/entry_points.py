@@ -16,7 +16,7 @@ TOOL_GROUP = "remit.tools"
 
 
 def load_tool(tool_id: str) -> Tool | None:
-    """Import and return the tool that an installed distribution offers under an id; None if none does.
+    """Import and return the installed tool with an id; None if no distribution offers it.
 
     Raises:
         ToolError: two distributions offer the id, the import fails, or the object is not a tool

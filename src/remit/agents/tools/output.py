@@ -64,7 +64,7 @@ class _LimitReachedError(Exception):
 
 
 class _Walk:
-    """One conversion of a result.
+    """The conversion of a result.
 
     Attributes:
         left: number of bytes left.
@@ -166,7 +166,8 @@ class _Walk:
 
     def _number(self, value: float) -> Any:
         try:
-            return self._counted(value, len(canonical_json(value)))
+            # A record that JCS cannot express is written in Python's form, which may be longer.
+            return self._counted(value, max(len(canonical_json(value)), len(repr(value))))
         except InvalidInputError:
             self._change("great numbers as text" if isfinite(value) else "NaN and infinity as text")
             return self._string("NaN" if value != value else str(value))
@@ -200,7 +201,7 @@ class _Walk:
         return str(self._counted(part, len(encoded)))
 
     def _inside(self, value: Any, depth: int, walk: Callable[[], Any]) -> Any:
-        """Return the result of ``walk`` for a container, or a remark if it is circular or too deep."""
+        """Return the result of ``walk`` for a container; a remark if it is circular or too deep."""
         if id(value) in self._above:
             self._change("a value that holds itself left out")
             return self._string("(holds itself)")

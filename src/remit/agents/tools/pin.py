@@ -1,4 +1,4 @@
-"""One pinned definition, and the definition that a server offered instead since."""
+"""Pinned definitions of tools, and the changes that servers offered since."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _hash(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OfferedText:
-    """A text that a server offers besides its tools, in the form in which definitions are pinned.
+    """A text of a server that is not a tool, in the form in which definitions are pinned.
 
     Attributes:
         tool_id: the id of its pin, see :class:`Pin`.
@@ -65,7 +65,7 @@ Offered = Tool | OfferedText
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One recorded definition.
+    """A recorded definition.
 
     Attributes:
         entry_id: id of the ``TOOL_PINNED`` entry; empty before it is written.
@@ -105,7 +105,7 @@ class Pin:
         return pinned is None or all(pinned.get(name) == one for name, one in stated.items())
 
     def read(self) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
-        """Return description, parameters and stated fields of the definition; None if it was erased."""
+        """Return the definition's description, parameters and stated fields; None if erased."""
         if self.definition is None:
             return None
         found = json.loads(self.definition)

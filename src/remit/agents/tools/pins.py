@@ -169,7 +169,7 @@ class Pins:
         return states, last
 
     def _append(self, server: str, last: int | None, new: list[LedgerEntry]) -> bool:
-        """Append entries; return False if another entry about the server was written meanwhile."""
+        """Append entries; return False if another process wrote about the server since ``last``."""
 
         def write(tx: Transaction) -> bool:
             ((latest,),) = tx.execute(_LAST, (_submission(server),))

@@ -1,4 +1,4 @@
-"""One connection to a server: a session in its own task of the background loop.
+"""The connection to a server: a session in its own task of the background loop.
 
 The SDK's cancel scopes belong to the task that opened them, but callers run in any loop or none. So
 the session has its own task, to which callers submit work.
@@ -92,7 +92,7 @@ class Connection:
         start_background(self._end())
 
     def join(self, patience_s: float) -> None:
-        """Wait for the end, at most ``patience_s`` seconds; then cancel the session and wait again."""
+        """Wait for the end; cancel the session after ``patience_s`` seconds, and wait again."""
         with contextlib.suppress(InvalidInputError):  # A loop cannot wait for itself.
             run_blocking(self._ended(patience_s))
 

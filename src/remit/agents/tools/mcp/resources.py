@@ -1,5 +1,7 @@
-"""A server's resources and prompts as tools: ``list_resources``, ``read_resource``, ``list_prompts``
-and ``get_prompt``, the names that other frameworks use.
+"""A server's resources and prompts as tools.
+
+The tools have the names that other frameworks use: ``list_resources``, ``read_resource``,
+``list_prompts`` and ``get_prompt``.
 """
 
 from __future__ import annotations
@@ -112,8 +114,9 @@ async def call_context_tool(
 async def text_lists(
     client: Client, *, resources: bool = True, prompts: bool = True
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return the server's lists of resources, resource templates and prompts as sent, keyed by
-    request.
+    """Return the server's lists of resources, resource templates and prompts, keyed by request.
+
+    Items are returned as the server sent them.
 
     Args:
         client: the connected client.

@@ -39,7 +39,7 @@ _DECLINED_QUESTION = (
 
 
 def mcp_tool_id(server: str, name: str) -> str:
-    """Return the id of a server's tool: ``{server}__{tool}``, in the characters that providers accept.
+    """Return the id of a server's tool, ``{server}__{tool}``, in characters that providers accept.
 
     An id over 64 characters is cut and ends with the beginning of its hash.
     """

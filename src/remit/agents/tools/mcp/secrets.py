@@ -23,8 +23,9 @@ class McpSecrets:
         self._known: set[str] = set()
 
     def filled(self, values: Mapping[str, SecretStr]) -> dict[str, str]:
-        """Return values with each ``${VARIABLE}`` replaced from the environment; remember them as
-        secrets.
+        """Return values with each ``${VARIABLE}`` replaced from the environment.
+
+        The results are remembered as secrets.
 
         Raises:
             ToolError: a variable is not set.

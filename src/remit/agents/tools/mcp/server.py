@@ -260,7 +260,7 @@ class McpServer(Closeable):
         )
 
     def _shown(self, tool: Tool) -> Tool:
-        """Return a tool as a model may see it: an unaccepted definition could contain instructions."""
+        """Return a tool as models may see it; unaccepted texts could contain instructions."""
         refused = self._refused.get(tool.tool_id)
         if refused is None:
             return tool
@@ -303,8 +303,8 @@ class McpServer(Closeable):
             if tool_id in made:
                 first, second = (repr(excerpt(name)) for name in (names[tool_id], tool.name))
                 raise ToolError(
-                    f"The tools {first} and {second} of the MCP server {self.name!r} would have the "
-                    f"same id {tool_id!r}.",
+                    f"The tools {first} and {second} of the MCP server {self.name!r} would have "
+                    f"the same id {tool_id!r}.",
                     next_step=f"List only one of them in [mcp.{self.name}] tools.",
                 )
             names[tool_id] = tool.name
