@@ -206,7 +206,7 @@ def test_a_yes_holds_for_the_call_that_was_asked_about_only(
         (request,) = session.turn("pay").waiting_for
         runtime.approvals.decide(request.request_id, granted=True, by="Ann")
         # The same step asks for something else now, however that came about.
-        services = agent._responder.worker._services
+        services = agent._responder.worker
         order = session.unfinished()
         assert order is not None
         work = order.orders[0].order

@@ -19,10 +19,11 @@ from remit.agents.tools import Tool, ToolResult
 from remit.agents.worker.arguments import narrowed_schema, only_value
 from remit.agents.worker.calls import ModelCalls
 from remit.agents.worker.candidates import Offer, choose
+from remit.agents.worker.conversation import result_text
 from remit.agents.worker.english import with_digits
 from remit.agents.worker.execution import Execution
 from remit.agents.worker.model_answer import stop_problem
-from remit.agents.worker.toolbox import Toolbox, result_text
+from remit.agents.worker.toolbox import Toolbox
 from remit.kernel.exchange import Message, conversation
 from remit.kernel.json_text import JsonTextError, load_answer
 from remit.kernel.schemas import first_problem
