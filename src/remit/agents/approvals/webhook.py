@@ -25,10 +25,10 @@ from remit.kernel.json_text import dump
 _log = logging.getLogger("remit.approvals")
 _MAX_QUEUED_MESSAGES = 1000
 _ATTEMPTS = 4
+# Seconds before the second attempt; each further wait is twice as long.
 _BACKOFF_S = 1.0
-"""Seconds before the second attempt; each further wait is twice as long."""
+# Time limit of one attempt, seconds.
 _TIMEOUT_S = 10.0
-"""Time limit of one attempt, seconds."""
 _CLOSE_S = 2.0
 
 

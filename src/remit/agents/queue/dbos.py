@@ -32,18 +32,18 @@ __all__ = ["DbosEngine"]
 _log = logging.getLogger("remit.worker")
 
 _WORKFLOW = "remit_order"
+# Version of the workflow; DBOS gives workflows only to executors of the same version.
 _VERSION = "orders-1"
-"""Version of the workflow; DBOS gives workflows only to executors of the same version."""
+# Interval at which DBOS looks for workflows, seconds.
 _POLL_S = 0.2
-"""Interval at which DBOS looks for workflows, seconds."""
+# Interval at which due and released orders are announced, seconds.
 _SWEEP_S = 0.25
-"""Interval at which due and released orders are announced, seconds."""
+# Pause before a database that does not answer is tried again, seconds.
 _RETRY_S = 1.0
-"""Pause before a database that does not answer is tried again, seconds."""
+# Interval of the search for lost workflows, seconds. DBOS starts a taken workflow sooner.
 _LOSS_CHECK_S = 5.0
-"""Interval of the search for lost workflows, seconds. DBOS starts a taken workflow sooner."""
+# DBOS's priorities begin at 1, those of orders at -1000.
 _PRIORITY_OFFSET = 1001
-"""DBOS's priorities begin at 1, those of orders at -1000."""
 _PREFIX = "remit."
 _UNANNOUNCED = (
     f"SELECT {rows.COLUMNS} FROM orders WHERE state = 'ready' AND announced = 0 LIMIT 1000"

@@ -18,8 +18,8 @@ __all__ = ["Lanes"]
 
 _NONE = QueueSettings.model_validate({})
 _UNLIMITED = 1_000_000
+# Maximum number of orders that a lane releases in one transaction.
 _MAX_RELEASED = 200
-"""Maximum number of orders that a lane releases in one transaction."""
 _MINUTE_MS = 60_000
 _RUNNING = (
     "SELECT key_id, model_id, count(*) FROM orders WHERE state = 'running' AND queue = ? "

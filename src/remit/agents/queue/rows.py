@@ -16,8 +16,8 @@ __all__ = [
 
 COLUMNS = ", ".join(Row._fields)
 _INSERT = f"INSERT INTO orders ({COLUMNS}) VALUES ({', '.join('?' * len(Row._fields))})"
+# Maximum number of due orders that become ready in one transaction.
 _MAX_DUE = 200
-"""Maximum number of due orders that become ready in one transaction."""
 _DUE = (
     f"SELECT {COLUMNS} FROM orders WHERE state = 'delayed' AND due_ms <= ? "
     f"ORDER BY due_ms LIMIT {_MAX_DUE}"

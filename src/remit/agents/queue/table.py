@@ -23,12 +23,12 @@ __all__ = ["TableEngine"]
 
 _log = logging.getLogger("remit.worker")
 
+# Interval at which an idle worker looks for orders, seconds.
 _POLL_S = 0.2
-"""Interval at which an idle worker looks for orders, seconds."""
+# Pause before a database that does not answer is tried again, seconds.
 _RETRY_S = 1.0
-"""Pause before a database that does not answer is tried again, seconds."""
+# Maximum number of orders of a queue that one transaction reads beyond those it takes.
 _MAX_SKIPPED = 64
-"""Maximum number of orders of a queue that one transaction reads beyond those it takes."""
 _READY = (
     f"SELECT {rows.COLUMNS} FROM orders WHERE state = 'ready' AND queue = ? "
     "ORDER BY priority, seq LIMIT ?"
@@ -36,8 +36,8 @@ _READY = (
 _TAKEN = f"SELECT {rows.COLUMNS} FROM orders WHERE state = 'running' AND worker = ?"
 _RUN = "UPDATE orders SET state = 'running', worker = ?, attempts = attempts + 1 WHERE order_id = ?"
 _HOLD = "UPDATE orders SET state = 'held', held_by = ? WHERE order_id = ?"
+# An order's id, and the number of the attempt.
 _Attempt = tuple[str, int]
-"""An order's id, and the number of the attempt."""
 
 
 class TableEngine:

@@ -27,18 +27,18 @@ from remit.kernel.loops import abandon, at_home, call_in_thread, run_blocking
 from remit.kernel.secrets import ConfiguredSecrets
 from remit.kernel.settings import ToolSettings
 
+# Maximum wait for a cancelled sub-agent to record its end, seconds.
 _SUB_AGENT_END_S = 10.0
-"""Maximum wait for a cancelled sub-agent to record its end, seconds."""
 
+# Exceptions that arguments alone can cause: other arguments may succeed.
 _ARGUMENT_ERRORS = (
     RemitError, ValueError, TypeError, LookupError, ArithmeticError, FileNotFoundError,
     FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError, RecursionError,
     MemoryError,
 )  # fmt: skip
-"""Exceptions that arguments alone can cause: other arguments may succeed."""
 
+# HTTP statuses below 500 that are unrelated to the request: credentials, time, limits.
 _SERVICE_STATUSES = frozenset({401, 403, 407, 408, 429})
-"""HTTP statuses below 500 that are unrelated to the request: credentials, time, limits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,16 +21,16 @@ from remit.kernel.exchange import (
     TextSink,
 )
 
+# The worker's error codes, keyed by the gateway's.
 _CODES = {
     "BUDGET_EXHAUSTED": "budget_exhausted",
     "UNBOUNDED": "budget_exhausted",
     "NOT_ALLOCATED": "budget_exhausted",
     "TURN_LIMIT": "turn_limit_exceeded",
 }
-"""The worker's error codes, keyed by the gateway's."""
 
+# Upper limits of the gateway's bound: tokens for each byte of the messages, and in addition.
 _MAX_TOKENS_PER_BYTE, _MAX_FIXED_TOKENS = 4, 20_000
-"""Upper limits of the gateway's bound: tokens for each byte of the messages, and in addition."""
 
 
 class ModelCalls:

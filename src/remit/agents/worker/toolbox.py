@@ -115,10 +115,9 @@ class Toolbox:
     async def cancel_sub_agents(self) -> None:
         """End the work of sub-agents that will not be continued."""
         for key, tool_id in self._history.open_sub_agents.items():
-            with contextlib.suppress(UnknownToolError):  # The program no longer has the tool.
-                (tool,) = self._dispatcher.tools([tool_id])
-                if tool.sub_agent is not None:
-                    await tool.sub_agent.cancel(key)
+            tool = self._tool(tool_id)
+            if tool is not None and tool.sub_agent is not None:
+                await tool.sub_agent.cancel(key)
 
     def available(self) -> list[Tool]:
         """Return the tools that the order may use, without those set aside.
@@ -324,12 +323,11 @@ class Toolbox:
         history = OrderHistory(self._journal.ledger, order.wo_id, order.session_id)
         for key, intent in history.last_intents().items():
             tool_id, arguments = intent.metadata["tool_id"], intent.metadata["arguments"]
-            with contextlib.suppress(UnknownToolError):  # The program no longer has the tool.
-                (tool,) = self._dispatcher.tools([tool_id])
-                if tool.on_unknown == "ask" and history.is_unknown(key):
-                    if isinstance(arguments, Erased) or key in history.asked_about:
-                        continue
-                    await self._permissions.request(tool, arguments, key, history.intents[key])
+            if isinstance(arguments, Erased) or key in history.asked_about:
+                continue
+            tool = self._tool(tool_id)
+            if tool is not None and tool.on_unknown == "ask" and history.is_unknown(key):
+                await self._permissions.request(tool, arguments, key, history.intents[key])
 
     def _text_for_model(self, key: str, result: ToolResult) -> str:
         """Return a result as the model is shown it, with a note about changed arguments."""

@@ -17,8 +17,8 @@ from mcp.types import Tool as Offered
 from remit.agents.tools.mcp.results import block_text, resource_text, with_images
 from remit.agents.tools.mcp.texts import PinnedTexts
 
+# Maximum number of items of a list that are read.
 _MAX_ITEMS = 1000
-"""Maximum number of items of a list that are read."""
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
 _URI = {
     "type": "object",

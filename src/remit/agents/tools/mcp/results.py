@@ -23,12 +23,12 @@ from remit.agents.tools.definition import ToolError
 from remit.agents.tools.output import Illustrated
 from remit.kernel.json_text import JsonTextError, load_exact
 
+# Media types that providers accept, keyed by the first bytes of the data.
 _IMAGES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
     b"GIF8": "image/gif",
 }
-"""Media types that providers accept, keyed by the first bytes of the data."""
 _MAX_IMAGES = 20
 _MAX_IMAGE_BYTES = 3_700_000  # 5 MB of base64, the lowest limit among the large providers.
 _MAX_ID_CHARS = 64

@@ -48,13 +48,13 @@ from remit.kernel.settings import McpServerSettings
 _log = logging.getLogger("remit.tools")
 _T = TypeVar("_T")
 _KEY = "remit/idempotency_key"
+# Error codes about a call, with which a healthy server answers.
 _CALL_ERRORS = (INVALID_PARAMS, METHOD_NOT_FOUND, INTERNAL_ERROR)
-"""Error codes about a call, with which a healthy server answers."""
 _MAX_TOOLS = 1000
 _PROGRESS_INTERVAL_S = 0.1
 _MAX_PROGRESS_CHARS = 500
+# Maximum age of a check of a remote server's definitions, seconds.
 _CHECK_S = 60.0
-"""Maximum age of a check of a remote server's definitions, seconds."""
 _WITHHELD = "Not available until a person accepts its definition."
 _open: weakref.WeakSet[McpServer] = weakref.WeakSet()
 

@@ -26,8 +26,8 @@ MCP_LISTS = {
 
 _NAME_CHARS = 48
 _DIGEST_CHARS = 16
+# Facts about a resource's present content, which change while its description stays.
 _VOLATILE = ("size", "lastModified")
-"""Facts about a resource's present content, which change while its description stays."""
 _SERVER_TEXTS = ("title", "description")
 
 
