@@ -35,7 +35,6 @@ from remit.agents.approvals.policy import (
 )
 from remit.agents.approvals.webhook import Webhook
 from remit.agents.tools import Tool
-from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import sound_text
 from remit.kernel.settings import ApprovalSettings, default_settings
@@ -196,18 +195,21 @@ class ApprovalQueue:
         self.announce(request_id)
         return self.get(request_id)
 
-    def person_behind(self, caller: Identity) -> str:
-        """Return the person whom a caller represents, regardless of the user that the caller's key
-        names.
+    def person_behind(self, key_id: str, user_id: str, name: str) -> str:
+        """Return the person whom a caller represents, whatever user the caller's key names.
 
         A key represents the person who received its secret: the person of the key that requested it
         over the network, or the user named by a key that was made on the machine. A caller without
         a recorded key, such as a person who signed in with an account, is represented by user id or
         name.
+
+        Args:
+            key_id: id of the caller's virtual key; empty if the caller has none.
+            user_id: the caller's user id; may be empty.
+            name: the caller's name.
         """
-        key = caller.key_id
-        person = key_person(self._ledger, key) if key else ""
-        return (caller.user_id or key or caller.name) if person == key else person
+        person = key_person(self._ledger, key_id) if key_id else ""
+        return (user_id or key_id or name) if person == key_id else person
 
     def announce(self, request_id: str) -> None:
         """Queue a webhook message about a recorded request, if a webhook is configured."""

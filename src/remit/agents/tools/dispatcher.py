@@ -129,25 +129,27 @@ class ToolDispatcher:
                 tool = await call_in_thread(f"remit-tool-{tool_id}", lambda: self._tool(tool_id))
             except RemitError as error:
                 return ToolResult("error", error=str(error))
-        run = _Run(tool, self._settings, self._secrets, call)
+        timeout_s = self._settings.timeout_s if tool.timeout_s is None else tool.timeout_s
         context = contextvars.copy_context()
         context.run(active_call.set, call)
-        work = run.execute(arguments)
+        work = self._run(tool, arguments, call)
         task = asyncio.get_running_loop().create_task(work, context=context)
         self._running.add(task)  # The loop holds only a weak reference.
         task.add_done_callback(self._running.discard)
         abandon(task)  # A tool that outlives its time may end in any way.
         try:
-            done, _ = await asyncio.wait({task}, timeout=run.timeout_s)
+            done, _ = await asyncio.wait({task}, timeout=timeout_s)
         except asyncio.CancelledError:
-            await run.cancel(task, work)
+            await _cancel(tool, task, work, timeout_s)
             raise
-        if not done:
-            await run.cancel(task, work)
-            return run.timed_out()
-        if task.cancelled():
-            return run.failed(f"{tool_id} cancelled its own task.")
-        return task.result()
+        if done:
+            if task.cancelled():
+                return self._error(tool, f"{tool_id} cancelled its own task.")
+            return task.result()
+        await _cancel(tool, task, work, timeout_s)
+        text = f"{tool_id} did not end within {timeout_s:g} s. It may still take effect."
+        # A long answer of a sub-agent is due to the request.
+        return ToolResult("timeout", error=text, fault=tool.sub_agent is None)
 
     def _tool(self, tool_id: str) -> Tool:
         tool = self._tools.get(tool_id) or load_tool(tool_id)
@@ -163,9 +165,81 @@ class ToolDispatcher:
             )
         return self._tools.setdefault(tool_id, tool)
 
+    async def _run(
+        self, tool: Tool, arguments: Mapping[str, Any], call: Context[Any] | None
+    ) -> ToolResult:
+        """Run a tool to its end; only the cancellation of the task is raised."""
 
-def _cancel(task: asyncio.Task[Any], work: Coroutine[Any, Any, Any], patience_s: float) -> None:
-    """Cancel a task; close its coroutine if it still runs after ``patience_s`` seconds."""
+        def call_function() -> Any:
+            try:
+                output = tool.function(**_prepare(tool, arguments, call))
+                return output if inspect.isawaitable(output) else self._convert(tool, output)
+            except BaseException as error:  # noqa: BLE001 - a tool must not end the runtime
+                return self._failure(tool, error)
+
+        thread = f"remit-tool-{tool.tool_id}"
+        try:
+            # Checking arguments and converting a large output would block the loop.
+            if _is_async(tool.function):
+                prepared = await call_in_thread(thread, lambda: _prepare(tool, arguments, call))
+                output = tool.function(**prepared)
+            else:
+                output = await call_in_thread(thread, call_function)
+            while inspect.isawaitable(output):  # A plain function can return an awaitable too.
+                output = await at_home(_awaited(output))
+            if isinstance(output, ToolResult):
+                return output
+            return await call_in_thread(thread, lambda: self._convert(tool, output))
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return self._failure(tool, error)
+        except BaseException as error:  # noqa: BLE001 - a task would pass SystemExit to the loop
+            return self._failure(tool, error)
+
+    def _convert(self, tool: Tool, output: Any) -> ToolResult:
+        images: tuple[Mapping[str, Any], ...] = ()
+        if isinstance(output, Illustrated):
+            output, images = output.value, output.images
+        value, note = json_output(output, self._max_output_bytes(tool))
+        return ToolResult("ok", self._redact(value), note=self._redact(note), images=images)
+
+    def _failure(self, tool: Tool, error: BaseException) -> ToolResult:
+        """Return the result of a call that raised an exception."""
+        if isinstance(error, ToolWaitingError):
+            return ToolResult("waiting", error.requests)
+        try:
+            text = str(error)
+        except BaseException:  # noqa: BLE001 - str() runs code of the tool
+            text = ""
+        if not isinstance(error, RemitError):
+            text = f"{tool.tool_id} raised {type(error).__name__}: {text}"
+        result = self._error(tool, text, fault=is_own_fault(error))
+        if isinstance(error, ToolUnavailableError) and error.is_outcome_unknown:
+            return replace(result, status="unknown")
+        return result
+
+    def _error(self, tool: Tool, text: str, *, fault: bool = False) -> ToolResult:
+        """Return an error result with a text, redacted and cut at the output limit."""
+        encoded = self._redact(text).encode("utf-8", "replace")[: self._max_output_bytes(tool)]
+        return ToolResult("error", error=encoded.decode("utf-8", "ignore"), fault=fault)
+
+    def _max_output_bytes(self, tool: Tool) -> int:
+        limit = tool.max_output_bytes
+        return self._settings.max_output_bytes if limit is None else limit
+
+    def _redact(self, value: Any) -> Any:
+        return value if self._secrets is None else self._secrets.hidden(value)
+
+
+async def _cancel(
+    tool: Tool, task: asyncio.Task[Any], work: Coroutine[Any, Any, Any], patience_s: float
+) -> None:
+    """Cancel a call; close its coroutine if it still runs after ``patience_s`` seconds.
+
+    A sub-agent is waited for, because it still records its end and its cost.
+    """
 
     def close() -> None:
         if not task.done():
@@ -176,122 +250,23 @@ def _cancel(task: asyncio.Task[Any], work: Coroutine[Any, Any, Any], patience_s:
 
     task.cancel()
     task.get_loop().call_later(patience_s, close)
+    if tool.sub_agent:
+        await asyncio.wait({task}, timeout=_SUB_AGENT_END_S)
 
 
-class _Run:
-    """A single call of a tool, from its arguments to its result."""
+def _prepare(tool: Tool, arguments: Any, call: Context[Any] | None) -> Mapping[str, Any]:
+    """Return the arguments as the function takes them, with the context if it takes one.
 
-    def __init__(
-        self,
-        tool: Tool,
-        settings: ToolSettings,
-        secrets: ConfiguredSecrets | None,
-        call: Context[Any] | None,
-    ) -> None:
-        self._tool = tool
-        self._call = call
-        self._secrets = secrets
-        self.timeout_s = settings.timeout_s if tool.timeout_s is None else tool.timeout_s
-        limit = tool.max_output_bytes
-        self._limit = settings.max_output_bytes if limit is None else limit
-
-    async def cancel(self, task: asyncio.Task[ToolResult], work: Coroutine[Any, Any, Any]) -> None:
-        """Cancel the call; wait for a sub-agent, which still records its end and its cost."""
-        _cancel(task, work, self.timeout_s)
-        if self._tool.sub_agent:
-            await asyncio.wait({task}, timeout=_SUB_AGENT_END_S)
-
-    async def execute(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Run the tool and return its result; only the cancellation of the task is raised."""
-        try:
-            # Checking arguments and converting a large output would block the loop.
-            if _is_async(self._tool.function):
-                prepared = await call_in_thread(self._thread, lambda: self._prepared(arguments))
-                output = self._tool.function(**prepared)
-            else:
-                output = await call_in_thread(self._thread, lambda: self._called(arguments))
-            while inspect.isawaitable(output):  # A plain function can return an awaitable too.
-                output = await at_home(_awaited(output))
-            if isinstance(output, ToolResult):
-                return output
-            return await call_in_thread(self._thread, lambda: self._shaped(output))
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            return self._raised(error)
-        except BaseException as error:  # noqa: BLE001 - a task would pass SystemExit to the loop
-            return self._raised(error)
-
-    def failed(self, text: str, *, fault: bool = False) -> ToolResult:
-        """Return an error result with a text, redacted and cut at the output limit."""
-        text = (
-            self._redacted(text).encode("utf-8", "replace")[: self._limit].decode("utf-8", "ignore")
-        )
-        return ToolResult("error", error=text, fault=fault)
-
-    def timed_out(self) -> ToolResult:
-        """Return the result of a call that exceeded its time limit."""
-        return ToolResult(
-            "timeout",
-            error=f"{self._tool.tool_id} did not end within {self.timeout_s:g} s. "
-            "It may still take effect.",
-            # A long answer of a sub-agent is due to the request.
-            fault=self._tool.sub_agent is None,
-        )
-
-    @property
-    def _thread(self) -> str:
-        return f"remit-tool-{self._tool.tool_id}"
-
-    def _called(self, arguments: Mapping[str, Any]) -> Any:
-        """Call a plain function; return its result, or the awaitable that it returned."""
-        try:
-            output = self._tool.function(**self._prepared(arguments))
-            return output if inspect.isawaitable(output) else self._shaped(output)
-        except BaseException as error:  # noqa: BLE001 - a tool must not take the runtime down
-            return self._raised(error)
-
-    def _prepared(self, arguments: Any) -> Mapping[str, Any]:
-        """Return the arguments as the function takes them, with the context if it takes one.
-
-        Raises:
-            ToolError: the arguments or the turn's ``deps`` do not fit; the message says where.
-        """
-        tool = self._tool
-        prepared = tool.prepared(arguments)
-        if tool.context:
-            call = self._call or Context(tool.tool_id, "", "", "")
-            if problem := tool.lacks(call.deps):
-                raise ToolError(problem)
-            return {**prepared, tool.context: call}
-        return prepared
-
-    def _shaped(self, output: Any) -> ToolResult:
-        images: tuple[Mapping[str, Any], ...] = ()
-        if isinstance(output, Illustrated):
-            output, images = output.value, output.images
-        value, note = json_output(output, self._limit)
-        return ToolResult("ok", self._redacted(value), note=self._redacted(note), images=images)
-
-    def _redacted(self, value: Any) -> Any:
-        return value if self._secrets is None else self._secrets.hidden(value)
-
-    def _raised(self, error: BaseException) -> ToolResult:
-        if isinstance(error, ToolWaitingError):
-            return ToolResult("waiting", error.requests)
-        try:
-            text = str(error)
-        except BaseException:  # noqa: BLE001 - str() runs code of the tool
-            text = ""
-        fault = is_own_fault(error)
-        if isinstance(error, ToolUnavailableError) and error.is_outcome_unknown:
-            return replace(self.failed(text, fault=fault), status="unknown")
-        if isinstance(error, RemitError):
-            return self.failed(text, fault=fault)
-        return self.failed(
-            f"{self._tool.tool_id} raised {type(error).__name__}: {text}", fault=fault
-        )
+    Raises:
+        ToolError: the arguments or the turn's ``deps`` do not fit; the message says where.
+    """
+    prepared = tool.prepared(arguments)
+    if tool.context:
+        call = call or Context(tool.tool_id, "", "", "")
+        if problem := tool.lacks(call.deps):
+            raise ToolError(problem)
+        return {**prepared, tool.context: call}
+    return prepared
 
 
 def is_own_fault(error: BaseException) -> bool:

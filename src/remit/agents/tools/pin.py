@@ -143,12 +143,14 @@ class PinnedTool:
         tool_id: the tool's id.
         pin: the accepted definition; None if none was accepted yet.
         change: the definition that waits for acceptance; None if none does.
+        reason: why the tool must not be called now, as a sentence; set by :meth:`Pins.check`.
     """
 
     server: str
     tool_id: str
     pin: Pin | None = None
     change: Pin | None = None
+    reason: str = ""
 
     def diff(self) -> list[str]:
         """Return the lines of a unified diff from the pin to the change; empty without a change."""

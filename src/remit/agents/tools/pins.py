@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from remit.agents.tools.pin import Offered, Pin, PinnedTool, stated_hashes
 from remit.kernel.errors import ConflictError
@@ -37,18 +37,6 @@ INSTRUCTIONS = ":instructions"
 """End of the id under which a server's instructions are pinned; it follows the server's name."""
 
 
-class Refused(NamedTuple):
-    """The refusal of a tool.
-
-    Attributes:
-        reason: why the tool must not be called, as a sentence.
-        pin: its pin, which a model may still be shown; None if there is none.
-    """
-
-    reason: str
-    pin: Pin | None
-
-
 class Pins:
     """The pins of a ledger, for all MCP servers.
 
@@ -63,7 +51,7 @@ class Pins:
         self._ledger = ledger
         self._permitted = permitted
 
-    def check(self, server: str, origin: str, tools: Iterable[Offered]) -> dict[str, Refused]:
+    def check(self, server: str, origin: str, tools: Iterable[Offered]) -> dict[str, PinnedTool]:
         """Compare a server's offered definitions with the pins; return the refused ones by tool id.
 
         A tool without a pin is pinned. A differing definition is recorded once as a change that a
@@ -188,9 +176,9 @@ def _compare(
     offered: list[Offered],
     states: dict[tuple[str, str], PinnedTool],
     permitted: dict[str, set[str]],
-) -> tuple[dict[str, Refused], list[LedgerEntry]]:
+) -> tuple[dict[str, PinnedTool], list[LedgerEntry]]:
     """Return the refused tools by id, and the entries to write."""
-    refused: dict[str, Refused] = {}
+    refused: dict[str, PinnedTool] = {}
     new: list[LedgerEntry] = []
     origins = {state.pin.origin for state in states.values() if state.pin is not None}
     for tool in offered:
@@ -215,7 +203,8 @@ def _compare(
             decision = _PINNED  # The first use, or a package names the new definition.
         else:
             decision = _CHANGED
-            refused[tool.tool_id] = Refused(_reason(server, origin, tool, pin, digests), pin)
+            reason = _reason(server, origin, tool, pin, digests)
+            refused[tool.tool_id] = replace(state, reason=reason)
             change = state.change
             if change is not None and (change.digest, change.stated, change.origin) == (
                 tool.digest, stated, origin,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from remit.agents.tools import Tool
+from remit.agents.worker.candidates import Choice
 from remit.kernel.errors import excerpt
 
 _MAX_CHARS = 2_000
@@ -27,15 +28,14 @@ _ABILITIES = re.compile(
     r"|are available|exist|you (?:have|can use)|can i use))?"
     r")(?: (?:for me|here|with this|now|please|to you|about))*"
 )
-_CANNOT = "I cannot answer that: no tool here was found for it, and I say only what tools show."
+_CANNOT = "I cannot answer that: I found no tool for it, and I only report what tools show."
 
 
 def fixed_answer(
     message: str,
     used: Sequence[Mapping[str, str]],
     tools: Sequence[Tool],
-    likely: Sequence[Tool] = (),
-    unknown: Sequence[str] = (),
+    choice: Choice,
 ) -> str:
     """Return the answer to a message: its tools' results, small talk, or suggestions.
 
@@ -43,24 +43,23 @@ def fixed_answer(
         message: the user's message.
         used: the tools that ran, with ``tool_id``, ``status`` and ``text``.
         tools: all tools of the agent.
-        likely: the tools that may be meant, if that is unclear.
-        unknown: words of the message that none of these tools explains.
+        choice: the most likely tools, and the words of the message that they do not explain.
     """
+    by_id = {tool.tool_id: tool for tool in tools}
     if used:
-        by_id = {tool.tool_id: tool for tool in tools}
         return "\n".join(_result(one, by_id[one["tool_id"]]) for one in used)
     if asks_for_help(message):
         return help_text(tools)
     talk = _small_talk(message)
     if talk in (_SMALL_TALK[_THANKS], _SMALL_TALK[_BYE]):
         return talk
-    if likely and not talk:
-        unsure = _UNSURE
-        if unknown:
-            unsure = (
-                f"I cannot answer that: no tool here speaks of {', '.join(map(repr, unknown))}."
-            )
-        return "\n".join([f"{unsure} I can:", *map(_suggestion, likely)])
+    if choice.near and not talk:
+        reason = _UNSURE
+        if choice.unknown:
+            words = ", ".join(map(repr, choice.unknown))
+            reason = f"I cannot answer that: no tool here mentions {words}."
+        likely = (_suggestion(by_id[id_]) for id_ in choice.near)
+        return "\n".join([f"{reason} I can:", *likely])
     asked = [f"- {_example(tool)}" for tool in tools]
     offer = "\n".join(["You can ask, for example:", *asked]) if asked else ""
     return f"{talk or _CANNOT}\n{offer}".strip()

@@ -239,7 +239,7 @@ class Run:
             if self._toolbox.handed_to:
                 return self._handover()
             if not speaks:
-                text = fixed_answer(message, used, tools, chooser.near, chooser.unknown)
+                text = fixed_answer(message, used, tools, chooser.choice)
                 return self._print(_join(effects, text))
             tools = []
             first = max(0, len(history) - 2 * small.context_turns)

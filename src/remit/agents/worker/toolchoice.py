@@ -17,7 +17,7 @@ import orjson
 from remit.agents.tools import Tool, ToolResult
 from remit.agents.worker.arguments import narrow_schema, only_value
 from remit.agents.worker.calls import ModelCalls
-from remit.agents.worker.candidates import choose
+from remit.agents.worker.candidates import Choice, choose
 from remit.agents.worker.conversation import result_text
 from remit.agents.worker.english import with_digits
 from remit.agents.worker.execution import Execution
@@ -39,25 +39,19 @@ class ToolChooser:
     """Chooses the tool that a message calls for, and runs it.
 
     Attributes:
-        near: the most likely tools, if the choice is unclear.
-        unknown: words of the message that the first of these does not explain.
+        choice: the result of the rules; empty before :meth:`choose`, and if the order was resumed.
     """
 
     def __init__(self, execution: Execution, calls: ModelCalls, toolbox: Toolbox) -> None:
+        self._execution = execution
         self._contracts = execution.services.contracts
-        self._history = execution.history
-        self._journal = execution.journal
-        self._wo_id = execution.order.wo_id
         self._calls = calls
         self._toolbox = toolbox
-        self._asked_in = ""
-        self.near: list[Tool] = []
-        self.unknown: tuple[str, ...] = ()
-        self._names: tuple[str, ...] = ()
+        self._exchange_id = ""
+        self.choice = Choice()
 
     async def choose(self, tools: Sequence[Tool], message: str) -> list[dict[str, Any]]:
-        """Run at most one tool; return its id, status and result in words, as a list of at most one
-        item.
+        """Run at most one tool; return its id, status and result in words, in a list.
 
         A recorded choice of the order is repeated. The status is ``absent`` if the result does not
         contain a name of the message.
@@ -70,7 +64,7 @@ class ToolChooser:
             WorkParkedError: the call waits for a person.
             WorkFailedError: the model refused, or a call must not be repeated.
         """
-        earlier = self._history.last_tool_use()
+        earlier = self._execution.history.last_tool_use()
         if earlier is not None and not isinstance(earlier.metadata["arguments"], Erased):
             # A recorded choice is kept, even if the tools have changed.
             tool_id, arguments = earlier.metadata["tool_id"], earlier.metadata["arguments"]
@@ -82,7 +76,7 @@ class ToolChooser:
                 message = with_digits(message)
                 chosen = await self._choice(tools, message)
                 arguments = {} if chosen is None else await self._arguments(chosen, message)
-            key = f"{self._wo_id}/{self._asked_in}/0"
+            key = f"{self._execution.order.wo_id}/{self._exchange_id}/0"
         if chosen is None:
             return []
         result = await self._toolbox.use(chosen.tool_id, arguments, key)
@@ -91,7 +85,7 @@ class ToolChooser:
         text = _in_words(chosen, result)
         if status == "ok":
             shown = f"{text} {result_text(result)}".lower()
-            absent = [name for name in self._names if name.lower() not in shown]
+            absent = [name for name in self.choice.names if name.lower() not in shown]
             if absent:
                 status, text = "absent", f"the result does not mention {' or '.join(absent)}"
         return [{"tool_id": chosen.tool_id, "status": status, "text": text}]
@@ -101,13 +95,11 @@ class ToolChooser:
         by_id = {tool.tool_id: tool for tool in tools}
         askable = {id_: tool for id_, tool in by_id.items() if tool.understand is None}
         talk = [str(item["input"]["user_input"]) for item in contract.examples]
-        choice = choose(message, askable, talk)
-        self.near, self.unknown = [by_id[id_] for id_ in choice.near], choice.unknown
-        self._names = choice.names
+        choice = self.choice = choose(message, askable, talk)
         chosen = by_id.get(choice.chosen)
         if chosen is not None and choice.names and chosen.on_unknown != "retry":
             # Only a run would show whether the result contains the names.
-            self.near, self.unknown = [chosen], choice.names
+            self.choice = Choice(near=(choice.chosen,), unknown=choice.names)
             return None
         if not choice.between:
             return chosen
@@ -123,10 +115,7 @@ class ToolChooser:
             {
                 "user_input": message,
                 "candidates": [
-                    {
-                        "label": label,
-                        "about": excerpt(" ".join(tool.description.split()), 300),
-                    }
+                    {"label": label, "about": excerpt(" ".join(tool.description.split()), 300)}
                     for label, tool in labels.items()
                 ],
             },
@@ -165,19 +154,19 @@ class ToolChooser:
         Raises:
             WorkFailedError: the model refused, or stopped without an answer.
         """
-        answer = self._history.last_answer(contract_id)
+        answer = self._execution.history.last_answer(contract_id)
         if answer is None:
             contract = self._contracts.load(contract_id)
             pack = self._contracts.load_pack(contract.prompt_pack_id)
-            previous = self._journal.prompts_used
-            self._journal.prompts_used = [contract.prompt_pack_id]
+            journal = self._execution.journal
+            previous, journal.prompts_used = journal.prompts_used, [contract.prompt_pack_id]
             try:
                 answer = await self._calls.ask(
                     self._calls.request(contract), pack.render(variables, history), schema=schema
                 )
             finally:
-                self._journal.prompts_used = previous
-        self._asked_in = answer.exchange_entry_id
+                journal.prompts_used = previous
+        self._exchange_id = answer.exchange_entry_id
         if (stopped := stop_problem(answer)) is not None:
             raise stopped
         try:

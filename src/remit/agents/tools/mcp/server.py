@@ -39,7 +39,8 @@ from remit.agents.tools.mcp.results import mcp_schema, mcp_tool_id, tool_output
 from remit.agents.tools.mcp.secrets import McpSecrets
 from remit.agents.tools.mcp.texts import PinnedTexts
 from remit.agents.tools.mcp.transports import mcp_transport
-from remit.agents.tools.pins import Pins, Refused
+from remit.agents.tools.pin import PinnedTool
+from remit.agents.tools.pins import Pins
 from remit.kernel.errors import ConfigError, excerpt
 from remit.kernel.loops import Closeable, call_in_thread
 from remit.kernel.schemas import schema_problem
@@ -75,7 +76,7 @@ class McpServer(Closeable):
     def __init__(self, name: str, settings: McpServerSettings, pins: Pins | None = None) -> None:
         self.name = name
         self._pins = pins
-        self._refused: Mapping[str, Refused] = {}
+        self._refused: Mapping[str, PinnedTool] = {}
         self._offered: list[Offered] = []  # The definitions at the last check.
         self._checked: tuple[Connection, float] | None = None
         self._settings = settings
@@ -122,7 +123,7 @@ class McpServer(Closeable):
         self._closed = False
         return [self._shown(tool) for tool in self._checked_tools()]
 
-    def refused(self) -> dict[str, Refused]:
+    def refused(self) -> dict[str, PinnedTool]:
         """Return the refused tools and other texts of the server, by id. Blocks.
 
         Raises:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from remit.agents.tools.definition import ToolError
-from remit.agents.tools.pin import OfferedText
-from remit.agents.tools.pins import INSTRUCTIONS, Pins, Refused
+from remit.agents.tools.pin import OfferedText, PinnedTool
+from remit.agents.tools.pins import INSTRUCTIONS, Pins
 from remit.kernel.canonical import sha256_hex
 
 MCP_LISTS = {
@@ -44,7 +44,7 @@ class PinnedTexts:
         self._server = server
         self._origin = origin
         self._pins = pins
-        self._refused: dict[str, Refused] = {}
+        self._refused: dict[str, PinnedTool] = {}
 
     def listed(self, request: str, items: Any) -> list[dict[str, Any]]:
         """Return the items of a list as they may be shown: changed ones as pinned.
@@ -115,7 +115,7 @@ class PinnedTexts:
         if refused := self._refused.get(self._id("resource", uri)):
             raise ToolError(refused.reason)
 
-    def refused(self) -> dict[str, Refused]:
+    def refused(self) -> dict[str, PinnedTool]:
         """Return the texts that wait for a person's acceptance, by id."""
         return dict(self._refused)
 
@@ -137,12 +137,12 @@ class PinnedTexts:
 
     def _shown(self, identity: str, key: dict[str, Any]) -> dict[str, Any]:
         """Return a refused text as pinned; the reason of the refusal if nothing was pinned."""
-        reason, pin = self._refused[identity]
-        pinned = pin.read() if pin is not None else None
+        refused = self._refused[identity]
+        pinned = refused.pin.read() if refused.pin is not None else None
         if pinned is None:
             # MCP requires a name of every item.
             name = {"name": next(iter(key.values()))} if key else {}
-            return {**name, **key, "description": f"Held back: {reason}"}
+            return {**name, **key, "description": f"Held back: {refused.reason}"}
         description, _, stated = pinned
         other = {name: value for name, value in stated.items() if name != "inputSchema"}
         return {**key, "description": description, **other}
