@@ -166,8 +166,7 @@ class _Walk:
 
     def _number(self, value: float) -> Any:
         try:
-            # A record that JCS cannot express is written in Python's form, which may be longer.
-            return self._counted(value, max(len(canonical_json(value)), len(repr(value))))
+            return self._counted(value, len(canonical_json(value)))
         except InvalidInputError:
             self._change("great numbers as text" if isfinite(value) else "NaN and infinity as text")
             return self._string("NaN" if value != value else str(value))
