@@ -158,7 +158,17 @@ class Toolbox:
             ),
             return_exceptions=True,
         )
-        results = _results_or_raise(outcomes)
+        results: list[ToolResult] = []
+        parked: list[str] = []
+        for outcome in outcomes:
+            if isinstance(outcome, WorkParkedError):
+                parked += outcome.request_ids
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                results.append(outcome)
+        if parked:
+            raise WorkParkedError(tuple(parked))
         for block, result in zip(blocks, results, strict=True):
             self.note_handoff(str(block.get("name", "")), result)
         return [
@@ -193,7 +203,9 @@ class Toolbox:
         self._repeats.forget(key)
         if (before := self._history.tool_calls.get(key)) is not None:
             return _recorded_result(before)
-        arguments, problem = tool_arguments(arguments, self._schema_of(tool_id))
+        is_allowed = tool_id in self._allowed
+        schema = self._dispatcher.tools([tool_id])[0].input_schema if is_allowed else {}
+        arguments, problem = tool_arguments(arguments, schema)
         edit = self._history.edit(key)
         if edit is not None and self._history.intents[key]:
             arguments = edit.metadata["arguments"]  # The interrupted call ran with these.
@@ -217,13 +229,6 @@ class Toolbox:
             arguments = permit.instead_of(arguments)
             size = len(exact_json(arguments))
         return await self._run(tool_id, arguments, size, key, permit)
-
-    def _schema_of(self, tool_id: str) -> Mapping[str, Any]:
-        """Return the schema of a tool's arguments; ``{}`` for a tool that the order may not use."""
-        if tool_id not in self._allowed:
-            return {}
-        (tool,) = self._dispatcher.tools([tool_id])
-        return tool.input_schema
 
     async def _admit(
         self, tool_id: str, arguments: dict[str, Any], key: str
@@ -473,18 +478,6 @@ def _sort_key(key: str) -> tuple[str, int]:
     """Return the exchange of a call and its number within the exchange."""
     asked_in, _, number = key.rpartition("/")
     return asked_in, int(number)
-
-
-def _results_or_raise(outcomes: Sequence[ToolResult | BaseException]) -> list[ToolResult]:
-    """Return the results; raise the first failure, or else one WorkParkedError for all."""
-    problems = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-    for problem in problems:
-        if not isinstance(problem, WorkParkedError):
-            raise problem
-    if problems:
-        parked = [problem for problem in problems if isinstance(problem, WorkParkedError)]
-        raise WorkParkedError(tuple(id_ for problem in parked for id_ in problem.request_ids))
-    return [outcome for outcome in outcomes if isinstance(outcome, ToolResult)]
 
 
 def _recorded_result(entry: LedgerEntry) -> ToolResult:

@@ -20,17 +20,12 @@ from remit.agents.tools.mcp.secrets import McpSecrets
 from remit.agents.tools.mcp.server import McpServer
 from remit.agents.tools.mcp.texts import MCP_LISTS, PinnedTexts
 from remit.agents.tools.mcp.transports import mcp_transport
-from remit.agents.tools.pin import Pin, PinnedTool
-from remit.agents.tools.pins import Pins
 
 __all__ = [
     "MCP_LISTS",
     "McpSecrets",
     "McpServer",
-    "Pin",
     "PinnedTexts",
-    "PinnedTool",
-    "Pins",
     "mcp_origin",
     "mcp_schema",
     "mcp_tool_id",
