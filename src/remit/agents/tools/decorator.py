@@ -186,7 +186,7 @@ class _Signature:
         if len(taking) > 1:
             raise ToolError(
                 f"{self._name} takes more than one Context.",
-                next_step="Remove all but one of these parameters.",
+                next_step="Keep only one of these parameters.",
             )
         self.context = taking[0].name if taking else ""
         self._parameters = [one for one in self._parameters if one.name != self.context]

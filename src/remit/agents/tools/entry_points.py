@@ -48,7 +48,7 @@ def _load(entry: EntryPoint, tool_id: str) -> Tool:
             raise
         raise ToolError(
             f"{name} cannot be imported: {type(error).__name__}: {error}.",
-            next_step="Fix or uninstall that distribution, or remove the tool from the list.",
+            next_step="Fix or uninstall that distribution, or take the tool off the list.",
         ) from error
     if isinstance(found, Tool):
         if found.tool_id != tool_id:

@@ -184,7 +184,7 @@ class Run:
                 raise ContractError(
                     "contract_schema_invalid",
                     f"{name} was changed after {self._order.wo_id} began with it.",
-                    next_step="Restore it, or give the change a new version.",
+                    next_step="Put the former text back, or give the change a new version.",
                 )
         return contract, pack
 
