@@ -97,7 +97,7 @@ def test_an_image_reaches_a_model_that_takes_images(
         assert image["source"]["data"] == PNG
     else:
         assert PNG not in json.dumps(block)
-        assert "this model takes none" in json.dumps(block)
+        assert "this model accepts none" in json.dumps(block)
 
 
 @pytest.mark.parametrize("takes", [True, False])
@@ -117,7 +117,7 @@ def test_an_image_reaches_a_model_of_chat_completions(tmp_path: Path, takes: boo
             assert agent.run("look").response == "A cat."
         sent = json.dumps(wire.calls[-1].body)
     assert (f"data:image/png;base64,{PNG}" in sent) is takes
-    assert ("this model takes none" in sent) is not takes
+    assert ("this model accepts none" in sent) is not takes
 
 
 GREAT = 2**64 + 1, -(2**70), 10**400

@@ -140,7 +140,7 @@ class ApprovalQueue:
         requested_by: str = "",
         subject_id: str = "",
     ) -> Approval:
-        """Request approval of an action outside of any work order, and return the request.
+        """Request approval of an action outside work orders; return the request.
 
         An equal request of the same agent and requester in the session is returned instead if it is
         pending, or granted and still usable; so a client that repeats its call meets the decision.
@@ -212,12 +212,12 @@ class ApprovalQueue:
         return (user_id or key_id or name) if person == key_id else person
 
     def announce(self, request_id: str) -> None:
-        """Queue a webhook message about a recorded request, if a webhook is configured."""
+        """Queue a webhook message about a request, if configured."""
         if self._webhook is not None:
             self._webhook.send(request_id, functools.partial(self._message, request_id))
 
     def close(self) -> None:
-        """Stop the webhook's thread, if a webhook is configured."""
+        """Stop the webhook's thread, if any."""
         if self._webhook is not None:
             self._webhook.close()
 
@@ -333,7 +333,7 @@ class ApprovalQueue:
     def delegate(
         self, *, by: str, to: str, until: datetime, reason: str = "", subject_id: str = ""
     ) -> str:
-        """Delegate the right to approve to another person for a time; return the entry id.
+        """Delegate approvals to another person for a time; return the entry id.
 
         A delegation applies to tools with configured approvers (``[approvals.tools.TOOL]
         approvers``) and cannot be passed on. A further delegation that ends now revokes it.

@@ -101,8 +101,8 @@ class Tool:
         tool_id: 1 to 64 letters, digits, ``_`` and ``-``.
         description: for the model: what the tool does and when to use it.
         input_schema: JSON Schema of the arguments, an object.
-        function: called with the arguments by name; may be ``async``. It returns a JSON value, or a
-            value with one JSON form: a pydantic model, dataclass, enum, date or time.
+        function: called with the arguments by name; may be ``async``. Returns a JSON value, or a
+            pydantic model, dataclass, enum, date or time.
         examples: phrases of a user, each with the arguments that they mean, for models that cannot
             choose tools.
         describe: returns an output as a plain sentence, for models that cannot read data.
@@ -117,15 +117,15 @@ class Tool:
             begins; the call is refused if they cannot pay it.
         max_calls: maximum number of calls in a work order; None for no limit.
         max_output_bytes: maximum size of an output as JSON; None for ``tools.max_output_bytes``.
-        prepare: checks arguments and converts them for the function; raises :class:`ToolError` if
-            they do not fit. If None, they are checked against the schema and passed unchanged.
+        prepare: checks and converts arguments for the function; raises :class:`ToolError` if they
+            do not fit. If None, the schema is checked.
         refusal: awaited before a call is recorded as begun; returns why the call must not be made,
             or an empty text.
         context: name of the parameter that takes the call's :class:`Context`; empty if none does.
         deps: required class of the context's ``deps``; None for any.
-        stated: everything else that an MCP server states of the tool, as it was sent: its whole
-            ``inputSchema``, title, annotations and more. It is pinned
-            (:class:`remit.agents.tools.Pins`); no model is shown it.
+        stated: everything else that an MCP server states of the tool, as sent: the whole
+            ``inputSchema``, title and annotations. Pinned (:class:`remit.agents.tools.Pins`), but
+            not shown to models.
         handoff: the agent that answers the rest of the session after a call; see
             :meth:`remit.runtime.Agent.as_handoff`.
         sub_agent: the agent that answers in a session of its own, which a repeated call continues;
@@ -245,7 +245,7 @@ class Tool:
         return self.on_unknown == "retry"
 
     def canonical(self, arguments: Any) -> Any:
-        """Return arguments in canonical form: equal for calls that mean the same to the function.
+        """Return arguments in canonical form: equal for calls with the same meaning.
 
         They are converted as for a call, and defaults are filled in. Arguments that do not fit are
         returned unchanged.
@@ -270,7 +270,7 @@ class Tool:
         )
 
     def definition(self) -> dict[str, Any]:
-        """Return the definition that a provider is sent: name, description and input schema."""
+        """Return the name, description and input schema for a provider."""
         return {
             "name": self.tool_id,
             "description": self.description,
@@ -347,5 +347,5 @@ active_call: ContextVar[Context[Any] | None] = ContextVar("remit_tool_call", def
 
 
 def current_call() -> Context[Any] | None:
-    """Return the context of the running call; None outside a call, or if its caller gave none."""
+    """Return the context of the running call; None if there is none."""
     return active_call.get()
