@@ -9,17 +9,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.agents.worker.arguments import named, narrowed_schema, only_value
-from remit.agents.worker.candidates import Offer, asks_to_act, choose
+from remit.agents.tools import Tool
+from remit.agents.worker.arguments import narrow_schema, only_value, schemas_for_names
+from remit.agents.worker.candidates import asks_to_act, choose
 from remit.agents.worker.english import stem
 
 NOTHING: dict[str, Any] = {"type": "object", "properties": {}}
 CITY = {"properties": {"city": {"type": "string"}}, "required": ["city"]}
-OFFERS = {
-    "weather": Offer(["what is the weather in Rome?", "will it rain?"], [], CITY),
-    "timer": Offer(["set a timer", "wake me in 5 minutes"], [], NOTHING),
-    "sales": Offer(["how many sales were there?", "list all sales"], ["List sales."], NOTHING),
-    "refunds": Offer(["list all refunds", "which refunds are open?"], ["List refunds."], NOTHING),
+
+
+def _tool(
+    tool_id: str, phrases: list[str], description: str, schema: dict[str, Any] = NOTHING
+) -> Tool:
+    examples = tuple((phrase, {}) for phrase in phrases)
+    return Tool(tool_id, description, schema, print, examples)
+
+
+TOOLS = {
+    tool.tool_id: tool
+    for tool in (
+        _tool("weather", ["what is the weather in Rome?", "will it rain?"], "", CITY),
+        _tool("timer", ["set a timer", "wake me in 5 minutes"], ""),
+        _tool("sales", ["how many sales were there?", "list all sales"], "List sales."),
+        _tool("refunds", ["list all refunds", "which refunds are open?"], "List refunds."),
+    )
 }
 TALK = ["hello", "thank you"]
 SCHEMA: dict[str, Any] = {
@@ -49,7 +62,7 @@ SCHEMA: dict[str, Any] = {
     ],
 )
 def test_a_tool_answers_what_it_accounts_for(message: str, chosen: str) -> None:
-    assert choose(message, OFFERS, TALK).chosen == chosen
+    assert choose(message, TOOLS, TALK).chosen == chosen
 
 
 @pytest.mark.parametrize(
@@ -70,7 +83,7 @@ def test_a_tool_answers_what_it_accounts_for(message: str, chosen: str) -> None:
     ],
 )
 def test_what_a_tool_does_not_account_for_it_does_not_answer(message: str) -> None:
-    choice = choose(message, OFFERS, TALK)
+    choice = choose(message, TOOLS, TALK)
     assert choice.chosen == ""
     assert not choice.between
 
@@ -84,21 +97,21 @@ def test_what_a_tool_does_not_account_for_it_does_not_answer(message: str) -> No
     ],
 )
 def test_two_questions_are_not_answered_as_one(message: str, near: tuple[str, ...]) -> None:
-    choice = choose(message, OFFERS, TALK)
+    choice = choose(message, TOOLS, TALK)
     assert (choice.chosen, choice.near) == ("", near)
 
 
 def test_two_questions_to_one_tool_are_one() -> None:
-    assert choose("list all sales and how many sales were there?", OFFERS, TALK).chosen == "sales"
+    assert choose("list all sales and how many sales were there?", TOOLS, TALK).chosen == "sales"
 
 
 def test_what_is_not_accounted_for_is_said() -> None:
-    choice = choose("list all sales of yesterday", OFFERS, TALK)
+    choice = choose("list all sales of yesterday", TOOLS, TALK)
     assert (choice.near[0], choice.unknown) == ("sales", ("yesterday",))
 
 
 def test_a_name_that_no_argument_takes_is_left_to_the_result() -> None:
-    choice = choose("list all sales of SHOP-7", OFFERS, TALK)
+    choice = choose("list all sales of SHOP-7", TOOLS, TALK)
     assert (choice.chosen, choice.names) == ("sales", ("SHOP-7",))
 
 
@@ -143,23 +156,23 @@ def test_a_name_typed_as_it_stands_is_for_a_tool_that_takes_it() -> None:
         "talk": {"properties": {"session": {"type": "string", "pattern": "^SES-[0-9A-Z]+$"}}},
         "all": {"properties": {}},
     }
-    assert named(schemas, "query it for TURN_RECORDED events") == ["log"]
-    assert named(schemas, "open SES-4B8QW2ZZ, please") == ["talk"]
-    assert named(schemas, "read src/main.py") == ["file"]
-    assert named(schemas, "list all") == [*schemas]
-    event = narrowed_schema(schemas["log"], "query it for TURN_RECORDED events, not of an exchange")
+    assert schemas_for_names(schemas, "query it for TURN_RECORDED events") == ["log"]
+    assert schemas_for_names(schemas, "open SES-4B8QW2ZZ, please") == ["talk"]
+    assert schemas_for_names(schemas, "read src/main.py") == ["file"]
+    assert schemas_for_names(schemas, "list all") == [*schemas]
+    event = narrow_schema(schemas["log"], "query it for TURN_RECORDED events, not of an exchange")
     assert only_value(event) == {"event": "TURN_RECORDED"}
 
 
 @given(st.text())
 def test_a_choice_is_always_the_same_and_among_what_there_is(message: str) -> None:
-    choice = choose(message, OFFERS, TALK)
-    assert {choice.chosen, *choice.between, *choice.near} <= {"", *OFFERS}
-    assert choose(message, OFFERS, TALK) == choice
+    choice = choose(message, TOOLS, TALK)
+    assert {choice.chosen, *choice.between, *choice.near} <= {"", *TOOLS}
+    assert choose(message, TOOLS, TALK) == choice
 
 
 def test_arguments_come_from_the_message() -> None:
-    schema = narrowed_schema(SCHEMA, "show me 3 tool calls from 'notes.txt', not 700.")
+    schema = narrow_schema(SCHEMA, "show me 3 tool calls from 'notes.txt', not 700.")
     assert schema["properties"]["count"] == {"enum": [3]}
     assert schema["properties"]["kind"] == {"enum": ["TOOL_CALL"]}
     assert "notes.txt" in schema["properties"]["path"]["enum"]
@@ -167,11 +180,11 @@ def test_arguments_come_from_the_message() -> None:
 
 
 def test_a_required_value_stays_when_nothing_is_said() -> None:
-    assert narrowed_schema(SCHEMA, "?!")["properties"] == {"path": {"enum": ["?!"]}}
+    assert narrow_schema(SCHEMA, "?!")["properties"] == {"path": {"enum": ["?!"]}}
     needs_number = {"properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    assert narrowed_schema(needs_number, "some")["properties"] == {"n": {"type": "integer"}}
+    assert narrow_schema(needs_number, "some")["properties"] == {"n": {"type": "integer"}}
 
 
 @given(st.text())
 def test_what_it_leaves_is_a_valid_schema(message: str) -> None:
-    jsonschema.Draft202012Validator.check_schema(narrowed_schema(SCHEMA, message))
+    jsonschema.Draft202012Validator.check_schema(narrow_schema(SCHEMA, message))

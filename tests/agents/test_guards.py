@@ -206,7 +206,7 @@ def test_a_yes_holds_for_the_call_that_was_asked_about_only(
         (request,) = session.turn("pay").waiting_for
         runtime.approvals.decide(request.request_id, granted=True, by="Ann")
         # The same step asks for something else now, however that came about.
-        services = agent._responder.worker._services
+        services = agent._responder.worker
         order = session.unfinished()
         assert order is not None
         work = order.orders[0].order
@@ -323,7 +323,7 @@ def test_tools_that_cannot_be_told_apart_are_refused(
         with pytest.raises(ToolError, match="two tools 'list_files'"):
             runtime.agent("a", tools=["list_files", Tool("list_files", "x", TEXT, print)])
     for odd in ("", "a b", "\x1b[2J", "x" * 65):
-        with pytest.raises(ToolError, match="cannot be a tool's id"):
+        with pytest.raises(ToolError, match="is not a valid tool id"):
             Tool(odd, "x", TEXT, print)
 
 

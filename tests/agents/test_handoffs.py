@@ -209,7 +209,7 @@ def test_deps_are_checked_for_every_agent_that_may_answer(
         billing = runtime.agent("billing", tools=[below])
         desk = runtime.agent("desk", tools=[billing.as_handoff()])
         for deps in (None, "two"):
-            with pytest.raises(InvalidInputError, match="look takes deps of the type int"):
+            with pytest.raises(InvalidInputError, match="look needs deps of the type int"):
                 desk.run("Refund me.", deps=deps)
         assert server.calls == []
         assert desk.run("Refund me.", deps=2).response == "x"

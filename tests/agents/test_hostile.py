@@ -122,7 +122,7 @@ class _Died(BaseException):
 def _interrupted(bench: WorkerBench, at_call: int) -> None:
     """Work on the order until its tool's n-th call, and die there as a process dies."""
     calls = 0
-    port = bench.executor._services.tools
+    port = bench.executor.tools
 
     class _Port:
         def tools(self, ids: Any) -> Any:
@@ -135,11 +135,10 @@ def _interrupted(bench: WorkerBench, at_call: int) -> None:
                 raise _Died
             return await port.aexecute(*arguments, **more)
 
-    whole = bench.executor._services
-    bench.executor._services = replace(whole, tools=_Port())
+    bench.executor.tools = _Port()  # type: ignore[assignment]
     with pytest.raises(_Died):
         bench.run(tools_allowed=("shout",))
-    bench.executor._services = whole
+    bench.executor.tools = port
 
 
 def _again() -> WorkOrder:
@@ -250,7 +249,7 @@ async def _with_guard(executor: HO1Executor, guard: Any, bench: WorkerBench) -> 
     try:
         await executor.aexecute(_again(), guard=guard)
     finally:
-        for provider in bench.executor._services.gateway.providers.values():  # type: ignore[attr-defined]
+        for provider in bench.executor.gateway.providers.values():  # type: ignore[attr-defined]
             await provider.aclose()
 
 
@@ -341,7 +340,7 @@ def test_a_model_without_native_tools_goes_on_where_it_stopped(
 
                 return ToolResult("ok", files(**given))
 
-        bench.executor._services = replace(bench.executor._services, tools=_Port())  # type: ignore[arg-type]
+        bench.executor.tools = _Port()  # type: ignore[assignment]
         with pytest.raises(_Died):
             bench.run("read notes.txt", tools_allowed=("read",))
         asked = len(server.calls)

@@ -59,11 +59,11 @@ def test_nothing_that_the_model_says_is_shown(
     assert said["restart the packages"].response.startswith("I cannot answer that")
     assert "HO1/contracts/PRC-EXECUTE-001.json" in said["Which files exist under HO1?"].response
     unsure = said["list the files of yesterday"].response
-    assert unsure.startswith("I cannot answer that: no tool here speaks of 'yesterday'. I can:")
+    assert unsure.startswith("I cannot answer that: no tool here mentions 'yesterday'. I can:")
     assert "ask 'list the files'" in unsure
     absent = said["is PKG-NOWHERE-404 installed?"].response
     assert absent.startswith("I cannot answer that from list_packages")
-    assert absent.endswith("it shows no PKG-NOWHERE-404.")
+    assert absent.endswith("the result does not mention PKG-NOWHERE-404.")
     assert [call["tool_id"] for call in calls] == [
         "list_packages", "query_ledger", "read_file", "explain_route", "usage", "list_files",
         "list_packages",

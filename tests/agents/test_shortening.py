@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit import Tool
-from remit.agents.worker.shortening import left_out, shortened
+from remit.agents.worker.conversation import count_omitted, shorten
 from remit.kernel.errors import InvalidInputError
 from tests.support.agents import TEXT, anthropic_runtime, tools_only
 from tests.support.wire import message, tool_use
@@ -31,7 +31,7 @@ def _conversation(sizes: list[int]) -> list[dict[str, Any]]:
 @given(st.lists(st.integers(0, 4000), max_size=12), st.integers(1, 4000))
 def test_calls_keep_their_results_and_the_oldest_go_first(sizes: list[int], most: int) -> None:
     messages = _conversation(sizes)
-    kept = shortened(messages, most)
+    kept = shorten(messages, most)
     assert len(kept) == len(messages)
     ids = [
         (one["type"], one.get("id") or one["tool_use_id"]) for m in kept[1:] for one in m["content"]
@@ -39,12 +39,12 @@ def test_calls_keep_their_results_and_the_oldest_go_first(sizes: list[int], most
     assert ids == [
         (kind, f"t{number}") for number in range(len(sizes)) for kind in ("tool_use", "tool_result")
     ]
-    count = left_out(kept)
+    count = count_omitted(kept)
     assert kept[1 + 2 * count :] == messages[1 + 2 * count :]
     assert kept[-1] == messages[-1]
     fits = len(json.dumps(kept, separators=(",", ":"))) <= most * 4
     assert fits or count == max(0, len(sizes) - 1)
-    assert shortened(kept, most) == kept or not fits
+    assert shorten(kept, most) == kept or not fits
 
 
 def test_old_results_of_tools_go_on_record_and_again_after_a_restart(

@@ -316,7 +316,7 @@ def test_a_made_up_tool_name_is_content(ledger: LedgerClient, root: Root) -> Non
 def test_an_order_never_stays_open_without_a_word(ledger: LedgerClient, root: Root) -> None:
     with serve(message("ok")) as server:
         bench = WorkerBench(ledger, root, anthropic_provider(server.url))
-        bench.executor._services.contracts.load = lambda *_: 1 / 0  # type: ignore[method-assign]
+        bench.executor.contracts.load = lambda *_: 1 / 0  # type: ignore[method-assign]
         done = bench.run()
     assert done.error is not None
     assert done.error["code"] == "internal_error"

@@ -109,7 +109,7 @@ def _commands(place: Path) -> None:
             stdin=subprocess.DEVNULL, timeout=PATIENCE_S,
         )  # fmt: skip
         if words[1:2] == ["approve"] and len(words) > 2:  # the page decided it in Python
-            assert "is decided already" in done.stderr
+            assert " already." in done.stderr
         else:
             assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
         ran += 1

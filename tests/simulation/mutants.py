@@ -64,10 +64,10 @@ def _lost_answer() -> AbstractContextManager[Any]:
 def _old_attempt() -> AbstractContextManager[Any]:
     """An attempt settles its order, whoever has it by now."""
 
-    def held(tx: Any, claim: Any) -> Any:
+    def claimed_row(tx: Any, claim: Any) -> Any:
         return rows.read_row(tx, claim.order_id) or claim
 
-    return mock.patch.object(attempts.rows, "held", held)
+    return mock.patch.object(attempts.rows, "claimed_row", claimed_row)
 
 
 def _forgotten_claim() -> AbstractContextManager[Any]:

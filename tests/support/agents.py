@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,9 +110,7 @@ class WorkerBench:
         raise RuntimeError("out of order")
 
     def use_tools(self, *tools: Tool) -> None:
-        self.executor._services = replace(
-            self.executor._services, tools=ToolDispatcher(tools, default_settings().tools)
-        )
+        self.executor.tools = ToolDispatcher(tools, default_settings().tools)
 
     def run(self, message: str = "hello", **limits: Any) -> WorkOrder:
         wo_type = limits.pop("wo_type", WorkOrderType.SYNTHESIZE)

@@ -61,8 +61,7 @@ def submit(
     usd: float | None, attempts: int | None, wait: bool, by: str | None,
 ) -> None:  # fmt: skip
     """Have a worker give AGENT one turn for TASK (`-`: from standard input)."""
-    from remit.agents.queue import Submission
-    from remit.agents.queue import for_key as held_to
+    from remit.agents.queue import Submission, bind_to_key
     from remit.gateway.auth import expiry_of
     from remit.kernel.loops import run_blocking
 
@@ -74,7 +73,7 @@ def submit(
     )  # fmt: skip
     with _orders(root, signing=True) as (orders, client):
         if for_key:
-            wanted = held_to(client, wanted, for_key)
+            wanted = bind_to_key(client, wanted, for_key)
         order_id = orders.submit(wanted, by=by or whoami(), key=key)
         if not wait:
             emit(as_json, {"order_id": order_id}, [order_id])

@@ -94,14 +94,14 @@ def list_workers(root: Path | None, as_json: bool) -> None:
 
     settings = open_settings(root)[1].settings
     with open_ledger(root) as client:
-        workers = _seats(client, root).working()
+        workers = _seats(client, root).workers()
         queues = OrderQueue.of_root(client, settings).stats()
     heads = ("WORKER", "QUEUES", "HOST", "PID", "RUNS", "")
     lines = table(
         heads,
         [
-            (one.worker, ", ".join(one.queues), one.host, str(one.pid), str(one.running),
-             "draining" if one.draining else "")
+            (one["worker"], ", ".join(one["queues"]), one["host"], str(one["pid"]),
+             str(one["running"]), "draining" if one["draining"] else "")
             for one in workers
         ],
     )  # fmt: skip
@@ -110,7 +110,7 @@ def list_workers(root: Path | None, as_json: bool) -> None:
         for queue, states in queues.items()
     ]
     shown = [*lines, *waits] if workers else ["No worker is at work.", *waits]
-    emit(as_json, {"workers": [one.to_dict() for one in workers], "queues": queues}, shown)
+    emit(as_json, {"workers": workers, "queues": queues}, shown)
 
 
 @worker.command()

@@ -10,8 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from remit.agents import HO1Executor, OutputT, UserMessage
-from remit.agents.queue import Submission
-from remit.agents.queue import for_key as held_to
+from remit.agents.queue import Submission, bind_to_key
 from remit.agents.sessions import SessionManager
 from remit.agents.supervisor import (
     ClassificationRules,
@@ -387,7 +386,7 @@ class Agent(Generic[OutputT]):
             tokens=tokens, usd=usd, max_attempts=max_attempts,
         )  # fmt: skip
         if for_key:
-            wanted = await asyncio.to_thread(held_to, self.runtime.ledger, wanted, for_key)
+            wanted = await asyncio.to_thread(bind_to_key, self.runtime.ledger, wanted, for_key)
         order_id, put = self.runtime.orders.prepare(wanted, by=by, key=key)
         await self.runtime.ledger.submit(put)
         if key:

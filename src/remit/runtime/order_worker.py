@@ -9,7 +9,16 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.queue import Attempts, Row, Seats, is_on_record, new_seat
+from remit.agents.queue import (
+    Row,
+    Seats,
+    cancel_attempt,
+    complete_attempt,
+    fail_attempt,
+    new_seat,
+    park_attempt,
+    row_matches_ledger,
+)
 from remit.kernel.errors import RemitError
 from remit.runtime.agent import Agent
 from remit.runtime.order_turns import Done, run_turn
@@ -63,9 +72,8 @@ class OrderWorker:
         self._ledger = runtime.ledger
         self.queues: Sequence[str] = tuple(dict.fromkeys(queues))
         self.at_once = at_once or settings.orders.at_once
-        self._drain_s = settings.orders.drain_s
         self._schedules = schedules
-        self._attempts = Attempts(runtime.ledger, settings.orders)
+        self._settings = settings.orders
         self._seats = Seats(runtime.ledger, runtime.leases)
         turn = functools.partial(run_turn, runtime, {one.agent_id: one for one in agents})
         self._kinds: dict[str, Handler] = {
@@ -107,7 +115,7 @@ class OrderWorker:
             try:
                 await self._runtime.orders.engine.hand_out(self)
                 if left := self._tasks | ticking:
-                    await asyncio.wait(left, timeout=self._drain_s)
+                    await asyncio.wait(left, timeout=self._settings.drain_s)
             finally:
                 for helper in helpers:
                     helper.cancel()
@@ -141,7 +149,7 @@ class OrderWorker:
         """Make an attempt at an order and record the result."""
         try:
             handler = self._kinds.get(claim.kind)
-            if not await asyncio.to_thread(is_on_record, self._ledger, claim):
+            if not await asyncio.to_thread(row_matches_ledger, self._ledger, claim):
                 said = "Its row in the queue is not what is on record: `remit ledger verify`."
                 done = Done(outcome="failed", code="row_edited", message=said)
             elif handler is None:
@@ -172,21 +180,22 @@ class OrderWorker:
         return await asyncio.to_thread(run_replay, self._runtime, claim)
 
     async def _settle(self, claim: Row, done: Done) -> None:
-        attempts = self._attempts
+        ledger = self._ledger
         if done.outcome == "completed":
-            await attempts.completed(claim, done.turn_entry_id, done.figures)
+            await complete_attempt(ledger, claim, done.turn_entry_id, done.figures)
         elif done.outcome == "cancelled":
-            await attempts.cancelled(claim)
+            await cancel_attempt(ledger, claim)
         elif done.outcome == "waiting":
-            await attempts.waiting(claim, done.request_ids)
+            await park_attempt(ledger, claim, done.request_ids)
         else:
-            await attempts.failed(
-                claim, done.code, done.message, again=done.again, new_session=done.new_session
-            )
+            await fail_attempt(
+                ledger, self._settings, claim, done.code, done.message,
+                again=done.again, new_session=done.new_session,
+            )  # fmt: skip
 
     async def _look(self) -> None:
-        """Cancel orders that must stop, and take over orders of workers that died."""
-        for order_id in await asyncio.to_thread(self._seats.stops, self.seat):
+        """Cancel orders that must stop; take over orders of workers that died."""
+        for order_id in await asyncio.to_thread(self._seats.stop_requests, self.seat):
             status = await asyncio.to_thread(self._runtime.orders.get, order_id)
             await asyncio.to_thread(
                 self._runtime.leases.request_stop, f"session:{status.session_id}"

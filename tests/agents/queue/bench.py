@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
 from remit.agents.queue import (
-    Attempts,
     OrderQueue,
     Row,
     Seats,
     Submission,
     TableEngine,
+    cancel_attempt,
     check_orders,
+    complete_attempt,
+    fail_attempt,
+    park_attempt,
 )
 from remit.gateway.leases import LeaseManager, Owner
 from remit.kernel.loops import run_blocking
@@ -38,7 +42,12 @@ class Bench:
         self.ledger = ledger
         self.queue = OrderQueue(ledger, worker, TableEngine(ledger, worker))
         self.engine = TableEngine(ledger, worker)
-        self.attempts = Attempts(ledger, worker.orders)
+        self._ends = {
+            "completed": functools.partial(complete_attempt, ledger),
+            "cancelled": functools.partial(cancel_attempt, ledger),
+            "failed": functools.partial(fail_attempt, ledger, worker.orders),
+            "waiting": functools.partial(park_attempt, ledger),
+        }
         self.seats = Seats(ledger, LeaseManager(ledger, default_settings().leases))
         self._numbers = itertools.count(1)
 
@@ -67,7 +76,7 @@ class Bench:
         )
 
     def end(self, claim: Row, how: str = "completed", *values: Any, **options: Any) -> bool:
-        return run_blocking(getattr(self.attempts, how)(claim, *values, **options))
+        return run_blocking(self._ends[how](claim, *values, **options))
 
     def fail(self, claim: Row, *, again: bool = True, **options: Any) -> bool:
         return self.end(claim, "failed", "SERVER_ERROR", "down", again=again, **options)

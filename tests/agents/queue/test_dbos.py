@@ -17,7 +17,7 @@ from tests.support.cutting import CuttingProxy
 from tests.support.postgres import PostgresServer
 from tests.support.waiting import until
 
-_AWAY_S = 0.6  # longer than the ledger tries
+_RETRY_S = 0.6  # longer than the ledger tries
 _QUICK = default_settings().ledger.model_copy(update={"lock_timeout_s": 0.3})
 
 
@@ -55,8 +55,8 @@ def test_an_order_whose_beginning_was_lost_is_begun_once(
 ) -> None:
     from remit.agents.queue import dbos
 
-    monkeypatch.setattr(dbos, "_AWAY_S", 0.1)
-    monkeypatch.setattr(dbos, "_LOST_S", 0.5)
+    monkeypatch.setattr(dbos, "_RETRY_S", 0.1)
+    monkeypatch.setattr(dbos, "_LOSS_CHECK_S", 0.5)
     with (
         CuttingProxy(url, tmp_path / "p") as proxy,
         LedgerClient(proxy.url, settings=_QUICK) as ledger,
@@ -115,7 +115,7 @@ def _breaking(ledger: LedgerClient, engine: Any, proxy: CuttingProxy) -> list[st
             return fetch(sql, *arguments)
         if now.pop() == "after":
             fetch(sql)
-        proxy.sever(_AWAY_S)
+        proxy.sever(_RETRY_S)
         return fetch(sql)
 
     engine._begin, writer.fetch = beginning, fetching

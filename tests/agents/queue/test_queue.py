@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from remit.agents.queue import Submission, check_orders, is_on_record
+from remit.agents.queue import Submission, backoff_ms, check_orders, row_matches_ledger
 from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError, RemitError
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerClient, LedgerEntry
@@ -125,8 +125,9 @@ def test_a_poison_order_is_set_aside_and_blocks_nobody(ledger: LedgerClient) -> 
 
 
 def test_another_attempt_waits_longer_each_time(ledger: LedgerClient) -> None:
-    bench = Bench(ledger, settings(orders={"retry_base_s": 100.0, "retry_max_s": 300.0}))
-    assert [bench.attempts.backoff_ms(n) for n in (1, 2, 3, 99)] == [
+    waits = settings(orders={"retry_base_s": 100.0, "retry_max_s": 300.0})
+    bench = Bench(ledger, waits)
+    assert [backoff_ms(waits.orders, n) for n in (1, 2, 3, 99)] == [
         100_000, 200_000, 300_000, 300_000,
     ]  # fmt: skip
     order_id = bench.submit(max_attempts=2)
@@ -171,7 +172,7 @@ def test_an_order_can_be_paused_resumed_and_cancelled(ledger: LedgerClient) -> N
     assert bench.queue.resume(first, by="Joe").state == "ready"
     status = bench.queue.cancel(second, by="Joe")
     assert (status.state, status.stopping) == ("running", True)
-    assert bench.seats.stops(worker) == [second]
+    assert bench.seats.stop_requests(worker) == [second]
     bench.check()
     assert bench.end(claim, "cancelled")
     assert bench.state(second) == "cancelled"
@@ -287,14 +288,14 @@ def test_a_row_that_was_edited_stays_found_when_a_worker_has_taken_it(
     bench.submit()
     outside(target, f"UPDATE orders SET {column} = 'SES-OTHER000'")
     (claim,) = bench.claim(bench.worker())
-    assert not is_on_record(ledger, claim)
+    assert not row_matches_ledger(ledger, claim)
     bench.end(claim)
     ((seq, problem),) = check_orders(ledger.select)
     assert (seq, "'SES-OTHER000'" in problem) == (1, True)
     order_id = bench.submit()
     (claim,) = bench.claim(bench.worker())
-    assert is_on_record(ledger, claim)
+    assert row_matches_ledger(ledger, claim)
     bench.fail(claim, again=True, new_session=True)
     (row,) = bench.claim(bench.worker())
-    assert (row.order_id, is_on_record(ledger, row)) == (order_id, True)
+    assert (row.order_id, row_matches_ledger(ledger, row)) == (order_id, True)
     assert len(list(check_orders(ledger.select))) == 1

@@ -89,7 +89,7 @@ def test_a_turn_without_it_is_refused_before_anything_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deps: Any
 ) -> None:
     with anthropic_runtime(tmp_path / "root", monkeypatch, _script()) as (runtime, server):
-        with pytest.raises(InvalidInputError, match="sell takes deps of the type Shop"):
+        with pytest.raises(InvalidInputError, match="sell needs deps of the type Shop"):
             _seller(runtime).run("Bread, please.", deps=deps)
         assert not server.calls
         assert "WO_PLANNED" not in runtime.ledger.count_by_event()

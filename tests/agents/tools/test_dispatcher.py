@@ -180,10 +180,10 @@ def test_an_unknown_tool() -> None:
     assert dispatcher.execute("x", {}).status == "error"
     with pytest.raises(UnknownToolError) as caught:
         dispatcher.tools(["x"])
-    assert "None was given, none is installed" in caught.value.next_step
+    assert "No tool is available" in caught.value.next_step
     with pytest.raises(UnknownToolError) as caught:
         ToolDispatcher([Tool("refund", "d", OPEN, str)], SETTINGS).tools(["refnud"])
-    assert caught.value.next_step.startswith("Did you mean 'refund'? There are refund.")
+    assert caught.value.next_step.startswith("Did you mean 'refund'? Available: refund.")
 
 
 def test_a_tool_is_called_like_its_function() -> None:
@@ -235,7 +235,7 @@ async def test_a_tool_that_cancels_itself() -> None:
         task.cancel()
         await asyncio.sleep(1)
 
-    assert "cancelled itself" in (await _tool(cancels).aexecute("t", {})).error
+    assert "cancelled its own task" in (await _tool(cancels).aexecute("t", {})).error
 
 
 async def test_the_loop_goes_on_while_an_output_is_measured() -> None:
@@ -376,11 +376,11 @@ class _Unreadable(BaseModel):
 
 
 CONVERTED: list[tuple[Callable[[], Any], Any, str]] = [
-    (lambda: "x" * 50_000_000, "x" * 4_094, "longer than 4,096 bytes and is cut"),
-    (partial(_later, "x" * 50_000_000), "x" * 4_094, "longer than 4,096 bytes and is cut"),
-    (lambda: ["x"] * 2_000_000, ["x"] * 1_023, "longer than 4,096 bytes and is cut"),
-    (lambda: "\u00e9" * 4_000, "\u00e9" * 2_047, "longer than 4,096 bytes and is cut"),
-    (_endless, [1] * 2_047, "longer than 4,096 bytes and is cut"),
+    (lambda: "x" * 50_000_000, "x" * 4_094, "cut at 4,096 bytes"),
+    (partial(_later, "x" * 50_000_000), "x" * 4_094, "cut at 4,096 bytes"),
+    (lambda: ["x"] * 2_000_000, ["x"] * 1_023, "cut at 4,096 bytes"),
+    (lambda: "\u00e9" * 4_000, "\u00e9" * 2_047, "cut at 4,096 bytes"),
+    (_endless, [1] * 2_047, "cut at 4,096 bytes"),
     (lambda: b"bytes", "bytes", "bytes as text"),
     (lambda: b"\xff", "/w==", "bytes in base64"),
     (lambda: memoryview(b"view"), "view", "bytes as text"),

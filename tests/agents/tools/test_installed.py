@@ -91,7 +91,7 @@ def test_what_is_given_goes_before_what_is_installed(install: Install, tmp_path:
 @pytest.mark.parametrize(
     ("source", "what", "word"),
     [
-        (MODULE, "weather", "calls itself 'weather'"),
+        (MODULE, "weather", "has the id 'weather'"),
         (MODULE, "number", "is a int"),
         (MODULE, "nothing", "AttributeError"),
         ("raise SystemExit(1)", "x", "SystemExit"),

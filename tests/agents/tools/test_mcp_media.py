@@ -12,7 +12,7 @@ import pytest
 from mcp.types import CallToolResult
 
 from remit.agents.tools import McpServer, ToolDispatcher
-from remit.agents.tools.mcp.results import output
+from remit.agents.tools.mcp.results import tool_output
 from remit.agents.tools.output import Illustrated
 from remit.kernel.settings import McpServerSettings, default_settings
 from remit.runtime import Runtime
@@ -38,7 +38,7 @@ def _result(*content: dict[str, Any], **more: Any) -> CallToolResult:
 
 @pytest.mark.parametrize("block", [IMAGE, EMBEDDED, {**IMAGE, "mimeType": "text/plain"}])
 def test_an_image_is_a_block_of_the_type_that_its_data_is(block: dict[str, Any]) -> None:
-    found = output(_result({"type": "text", "text": "Here."}, block, AUDIO))
+    found = tool_output(_result({"type": "text", "text": "Here."}, block, AUDIO))
     assert isinstance(found, Illustrated)
     (image,) = found.images
     assert image["source"] == {"type": "base64", "media_type": "image/png", "data": PNG}
@@ -51,20 +51,20 @@ def test_an_image_is_a_block_of_the_type_that_its_data_is(block: dict[str, Any])
     "data", ["not base64!", "", "AAAA", base64.b64encode(b"<svg/>").decode(), PNG[:7], "\u202e"]
 )
 def test_what_is_no_image_is_named(data: str) -> None:
-    found = output(_result({**IMAGE, "data": data}))
+    found = tool_output(_result({**IMAGE, "data": data}))
     assert isinstance(found, str)
     assert found.startswith("[image, image/png, ")
     assert found.endswith("not shown]")
 
 
 def test_an_image_with_structured_content() -> None:
-    found = output(_result(IMAGE, structuredContent={"a": 2**70}))
+    found = tool_output(_result(IMAGE, structuredContent={"a": 2**70}))
     assert found.value["structuredContent"] == {"a": 2**70}
     assert len(found.images) == 1
 
 
 def test_a_result_holds_a_bounded_number_of_images() -> None:
-    assert len(output(_result(*[IMAGE] * 100)).images) == 20
+    assert len(tool_output(_result(*[IMAGE] * 100)).images) == 20
 
 
 def _serve(file: Path, result: dict[str, Any]) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def test_an_image_reaches_a_model_that_takes_images(
         assert image["source"]["data"] == PNG
     else:
         assert PNG not in json.dumps(block)
-        assert "this model takes none" in json.dumps(block)
+        assert "this model accepts none" in json.dumps(block)
 
 
 @pytest.mark.parametrize("takes", [True, False])
@@ -117,7 +117,7 @@ def test_an_image_reaches_a_model_of_chat_completions(tmp_path: Path, takes: boo
             assert agent.run("look").response == "A cat."
         sent = json.dumps(wire.calls[-1].body)
     assert (f"data:image/png;base64,{PNG}" in sent) is takes
-    assert ("this model takes none" in sent) is not takes
+    assert ("this model accepts none" in sent) is not takes
 
 
 GREAT = 2**64 + 1, -(2**70), 10**400

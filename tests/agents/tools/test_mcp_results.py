@@ -13,7 +13,7 @@ from mcp.types import CallToolResult, TextContent
 
 from remit.agents.tools import mcp_schema
 from remit.agents.tools.mcp import McpServer
-from remit.agents.tools.mcp.results import output, said
+from remit.agents.tools.mcp.results import block_text, tool_output
 from remit.kernel.schemas import first_problem, schema_problem
 from remit.kernel.settings import McpServerSettings
 
@@ -42,13 +42,13 @@ def _answer(*texts: str, data: dict[str, Any] | None = None) -> CallToolResult:
 def test_texts_and_structured_content_both_reach_the_model(
     texts: list[str], data: dict[str, Any] | None, shown: Any
 ) -> None:
-    assert output(_answer(*texts, data=data)) == shown
+    assert tool_output(_answer(*texts, data=data)) == shown
 
 
 def test_questions_that_nobody_answered_are_named() -> None:
     assert isinstance(_answer("a").content[0], TextContent)
-    assert "Which city?" in output(_answer("a"), ["Which city?"])
-    shown = output(_answer("b", data={"a": 1}), ["Which city?"])
+    assert "Which city?" in tool_output(_answer("a"), ["Which city?"])
+    shown = tool_output(_answer("b", data={"a": 1}), ["Which city?"])
     assert shown["text"] == "b"
     assert shown["unanswered_questions"] == ["Which city?"]
 
@@ -62,7 +62,7 @@ def test_the_description_of_a_linked_resource_reaches_the_model() -> None:
         "mimeType": "application/pdf",
     }
     (block,) = CallToolResult.model_validate({"content": [link]}).content
-    text = said(block)
+    text = block_text(block)
     assert "The plan of the second floor" in text
     assert "file:///plan.pdf" in text
 
@@ -125,6 +125,6 @@ def test_a_tool_that_cannot_be_used_is_named_with_the_reason(
     with caplog.at_level(logging.WARNING), McpServer("s", settings) as server:
         assert [tool.tool_id for tool in server.tools()] == ["s__good"]
     (said,) = caplog.messages
-    assert said.startswith(f"left out: tool {name[:200]}")
+    assert said.startswith(f"ignored the tool {name[:200]}")
     assert why in said
     assert len(said) < 1_000

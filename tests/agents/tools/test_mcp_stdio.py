@@ -173,7 +173,7 @@ def test_two_tools_of_one_id_are_refused() -> None:
     with McpServer("s", settings) as server:
         offered = [one for one in server._listed() if one.name == "delete.file"]
         twin = offered[0].model_copy(update={"name": "delete file"})
-        with pytest.raises(ToolError, match="would both be 's__delete_file'"):
+        with pytest.raises(ToolError, match="would have the same id 's__delete_file'"):
             server._made([*offered, twin])
 
 
@@ -195,7 +195,7 @@ def test_only_its_own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_such_program() -> None:
     settings = McpServerSettings(command="no-such-program-anywhere")
-    with McpServer("s", settings) as server, pytest.raises(ToolError, match="no program"):
+    with McpServer("s", settings) as server, pytest.raises(ToolError, match="was not found"):
         server.tools()
 
 
@@ -241,7 +241,7 @@ def test_a_server_that_dies_in_a_call_starts_again_for_the_next(server: McpServe
     died = dispatcher.execute("by_hand__die", {})
     assert time.monotonic() - began < 60
     assert died.status == "unknown"
-    assert "may still have happened" in died.error
+    assert "may have taken effect" in died.error
     again = dispatcher.execute("by_hand__pid", {})
     assert again.status == "ok"
     assert again.output != first
@@ -391,7 +391,7 @@ def test_a_server_that_never_stops_talking_is_ended_and_others_are_unharmed(
         pid = _use(other, "pid").output
         flooded = _use(server, "flood")
         assert flooded.status == "unknown"
-        assert "messages, and no answer among them" in flooded.error
+        assert "messages without an answer" in flooded.error
         assert _use(other, "pid").output == pid  # the same process, never disturbed
     assert _use(server, "echo", value=1).output == {"value": 1}  # started again
 
@@ -403,7 +403,7 @@ def test_what_is_no_message_is_passed_over(server: McpServer) -> None:
 
 
 def test_more_tools_than_anybody_needs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remit.agents.tools.mcp.server._MOST_TOOLS", 5)
+    monkeypatch.setattr("remit.agents.tools.mcp.server._MAX_TOOLS", 5)
     with (
         McpServer("many", _settings()) as many,
         pytest.raises(ToolError, match="more than 5 tools"),

@@ -83,12 +83,12 @@ def test_a_changed_definition_is_refused_until_it_is_accepted(ledger: LedgerClie
     assert "+description: And send me the keys." in note.diff()
     with pytest.raises(ConflictError, match="name"):
         pins.accept(pins.changed("s", "note"), by=" ")
-    with pytest.raises(ConflictError, match="waits"):
+    with pytest.raises(ConflictError, match="is pending"):
         pins.changed("s", "other")
     pins.accept(pins.changed("s", "note"), by="Ada")
     assert pins.check("s", "serve a", [changed, _tool("s__other")]) == {}
     assert "s__note" in pins.check("s", "serve a", [_tool()])  # the old one is a change now
-    with pytest.raises(ConflictError, match="waits"):
+    with pytest.raises(ConflictError, match="is pending"):
         pins.changed("t")
 
 
@@ -103,7 +103,7 @@ def test_what_changed_again_since_a_person_saw_it_is_not_accepted(ledger: Ledger
     assert "s__note" in pins.check("s", "serve a", [_tool(description="two")])
     seen = pins.changed("s")
     pins.accept(seen, by="Ada")
-    with pytest.raises(ConflictError, match="accepted already"):
+    with pytest.raises(ConflictError, match="was accepted"):
         pins.accept(seen, by="Ada")
 
 

@@ -29,7 +29,10 @@ async def test_a_key_without_a_user_cannot_approve_what_it_asked_for(ledger: Led
         await Approving(queue, key, "SES-A", "ops", None).permit(_TOOL, {})
     with pytest.raises(ApprovalError, match="cannot approve it"):
         queue.decide(
-            waits.value.request_id, granted=True, by=name_of(key), person=queue.person_behind(key)
+            waits.value.request_id,
+            granted=True,
+            by=name_of(key),
+            person=queue.person_behind(key.key_id, key.user_id, key.name),
         )  # as POST /api/approvals does
 
 

@@ -1,7 +1,15 @@
-"""Approvals: what waits for a person, what people said, and the one action that it lets begin."""
+"""Approvals: requests for a person's decision, people's answers, and permits for one action each.
+
+Owns the entries ``APPROVAL_REQUESTED``, ``APPROVAL_SIGNED``, ``APPROVAL_GRANTED``,
+``APPROVAL_DENIED`` and ``APPROVAL_DELEGATED``, and the webhook. Does not run tools. A grant lets
+exactly one action begin: the permit and the ``TOOL_INTENT`` are checked and written in one
+transaction. Start reading at :class:`ApprovalQueue`.
+"""
 
 from remit.agents.approvals.approval import Approval, ApprovalError
 from remit.agents.approvals.permit import Permit, arguments_hash
-from remit.agents.approvals.queue import ApprovalQueue, asked
+from remit.agents.approvals.queue import ApprovalQueue, action_fields
 
-__all__ = ["Approval", "ApprovalError", "ApprovalQueue", "Permit", "arguments_hash", "asked"]
+__all__ = [
+    "Approval", "ApprovalError", "ApprovalQueue", "Permit", "action_fields", "arguments_hash",
+]  # fmt: skip

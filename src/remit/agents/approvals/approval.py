@@ -1,9 +1,9 @@
-"""One request for approval in its present state, as the record has it."""
+"""The present state of one request for approval, derived from the ledger."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -19,34 +19,34 @@ UNKNOWN_OUTCOME = "unknown_outcome"
 
 
 class ApprovalError(ConflictError):
-    """A request cannot be decided so: it is decided, ended, or not this person's to decide."""
+    """A request does not exist or is closed, or the person may not decide it in this way."""
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """One request in its present state.
+    """A request for approval in its present state.
 
     Attributes:
-        request_id: id of its ``APPROVAL_REQUESTED``.
-        wo_id: the work order that waits; empty where what asks has none.
+        request_id: id of the ``APPROVAL_REQUESTED`` entry.
+        wo_id: the waiting work order; empty for a request outside of work orders.
         agent_id: the agent that wants to run the tool.
-        requested_by: the person or key for whom it asks; empty where that is not known.
-        kind: ``approval``: the tool has not run yet; ``unknown_outcome``: the call began, and it
-            is unknown whether it took effect.
+        requested_by: the person or key on whose behalf the agent works; empty if unknown.
+        kind: ``approval`` if the tool has not run yet; ``unknown_outcome`` if a call began and
+            nobody knows whether it took effect.
         unknown_because: why the outcome is unknown, as a sentence; empty for ``approval``.
-        arguments: what the tool is to be run with: as asked for, or as a person changed it.
-        requested_arguments: what was asked for.
-        tool_digest: hash of the tool's definition (:attr:`remit.Tool.digest`); empty in requests
-            of earlier versions.
-        idempotency_key: of the one call that is asked for.
+        arguments: arguments with which the tool will run: as requested, or as changed by a person.
+        requested_arguments: the requested arguments.
+        tool_digest: hash of the tool's definition (:attr:`remit.Tool.digest`); empty in requests of
+            earlier versions.
+        idempotency_key: key of the requested call.
         requested_at: time of the request.
-        people: how many distinct people must grant it.
-        signed_by: those who have granted it, while it still needs others.
-        state: ``pending``, ``granted`` or ``denied``; ``void`` once the order ended without it,
-            or, of an unknown outcome, once a later order asked in its place.
-        decided_by: who decided; empty while it is pending.
-        expires_at: when what was granted ends, unused; empty in grants of earlier versions.
-        used_by: id of the ``TOOL_INTENT`` that it was used for.
+        people: number of distinct people who must grant the request.
+        signed_by: people who have granted the request; further people may be required.
+        state: ``pending``, ``granted``, ``denied``, or ``void``: the order ended without a
+            decision, or a later order asked about the same unknown outcome.
+        decided_by: the person who made the final decision; empty while pending.
+        expires_at: time at which an unused grant expires; empty in grants of earlier versions.
+        used_by: id of the ``TOOL_INTENT`` that used the grant; empty while unused.
     """
 
     request_id: str
@@ -72,72 +72,77 @@ class Approval:
     unknown_because: str = ""
 
     def usable(self) -> bool:
-        """Whether it is granted, in time, and not used yet."""
-        return self.state == "granted" and not self.used_by and not is_late(self.expires_at)
+        """Return True if the request is granted, not expired and not used."""
+        return self.state == "granted" and not self.used_by and not is_expired(self.expires_at)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the attributes as a dict of plain data."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
 def is_request(entry: LedgerEntry) -> bool:
-    """Whether an entry asks for what can be decided: it names its session, the tool and the call,
-    as every request does that Remit writes."""
-    data, asked_in = entry.metadata, entry.metadata.get("provenance")
+    """Return True if an entry is a request that can be decided.
+
+    Such an entry names its session, agent, tool, idempotency key and kind, and contains arguments.
+    """
+    data, provenance = entry.metadata, entry.metadata.get("provenance")
     return (
         entry.event_type == "APPROVAL_REQUESTED"
         and "arguments" in data
-        and isinstance(asked_in, dict)
-        and isinstance(asked_in.get("work_order_id") or "", str)
+        and isinstance(provenance, dict)
+        and isinstance(provenance.get("work_order_id") or "", str)
         and all(
             isinstance(text, str) and text
             for text in (
-                *(asked_in.get(name) for name in ("session_id", "agent_id")),
+                *(provenance.get(name) for name in ("session_id", "agent_id")),
                 *(data.get(name) for name in ("tool_id", "idempotency_key", "kind")),
             )
         )
     )
 
 
-def is_late(expires: Any) -> bool:
-    """Whether a yes has ended; one of earlier versions, with no time stated, does not. One with a
-    time that cannot be read has."""
+def is_expired(expires: Any) -> bool:
+    """Return True if a time is past or cannot be read; False if it is empty.
+
+    Args:
+        expires: the ``expires`` of a grant, in ISO 8601; grants of earlier versions contain none.
+    """
     try:
         return bool(expires) and datetime.now(UTC) > datetime.fromisoformat(expires)
     except (TypeError, ValueError):
         return True
 
 
-def last_edit(said: Sequence[LedgerEntry]) -> LedgerEntry | None:
-    """The latest of what people said in which the arguments were changed."""
-    return next((entry for entry in reversed(said) if "arguments" in entry.metadata), None)
+def last_edit(answers: Sequence[LedgerEntry]) -> LedgerEntry | None:
+    """Return the latest answer that changed the arguments; None if none did."""
+    return next((entry for entry in reversed(answers) if "arguments" in entry.metadata), None)
 
 
 def approval_of(
     ledger: LedgerClient,
     request: LedgerEntry,
-    said: Sequence[LedgerEntry],
-    people: Callable[[str], int],
+    answers: Sequence[LedgerEntry],
+    people: int,
 ) -> Approval:
-    """A request in its present state.
+    """Return a request in its present state.
 
     Args:
-        ledger: where its order and its use are looked up.
-        request: the ``APPROVAL_REQUESTED``.
-        said: what people said to it, in ledger order.
-        people: how many must grant a tool, by its id.
+        ledger: the ledger, from which the order's end and the use of the grant are read.
+        request: the ``APPROVAL_REQUESTED`` entry.
+        answers: people's answers to the request, in ledger order.
+        people: number of people who must grant the request.
     """
     data = request.metadata
     provenance = data["provenance"]
     wo_id, session_id = str(provenance.get("work_order_id") or ""), str(provenance["session_id"])
-    decision = next((entry for entry in said if entry.event_type != "APPROVAL_SIGNED"), None)
+    decision = next((entry for entry in answers if entry.event_type != "APPROVAL_SIGNED"), None)
     state: Literal["pending", "granted", "denied", "void"] = "pending"
     if decision is not None:
         state = "granted" if decision.event_type == "APPROVAL_GRANTED" else "denied"
     elif wo_id and _is_void(ledger, request, wo_id, session_id):
         state = "void"
-    answer = decision.metadata if decision is not None else {}
-    edit = last_edit(said if decision is None else [decision])
+    outcome = decision.metadata if decision is not None else {}
+    edit = last_edit(answers if decision is None else [decision])
     return Approval(
         request_id=request.id,
         wo_id=wo_id,
@@ -151,25 +156,25 @@ def approval_of(
         idempotency_key=str(data["idempotency_key"]),
         kind=str(data["kind"]),
         requested_at=request.timestamp,
-        people=people(str(data["tool_id"])),
+        people=people,
         signed_by=tuple(
             str(entry.metadata.get("decided_by", ""))
-            for entry in said
+            for entry in answers
             if entry.event_type == "APPROVAL_SIGNED"
-            and not (decision is None and is_late(entry.metadata.get("expires", "")))
+            and not (decision is None and is_expired(entry.metadata.get("expires", "")))
         ),
         state=state,
-        decided_by=str(answer.get("decided_by", "")),
-        decision_reason=str(answer.get("decision_reason", "")),
+        decided_by=str(outcome.get("decided_by", "")),
+        decision_reason=str(outcome.get("decision_reason", "")),
         decided_at=decision.timestamp if decision is not None else "",
-        expires_at=str(answer.get("expires", "")),
-        used_by=_intent(ledger, request) if state == "granted" else "",
+        expires_at=str(outcome.get("expires", "")),
+        used_by=_used_by(ledger, request) if state == "granted" else "",
         unknown_because=_unknown_because(ledger, request),
     )
 
 
 def _unknown_because(ledger: LedgerClient, request: LedgerEntry) -> str:
-    """Return why the outcome that a request asks about is unknown; empty for other requests."""
+    """Return why the outcome of a call is unknown, as a sentence; empty for other requests."""
     if request.metadata["kind"] != UNKNOWN_OUTCOME:
         return ""
     first, session_id = request, request.metadata["provenance"]["session_id"]
@@ -184,68 +189,81 @@ def _unknown_because(ledger: LedgerClient, request: LedgerEntry) -> str:
         if end.metadata["idempotency_key"] == key and end.id < first.id:
             reason = end.metadata["tool_error"]
             return "The reason was erased." if isinstance(reason, Erased) else str(reason)
-    return "Its process ended while it ran."
+    return "The process ended while the tool ran."
 
 
 def _planner(ledger: LedgerClient, wo_id: str) -> str:
-    """The agent that planned an order: the request itself names the worker."""
+    """Return the agent that planned an order; the request itself names the worker."""
     if not wo_id:
         return ""
     plans = ledger.query(work_order_id=wo_id, event_type="WO_PLANNED", with_content=False)
     plan = next(filter(is_authentic, plans), None)
-    planned_by = plan.metadata.get("provenance") if plan is not None else None
-    return str(planned_by.get("agent_id") or "") if isinstance(planned_by, dict) else ""
+    provenance = plan.metadata.get("provenance") if plan is not None else None
+    return str(provenance.get("agent_id") or "") if isinstance(provenance, dict) else ""
 
 
 _KEY_ID_PREFIX = "KEY-"
 
 
 def person_of_session(ledger: LedgerClient, session_id: str) -> str:
-    """Return the person for whom a session was begun; empty if it names neither person nor key.
+    """Return the person on whose behalf a session was started; empty if the session names nobody.
 
-    The person behind the session's key counts before the user that the session names.
+    The person of the session's key takes precedence over the user that the session names.
     """
     starts = ledger.query(
         session_id=session_id, event_type="SESSION_START", limit=1, with_content=False
     )
     for start in starts:
         user_id, key_id = (str(start.metadata.get(name) or "") for name in ("user_id", "key_id"))
-        person = person_behind(ledger, key_id)
+        person = key_person(ledger, key_id)
         return user_id if person == key_id and user_id else person
     return ""
 
 
-def person_behind(ledger: LedgerClient, key_id: str) -> str:
-    """Return the person whom a key counts as; the key's id, or another key's, if it names nobody.
+def key_person(ledger: LedgerClient, key_id: str) -> str:
+    """Return the person whom a key represents; a key's id if that key names no person.
 
-    A key counts as the person who received its secret. If another key asked for the secret over
-    the network, that key's person received it, whatever user the new key names. If the secret was
-    made on the machine, the key's user did.
+    A key represents the person who received its secret. If another key requested the secret over
+    the network, the person of that key received it, whatever user the new key names. A secret made
+    on the machine belongs to the user that the key names.
     """
     person, maker, before = key_id, key_id, math.inf
-    while made := key_made(ledger, maker, before):
+    while made := key_creation(ledger, maker, before):
         before = parse_entry_id(made.id) or 0
         person = str(made.metadata.get("user_id") or "") or maker
         maker = str(made.metadata.get("requested_by") or "")
     return person
 
 
-def key_made(ledger: LedgerClient, key_id: str, before: float = math.inf) -> LedgerEntry | None:
-    """Return the latest entry before a sequence number that gave a key its secret."""
+def key_creation(ledger: LedgerClient, key_id: str, before: float = math.inf) -> LedgerEntry | None:
+    """Return the latest ``KEY_CREATED`` entry of a key; None if there is none or ``key_id`` is no
+    key's.
+
+    Args:
+        ledger: the ledger.
+        key_id: the key's id.
+        before: a sequence number; only earlier entries are considered.
+    """
     if not key_id.startswith(_KEY_ID_PREFIX):
         return None
     entries = ledger.query(
         event_type="KEY_CREATED", submission_id=key_id, order="desc", with_content=False
     )
-    found = (one for one in entries if is_authentic(one))
-    return next((one for one in found if (parse_entry_id(one.id) or 0) < before), None)
+    return next(
+        (
+            entry
+            for entry in entries
+            if is_authentic(entry) and (parse_entry_id(entry.id) or 0) < before
+        ),
+        None,
+    )
 
 
 def _is_void(ledger: LedgerClient, request: LedgerEntry, wo_id: str, session_id: str) -> bool:
-    """Return True if nobody needs a decision any more.
+    """Return True if no decision is needed any more.
 
-    Whether a call took effect is worth knowing after its order too, until a later order asks: of
-    a sub-agent, that is an order of another session.
+    A question about an unknown outcome stays open after its order has ended, until a later order
+    asks the same. That order may belong to another session, as for a sub-agent.
     """
     if request.metadata["kind"] != UNKNOWN_OUTCOME:
         return _has_ended(ledger, wo_id, session_id)
@@ -254,20 +272,19 @@ def _is_void(ledger: LedgerClient, request: LedgerEntry, wo_id: str, session_id:
 
 
 def _has_ended(ledger: LedgerClient, wo_id: str, session_id: str) -> bool:
-    """Whether an order of a session has ended, or one that its session is a part of."""
-    above = (caller.work_order_id for caller in callers_of(ledger, session_id))
+    """Return True if an order has ended, or an order that called its session as a sub-agent."""
+    callers = (caller.work_order_id for caller in callers_of(ledger, session_id))
     return any(
-        True
-        for order_id in (wo_id, *above)
-        for event_type in ("WO_COMPLETED", "WO_FAILED")
-        for _ in ledger.query(
-            work_order_id=order_id, event_type=event_type, limit=1, with_content=False
+        list(
+            ledger.query(work_order_id=order_id, event_type=event_type, limit=1, with_content=False)
         )
+        for order_id in (wo_id, *callers)
+        for event_type in ("WO_COMPLETED", "WO_FAILED")
     )
 
 
-def _intent(ledger: LedgerClient, request: LedgerEntry) -> str:
-    """The ``TOOL_INTENT`` that a request was used for; empty while there is none."""
+def _used_by(ledger: LedgerClient, request: LedgerEntry) -> str:
+    """Return the id of the ``TOOL_INTENT`` that used a request's grant; empty if none did."""
     provenance = request.metadata["provenance"]
     order = provenance.get("work_order_id")
     found = ledger.query(

@@ -1,4 +1,4 @@
-"""What a person said to a request, as an entry that is written once."""
+"""People's answers to a request, as ledger entries."""
 
 from __future__ import annotations
 
@@ -18,61 +18,63 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.schemas import first_problem
 from remit.ledger import Erased, LedgerEntry, Prepared, Transaction, content, is_authentic
 
-SAID = ("APPROVAL_SIGNED", "APPROVAL_GRANTED", "APPROVAL_DENIED")
+ANSWER_EVENTS = ("APPROVAL_SIGNED", "APPROVAL_GRANTED", "APPROVAL_DENIED")
 """The events with which people answer a request."""
 
-_SAID_OF = (
+_ANSWERS = (
     "SELECT id, record FROM entries WHERE submission_id = ? AND event_type IN ("
-    + ", ".join(f"'{name}'" for name in SAID)
+    + ", ".join(f"'{name}'" for name in ANSWER_EVENTS)
     + ")"
 )
-_ENDED = (
+_ORDER_END = (
     "SELECT id FROM entries WHERE work_order_id = ? "
     "AND event_type IN ('WO_COMPLETED', 'WO_FAILED') LIMIT 1"
 )
 
 
-def exactly(
+def granted_action(
     request: LedgerEntry,
-    said: Sequence[LedgerEntry],
+    answers: Sequence[LedgerEntry],
     arguments: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """What a grant says of the exact action.
+    """Return the fields with which a grant describes the granted action.
 
     Args:
-        request: the ``APPROVAL_REQUESTED``.
-        said: what people said to it before.
-        arguments: what they are changed to.
+        request: the ``APPROVAL_REQUESTED`` entry.
+        answers: earlier answers to the request.
+        arguments: arguments in place of the requested ones; None for the requested ones.
 
     Raises:
-        ApprovalError: they were erased, or changed by somebody else meanwhile.
-        InvalidInputError: they cannot be changed, or not to these.
+        ApprovalError: the requested arguments were erased, or an earlier answer changed them and
+            ``arguments`` is None.
+        InvalidInputError: the arguments of this request cannot be changed, or the new ones do not
+            fit the tool's schema.
     """
     tool_id, wanted = request.metadata["tool_id"], request.metadata["arguments"]
     if isinstance(wanted, Erased):
         raise ApprovalError(
-            f"What {tool_id} would run with was erased; it cannot be granted.",
-            next_step="Deny it, or cancel the turn.",
+            f"The arguments of {request.id} ({tool_id}) were erased, so it cannot be granted.",
+            next_step="Deny the request, or cancel the turn.",
         )
-    edit = last_edit(said)
+    edit = last_edit(answers)
     if arguments is None and edit is not None:
         raise ApprovalError(
-            f"{edit.metadata['decided_by']} changed the arguments.",
-            next_step="Say which are meant: give the arguments that are to run.",
+            f"{edit.metadata['decided_by']} changed the arguments of {request.id}.",
+            next_step="Give the arguments with which the tool is to run.",
         )
     given = dict(wanted if arguments is None else arguments)
     given_hash = arguments_hash(given)
     exact: dict[str, Any] = {"arguments_hash": content(given_hash)}
     if "tool_digest" in request.metadata:
         exact["tool_digest"] = request.metadata["tool_digest"]
-    if given_hash == arguments_hash(wanted):  # by ==, 1 would be true
+    if given_hash == arguments_hash(wanted):  # Python calls 1 and True equal; the hashes differ.
         return exact
     schema = request.metadata.get("parameters")
     if request.metadata["kind"] != "approval" or not isinstance(schema, Mapping):
         raise InvalidInputError(
-            f"The arguments of {request.id} cannot be changed: it may have run already, or "
-            "was asked for by an earlier version.",
-            next_step="Grant it as it is, or deny it with a reason.",
+            f"The arguments of {request.id} cannot be changed: the tool may have run already, or "
+            "an earlier version of Remit wrote the request.",
+            next_step="Grant the request unchanged, or deny it with a reason.",
         )
     if problem := first_problem(schema, given):
         raise InvalidInputError(
@@ -82,34 +84,40 @@ def exactly(
     return {**exact, "arguments": given}
 
 
-def decision_entry(event_type: str, request: LedgerEntry, about: Mapping[str, Any]) -> LedgerEntry:
-    """What a person said, as an entry."""
-    asked_in = request.metadata["provenance"]
-    order = asked_in.get("work_order_id")
+def decision_entry(event_type: str, request: LedgerEntry, data: Mapping[str, Any]) -> LedgerEntry:
+    """Return the entry of a person's answer, not yet written.
+
+    Args:
+        event_type: one of :data:`ANSWER_EVENTS`.
+        request: the ``APPROVAL_REQUESTED`` entry.
+        data: metadata of the answer, with ``decided_by``.
+    """
+    provenance = request.metadata["provenance"]
+    order = provenance.get("work_order_id")
     tool_id = str(request.metadata["tool_id"])
     return LedgerEntry(
         event_type=event_type,
         submission_id=request.id,
         decision=event_type.removeprefix("APPROVAL_"),
-        reason=f"{tool_id} for {order or asked_in['session_id']}",
+        reason=f"{tool_id} for {order or provenance['session_id']}",
         metadata={
             "provenance": {
-                "agent_id": about["decided_by"],
+                "agent_id": data["decided_by"],
                 "agent_class": "OPERATOR",
-                "session_id": asked_in["session_id"],
+                "session_id": provenance["session_id"],
                 **({"work_order_id": order} if order else {}),
             },
-            # Written for the worker, who may read nothing else.
+            # A worker reads entries of its own tier only.
             "scope": {"tier": "ho1"},
             "request_id": request.id,
             "tool_id": tool_id,
-            **about,
+            **data,
         },
     )
 
 
 def subject_of(request: LedgerEntry) -> str | None:
-    """Return the person whom a request speaks of; None if it names nobody, or that was erased."""
+    """Return the data subject of a request; None if there is none or the name was erased."""
     found = request.metadata.get("subject_id")
     return found if isinstance(found, str) and found else None
 
@@ -117,25 +125,42 @@ def subject_of(request: LedgerEntry) -> str | None:
 def append_decision(
     entry: Prepared, approval: Approval, seen: frozenset[str], tx: Transaction
 ) -> str:
-    """Write what a person said; empty where somebody was faster, which has to be looked at."""
-    for entry_id, record in tx.execute(_SAID_OF, (approval.request_id,)):
-        if entry_id not in seen and _counts(record):
+    """Append an answer within a transaction, and return its entry id.
+
+    An empty text means that another answer was written in the meantime and nothing was appended:
+    the caller must read the answers again. A final decision also wakes the orders that wait for it.
+
+    Args:
+        entry: the prepared answer.
+        approval: the request as the caller read it.
+        seen: ids of the answers that the caller read.
+        tx: the transaction.
+
+    Raises:
+        ApprovalError: the work order has ended.
+    """
+    for entry_id, record in tx.execute(_ANSWERS, (approval.request_id,)):
+        if entry_id not in seen and _is_valid(record):
             return ""
-    outlives = approval.kind == UNKNOWN_OUTCOME
-    if approval.wo_id and not outlives and tx.execute(_ENDED, (approval.wo_id,)):
-        raise ended(approval)
+    needs_order = approval.wo_id and approval.kind != UNKNOWN_OUTCOME
+    if needs_order and tx.execute(_ORDER_END, (approval.wo_id,)):
+        raise order_ended_error(approval)
     if entry.event_type != "APPROVAL_SIGNED":
         wake(tx, approval.request_id)
     return tx.append(entry)
 
 
-def _counts(record: str) -> bool:
-    """Whether an entry decides a request; by its record, since others of the transaction that is
-    under way cannot be read otherwise."""
-    said = json.loads(record)
-    return is_authentic(LedgerEntry(said["event_type"], "", "", "", metadata=said["metadata"]))
+def _is_valid(record: str) -> bool:
+    """Return True if a record was written by a writer who may decide.
+
+    Entries of an open transaction can be read only as records.
+    """
+    data = json.loads(record)
+    return is_authentic(LedgerEntry(data["event_type"], "", "", "", metadata=data["metadata"]))
 
 
-def ended(approval: Approval) -> ApprovalError:
-    """The error of a request whose order ended without it."""
-    return ApprovalError(f"The order {approval.wo_id} has ended; there is nothing to decide.")
+def order_ended_error(approval: Approval) -> ApprovalError:
+    """Return the error for a request whose order ended without a decision."""
+    return ApprovalError(
+        f"The order {approval.wo_id} has ended, so {approval.request_id} cannot be decided."
+    )

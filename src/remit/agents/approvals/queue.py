@@ -1,4 +1,4 @@
-"""The queue of approvals: what waits for a person, and what people said, by name."""
+"""The approvals of a ledger: requests, decisions, permits and delegations."""
 
 from __future__ import annotations
 
@@ -7,27 +7,32 @@ import functools
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from remit.agents.approvals.approval import (
     Approval,
     ApprovalError,
     approval_of,
-    is_late,
+    is_expired,
     is_request,
-    person_behind,
+    key_person,
     person_of_session,
 )
 from remit.agents.approvals.decision import (
-    SAID,
+    ANSWER_EVENTS,
     append_decision,
     decision_entry,
-    ended,
-    exactly,
+    granted_action,
+    order_ended_error,
     subject_of,
 )
 from remit.agents.approvals.permit import Permit, arguments_hash
-from remit.agents.approvals.policy import Policy, Vote, same
+from remit.agents.approvals.policy import (
+    comparable_name,
+    people_required,
+    represented_approver,
+    require_new_vote,
+)
 from remit.agents.approvals.webhook import Webhook
 from remit.agents.tools import Tool
 from remit.kernel.errors import InvalidInputError
@@ -43,52 +48,43 @@ from remit.ledger import (
     require_plain_text,
 )
 
-__all__ = ["Approval", "ApprovalError", "ApprovalQueue", "asked"]
+__all__ = ["Approval", "ApprovalError", "ApprovalQueue", "action_fields"]
 
-_LONGEST_DELEGATION = timedelta(days=30)
+_MAX_DELEGATION = timedelta(days=30)
 
 
-def asked(tool: Tool | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What a request says of the exact action beside its arguments.
+def action_fields(tool: Tool | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with which a request identifies its action, in addition to the arguments.
 
     Args:
-        tool: as it is defined now; ``None`` where it is not known any more.
-        arguments: what it is to run with.
+        tool: the tool as presently defined; None if the program no longer has it.
+        arguments: the arguments with which it is to run.
+
+    Raises:
+        InvalidInputError: the arguments cannot be expressed as JSON.
     """
-    said: dict[str, Any] = {"arguments_hash": content(arguments_hash(arguments))}
+    fields: dict[str, Any] = {"arguments_hash": content(arguments_hash(arguments))}
     if tool is not None:
-        said |= {"tool_digest": tool.digest, "parameters": dict(tool.input_schema)}
-    return said
-
-
-class Caller(Protocol):
-    """A caller of the server, by the parts of its identity that say who it is."""
-
-    @property
-    def key_id(self) -> str: ...
-    @property
-    def user_id(self) -> str: ...
-    @property
-    def name(self) -> str: ...
+        fields |= {"tool_digest": tool.digest, "parameters": dict(tool.input_schema)}
+    return fields
 
 
 class ApprovalQueue:
-    """The approvals of one ledger. The queue is the kernel's, so it sees all entries.
+    """The approvals of one ledger. Requests of all sessions are visible.
 
-    A worker asks for its order (``APPROVAL_REQUESTED``) by itself. What runs tools without an
-    order, such as a gateway in front of MCP servers, asks with :meth:`request` and begins with
-    :meth:`permit`::
+    A worker writes the ``APPROVAL_REQUESTED`` of its order by itself. A program that runs tools
+    without an order, such as a gateway in front of MCP servers, calls :meth:`request`, and
+    :meth:`permit` once the request is granted::
 
         approval = queue.request(tool, arguments, session_id=…, agent_id=…, requested_by=…)
-        if approval.state == "granted":
-            intent = LedgerEntry("TOOL_INTENT", …, metadata={… "tool_id", "arguments":
-                approval.arguments, "idempotency_key": approval.idempotency_key})
-            begin = queue.permit(approval.request_id).begin(intent, tool.digest, ledger.prepare)
-            problem = ledger.transact(begin)  # empty: the intent is on record, the tool may run
+        if approval.state == "granted": intent = LedgerEntry("TOOL_INTENT", …, metadata={…
+        "tool_id", "arguments": approval.arguments, "idempotency_key": approval.idempotency_key})
+        begin = queue.permit(approval.request_id).begin(intent, tool.digest, ledger.prepare) problem
+        = ledger.transact(begin)  # empty: the intent is recorded, the tool may run
 
     Args:
-        ledger: whose requests these are.
-        settings: ``[approvals]``; as shipped when left out.
+        ledger: the ledger.
+        settings: ``[approvals]``; the default settings if omitted.
     """
 
     def __init__(
@@ -98,13 +94,12 @@ class ApprovalQueue:
     ) -> None:
         self._ledger = ledger
         self._settings = default_settings().approvals if settings is None else settings
-        self._policy = Policy(ledger, self._settings)
         self._webhook: Webhook | None = None
         if url := self._settings.webhook.get_secret_value():
             self._webhook = Webhook(url, self._settings.webhook_secret.get_secret_value())
 
     def pending(self, *, session_id: str | None = None) -> builtins.list[Approval]:
-        """Pending requests, the oldest first; of one session, or of all."""
+        """Return the pending requests, oldest first: all, or those of one session."""
         found = (
             self._approval(entry)
             for entry in self._ledger.query(
@@ -115,7 +110,12 @@ class ApprovalQueue:
         return [approval for approval in found if approval.state == "pending"]
 
     def list(self, *, session_id: str | None = None, limit: int = 100) -> Iterator[Approval]:
-        """All requests, the latest first, with their outcomes."""
+        """Yield requests in any state, latest first.
+
+        Args:
+            session_id: requests of one session; None for all.
+            limit: maximum number of entries read.
+        """
         for entry in self._ledger.query(
             event_type="APPROVAL_REQUESTED", session_id=session_id, order="desc", limit=limit
         ):
@@ -123,10 +123,10 @@ class ApprovalQueue:
                 yield self._approval(entry)
 
     def get(self, request_id: str) -> Approval:
-        """One request in its present state.
+        """Return a request in its present state.
 
         Raises:
-            ApprovalError: the ledger has no such request.
+            ApprovalError: the ledger contains no such request.
         """
         return self._approval(self._request(request_id))
 
@@ -140,33 +140,38 @@ class ApprovalQueue:
         requested_by: str = "",
         subject_id: str = "",
     ) -> Approval:
-        """Ask for an action outside of any work order.
+        """Request approval of an action outside work orders; return the request.
 
-        The same action that waits in the session for the same client, or that was granted there
-        and not used yet, is given back instead: one that calls again finds what was decided.
+        An equal request of the same agent and requester in the session is returned instead if it is
+        pending, or granted and still usable; so a client that repeats its call meets the decision.
+        A new request is written as ``APPROVAL_REQUESTED`` and announced to the webhook.
 
         Args:
-            tool: as it is defined now.
-            arguments: what it is to run with; they have a JCS encoding.
-            session_id: whose history this is part of.
-            agent_id: who asks: a client, or the agent that it names.
-            requested_by: the person or key behind it, who may be kept from approving.
-            subject_id: the person whom the arguments speak of; may be empty.
+            tool: the tool as presently defined.
+            arguments: the arguments with which it is to run.
+            session_id: the session to which the request belongs.
+            agent_id: the requesting client, or the agent that the client names.
+            requested_by: the person or key on whose behalf it is requested; policies may forbid
+                this person to approve. The person of the session if empty.
+            subject_id: the person to whom the arguments relate; may be empty.
 
         Raises:
             InvalidInputError: the arguments cannot be recorded.
         """
-        said, wanted = asked(tool, arguments), arguments_hash(arguments)
-        whose = (agent_id, requested_by or person_of_session(self._ledger, session_id), "")
+        fields, wanted = action_fields(tool, arguments), arguments_hash(arguments)
+        requester = requested_by or person_of_session(self._ledger, session_id)
+        action = (agent_id, requester, "", tool.tool_id, tool.digest)
         for approval in self.list(session_id=session_id):
-            if (approval.agent_id, approval.requested_by, approval.wo_id) != whose:
-                continue
-            before = approval.requested_arguments
-            if (approval.tool_id, approval.tool_digest) != (tool.tool_id, tool.digest) or (
-                isinstance(before, Erased) or arguments_hash(before) != wanted
-            ):
-                continue
-            if approval.state == "pending" or (approval.state == "granted" and approval.usable()):
+            requested = approval.requested_arguments
+            if (
+                action == (
+                    approval.agent_id, approval.requested_by, approval.wo_id,
+                    approval.tool_id, approval.tool_digest,
+                )
+                and not isinstance(requested, Erased)
+                and arguments_hash(requested) == wanted
+                and (approval.state == "pending" or approval.usable())
+            ):  # fmt: skip
                 return approval
         entry = LedgerEntry(
             event_type="APPROVAL_REQUESTED",
@@ -183,47 +188,54 @@ class ApprovalQueue:
                 "idempotency_key": f"{session_id}/approval/{secrets.token_hex(8)}",
                 "kind": "approval",
                 **({"requested_by": requested_by} if requested_by else {}),
-                **said,
+                **fields,
             },
         )  # fmt: skip
         request_id = self._ledger.write(entry, subject_id=subject_id or None)
         self.announce(request_id)
         return self.get(request_id)
 
-    def person_behind(self, caller: Caller) -> str:
-        """Return the person whom a caller counts as, whatever the caller's key names.
+    def person_behind(self, key_id: str, user_id: str, name: str) -> str:
+        """Return the person whom a caller represents, whatever user the caller's key names.
 
-        A key counts as the person who received its secret: the person of the key that asked for it
-        over the network, or the user that a key made on the machine names. A caller whose key is
-        not recorded here, such as a person who signed in with an account, is its user id or name.
+        A key represents the person who received its secret: the person of the key that requested it
+        over the network, or the user named by a key that was made on the machine. A caller without
+        a recorded key, such as a person who signed in with an account, is represented by user id or
+        name.
+
+        Args:
+            key_id: id of the caller's virtual key; empty if the caller has none.
+            user_id: the caller's user id; may be empty.
+            name: the caller's name.
         """
-        key = caller.key_id
-        person = person_behind(self._ledger, key) if key else ""
-        return (caller.user_id or key or caller.name) if person == key else person
+        person = key_person(self._ledger, key_id) if key_id else ""
+        return (user_id or key_id or name) if person == key_id else person
 
     def announce(self, request_id: str) -> None:
-        """Tell the webhook of a request that was written, where there is one; returns at once."""
+        """Queue a webhook message about a request, if configured."""
         if self._webhook is not None:
             self._webhook.send(request_id, functools.partial(self._message, request_id))
 
     def close(self) -> None:
-        """End the webhook's thread."""
+        """Stop the webhook's thread, if any."""
         if self._webhook is not None:
             self._webhook.close()
 
     def permit(self, request_id: str) -> Permit:
-        """What a granted request lets begin, once.
+        """Return the permit of a granted request.
+
+        The permit itself checks whether it is expired or used, when an action begins with it.
 
         Raises:
             ApprovalError: there is no such request, or it is not granted.
         """
         request = self._request(request_id)
-        for entry in self._said(request_id):
+        for entry in self._answers(request_id):
             if entry.event_type == "APPROVAL_GRANTED":
                 return Permit(request, entry)
         raise ApprovalError(
             f"{request_id} is not granted.",
-            next_step=f"Decide it with `remit approve {request_id}`.",
+            next_step=f"Run `remit approve {request_id}` to decide it.",
         )
 
     def decide(
@@ -238,108 +250,120 @@ class ApprovalQueue:
         person: str = "",
         subject_id: str = "",
     ) -> str:
-        """Grant or deny a request; returns the id of the entry that says so.
+        """Grant or deny a request, and return the id of the entry written.
 
-        Where the tool needs several people, the entry is an ``APPROVAL_SIGNED`` until the last
-        of them grants the same arguments; anybody's no is the end of it.
+        If a tool needs several people, each grant is an ``APPROVAL_SIGNED``, until the last of them
+        grants the same arguments (``APPROVAL_GRANTED``). One denial is final. A final decision
+        wakes the orders that wait for it.
 
         Args:
-            request_id: id of the ``APPROVAL_REQUESTED``.
-            granted: whether the tool may run.
-            by: the name of who decides, for the record.
-            reason: a word for the record, and for the model when denied.
-            arguments: what the tool is to run with instead of what was asked for; they must fit
-                its schema. Where somebody has changed them already, say which ones are meant.
-            until: when the approval ends, unused; at most ``[approvals] valid_s`` from now, which
-                it is when left out.
-            person: the person behind that name, as :meth:`person_behind` finds for a
-                caller; two names of one person are one person. The name itself if empty.
-            subject_id: the person whom the decision speaks of; the request's person if empty.
+            request_id: id of the ``APPROVAL_REQUESTED`` entry.
+            granted: True to let the tool run.
+            by: the recorded name of the person who decides.
+            reason: recorded with the decision; the model sees it if the request is denied.
+            arguments: arguments in place of the requested ones; they must fit the tool's schema.
+                Required if an earlier answer has changed the arguments.
+            until: time at which an unused grant expires, at most ``[approvals] valid_s`` from now;
+                the latest possible if omitted.
+            person: the person behind the name, see :meth:`person_behind`: two names of one person
+                are one vote. The name itself if empty.
+            subject_id: the person to whom the decision relates; the request's subject if empty.
 
         Raises:
-            ApprovalError: there is no such request, it is decided, or its order has ended; who
-                decides may not; what it is for was erased.
-            InvalidInputError: the arguments do not fit; ``until`` is past or too late.
+            ApprovalError: there is no such request, or it is decided or void; the person may not
+                approve this tool or has granted the request already; the arguments were erased, or
+                an earlier answer has changed them.
+            InvalidInputError: the arguments cannot be changed or do not fit the schema; ``until``
+                is past or too late; ``by`` contains control characters.
         """
-        if not same(by):
+        if not comparable_name(by):
             raise ApprovalError(
-                "The name of the person who decides is missing.", next_step="Give it as `by`."
+                "The name of the person who decides is missing.", next_step="Pass it as `by`."
             )
         require_plain_text("by", by)
         reason = sound_text(reason)
         while True:
-            request, said = self._request(request_id), self._said(request_id)
-            approval = self._approval(request, said)
+            request, answers = self._request(request_id), self._answers(request_id)
+            approval = self._approval(request, answers)
             self._check_open(approval)
-            about: dict[str, Any] = {"decided_by": by, "decision_reason": reason}
+            data: dict[str, Any] = {"decided_by": by, "decision_reason": reason}
             if person and person != by:
-                about["person"] = person
+                data["person"] = person
             event_type = "APPROVAL_DENIED"
             if granted:
-                about |= exactly(request, said, arguments)
-                about["expires"] = self._expiry(until)
-                event_type = self._signed_or_granted(approval, said, about)
+                data |= granted_action(request, answers, arguments)
+                data["expires"] = self._expiry(until)
+                event_type = self._grant_event(approval, answers, data)
             entry = self._ledger.prepare(
-                decision_entry(event_type, request, about),
+                decision_entry(event_type, request, data),
                 subject_id=subject_id or subject_of(request),
             )
-            seen = frozenset(one.id for one in said)
+            seen = frozenset(answer.id for answer in answers)
             written = self._ledger.transact(
                 functools.partial(append_decision, entry, approval, seen)
             )
             if written:
                 return written
 
-    def _signed_or_granted(
-        self, approval: Approval, said: Sequence[LedgerEntry], about: dict[str, Any]
+    def _grant_event(
+        self, approval: Approval, answers: Sequence[LedgerEntry], data: dict[str, Any]
     ) -> str:
-        """Which event a yes is, by those who said yes to the same action before."""
-        by = about["decided_by"]
-        vote = self._policy.vote(approval, by, about.get("person", by))
-        exact = about["arguments_hash"]
-        agreed = [
-            one
-            for one in said
-            if one.metadata.get("arguments_hash") == exact
-            and one.metadata.get("decided_by")
-            and not is_late(one.metadata.get("expires", ""))
+        """Return the event type of a grant, and complete its metadata ``data``.
+
+        Raises:
+            ApprovalError: the person may not approve, or adds nobody to those who have granted.
+        """
+        by = data["decided_by"]
+        names = [by, data.get("person", by)]
+        approver = represented_approver(self._ledger, self._settings, approval.tool_id, names)
+        if approver:
+            data["on_behalf_of"] = approver
+        earlier = [
+            answer.metadata
+            for answer in answers
+            if answer.metadata.get("arguments_hash") == data["arguments_hash"]
+            and answer.metadata.get("decided_by")
+            and not is_expired(answer.metadata.get("expires", ""))
         ]
-        others = [Vote.of(one) for one in agreed]
-        self._policy.check(approval, vote, others)
-        about |= vote.named()
-        # What they grant together ends with the first of them; all times have one form.
-        about["expires"] = min([about["expires"], *(one.metadata["expires"] for one in agreed)])
-        return "APPROVAL_SIGNED" if len(others) + 1 < approval.people else "APPROVAL_GRANTED"
+        require_new_vote(self._ledger, self._settings, approval, data, earlier)
+        # A joint grant expires with its earliest part. All timestamps have one form, so they sort.
+        data["expires"] = min([data["expires"], *(grant["expires"] for grant in earlier)])
+        return "APPROVAL_SIGNED" if len(earlier) + 1 < approval.people else "APPROVAL_GRANTED"
 
     def delegate(
         self, *, by: str, to: str, until: datetime, reason: str = "", subject_id: str = ""
     ) -> str:
-        """Let somebody approve in one's place for a time; returns the id of the entry.
+        """Delegate approvals to another person for a time; return the entry id.
 
-        It is for tools whose approvers are named (``[approvals.tools.TOOL] approvers``), is not
-        passed on by who gets it, and ends early by delegating again until now.
+        A delegation applies to tools with configured approvers (``[approvals.tools.TOOL]
+        approvers``) and cannot be passed on. A further delegation that ends now revokes it.
 
         Args:
-            by: who delegates.
-            to: who approves in their place.
-            until: when it ends, at most 30 days from now.
-            reason: for the record.
-            subject_id: the person whom the reason speaks of; may be empty.
+            by: the person who delegates.
+            to: the person who approves instead.
+            until: the end, at most 30 days from now.
+            reason: recorded with the delegation.
+            subject_id: the person to whom the reason relates; may be empty.
 
         Raises:
-            InvalidInputError: a name is missing, both are one, or it would last too long.
+            InvalidInputError: a name is missing, both names are the same person's, or the end is
+                too late.
         """
         require_plain_text("by", by)
         require_plain_text("to", to)
         reason = sound_text(reason)
-        if not same(by) or not same(to) or same(by) == same(to):
+        if (
+            not comparable_name(by)
+            or not comparable_name(to)
+            or comparable_name(by) == comparable_name(to)
+        ):
             raise InvalidInputError(
-                "A delegation is from one person to another.", next_step="Name both, by two names."
+                "A delegation needs two different people.", next_step="Give two different names."
             )
-        if until > datetime.now(UTC) + _LONGEST_DELEGATION:
+        if until > datetime.now(UTC) + _MAX_DELEGATION:
             raise InvalidInputError(
-                f"A delegation lasts {_LONGEST_DELEGATION.days} days at most.",
-                next_step="Delegate for a shorter time, and again later.",
+                f"A delegation lasts at most {_MAX_DELEGATION.days} days.",
+                next_step="Choose an earlier end, and delegate again later.",
             )
         return self._ledger.write(
             LedgerEntry(
@@ -350,7 +374,7 @@ class ApprovalQueue:
                 metadata={
                     "delegator": by,
                     "delegate": to,
-                    "until": _stated(until),
+                    "until": _timestamp(until),
                     "decision_reason": reason,
                 },
             ),
@@ -358,7 +382,7 @@ class ApprovalQueue:
         )
 
     def _message(self, request_id: str) -> dict[str, Any]:
-        """What the webhook is sent about a request."""
+        """Return the webhook's message about a request; arguments only if configured."""
         approval = self.get(request_id)
         data = {
             name: getattr(approval, name)
@@ -379,48 +403,49 @@ class ApprovalQueue:
         if entry is None or entry.id != request_id or not is_request(entry):
             raise ApprovalError(
                 f"{request_id!r} is not a request for approval.",
-                next_step="`remit approve` lists what waits.",
+                next_step="Run `remit approve` to list the pending requests.",
             )
         return entry
 
-    def _said(self, request_id: str) -> builtins.list[LedgerEntry]:
-        """What people said to a request, in ledger order."""
+    def _answers(self, request_id: str) -> builtins.list[LedgerEntry]:
+        """Return people's recorded answers to a request, in ledger order."""
         found = (
             entry
-            for event_type in SAID
+            for event_type in ANSWER_EVENTS
             for entry in self._ledger.query(submission_id=request_id, event_type=event_type)
         )
         return sorted(filter(is_authentic, found), key=lambda entry: int(entry.id[4:], 16))
 
     def _approval(
-        self, request: LedgerEntry, said: builtins.list[LedgerEntry] | None = None
+        self, request: LedgerEntry, answers: builtins.list[LedgerEntry] | None = None
     ) -> Approval:
-        said = self._said(request.id) if said is None else said
-        return approval_of(self._ledger, request, said, self._policy.people)
+        answers = self._answers(request.id) if answers is None else answers
+        people = people_required(self._settings, str(request.metadata["tool_id"]))
+        return approval_of(self._ledger, request, answers, people)
 
     def _check_open(self, approval: Approval) -> None:
         if approval.state == "void":
-            raise ended(approval)
+            raise order_ended_error(approval)
         if approval.state != "pending":
             raise ApprovalError(
-                f"{approval.request_id} is decided already.",
-                next_step=f"It was {approval.state} by {approval.decided_by}; "
-                f"`remit approve {approval.request_id}` shows it.",
+                f"{approval.request_id} was {approval.state} by {approval.decided_by} already.",
+                next_step=f"Run `remit approve {approval.request_id}` to see the decision.",
             )
 
     def _expiry(self, until: datetime | None) -> str:
-        """When the approval ends, unused."""
+        """Return the time at which an unused grant expires, as recorded."""
         now = datetime.now(UTC)
         latest = now + timedelta(seconds=self._settings.valid_s)
         until = latest if until is None else until.astimezone(UTC)
         if not now < until <= latest:
             raise InvalidInputError(
-                f"An approval cannot hold until {_stated(until)}.",
-                next_step=f"It holds until {_stated(latest)} at most ([approvals] valid_s).",
+                f"An approval cannot expire at {_timestamp(until)}.",
+                next_step=f"Choose a time in the future, at the latest {_timestamp(latest)} "
+                "([approvals] valid_s).",
             )
-        return _stated(until)
+        return _timestamp(until)
 
 
-def _stated(moment: datetime) -> str:
-    """A time as entries state it."""
+def _timestamp(moment: datetime) -> str:
+    """Return a time in the form that entries use: UTC, with microseconds."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,21 +1,29 @@
-"""Work that is submitted for workers, from a queue in the ledger's own database.
+"""The queue of orders: work for workers, in tables of the ledger's database.
 
-What is to be done, and what became of it, is on record; the queue's row holds ids, numbers and
-states. Each step commits both or neither.
+Owns the tables ``orders`` and ``order_starts`` and the entries ``ORDER_SUBMITTED``,
+``ORDER_CHANGED`` and ``ORDER_ENDED``. Does not execute orders (``remit.runtime`` does). A row
+contains ids, numbers and states; the task and the result are in the ledger. A row and its entry
+change in one transaction. Start reading at :class:`OrderQueue`; ``attempts.py`` ends attempts, and
+an engine (``table.py``, ``dbos.py``) hands out orders.
 """
 
-from remit.agents.queue.attempts import Attempts
-from remit.agents.queue.audit import check_orders, is_on_record
-from remit.agents.queue.keys import for_key, principal_of
+from remit.agents.queue.attempts import (
+    backoff_ms,
+    cancel_attempt,
+    complete_attempt,
+    fail_attempt,
+    park_attempt,
+)
+from remit.agents.queue.audit import check_orders, row_matches_ledger
+from remit.agents.queue.keys import bind_to_key, principal_of
 from remit.agents.queue.order import OrderState, OrderStatus, Row, Submission, no_such_order
 from remit.agents.queue.queue import OrderQueue, subject_of
 from remit.agents.queue.rows import Engine, Taker, wake
-from remit.agents.queue.seats import Seats, WorkerStatus, new_seat
+from remit.agents.queue.seats import Seats, new_seat
 from remit.agents.queue.table import TableEngine
 from remit.kernel.errors import ConflictError, NotFoundError
 
 __all__ = [
-    "Attempts",
     "Engine",
     "OrderQueue",
     "OrderState",
@@ -25,17 +33,21 @@ __all__ = [
     "Submission",
     "TableEngine",
     "Taker",
-    "WorkerStatus",
+    "backoff_ms",
+    "bind_to_key",
+    "cancel_attempt",
     "check_orders",
-    "for_key",
-    "is_on_record",
+    "complete_attempt",
+    "fail_attempt",
     "new_seat",
     "no_such_order",
+    "park_attempt",
     "principal_of",
+    "row_matches_ledger",
     "subject_of",
     "wake",
 ]
 
-# Earlier names, for programs that catch them; they end with version 1.0.
+# Programs may catch these earlier names until version 1.0.
 OrderStateError = ConflictError
 OrderNotFoundError = NotFoundError

@@ -1,10 +1,13 @@
-"""How the attempt of a worker at an order ends; each is one transaction, and only the worker that
-holds the order ends it."""
+"""The four ways in which a worker's attempt at an order ends, each in one transaction.
+
+Each function returns False and changes nothing if the order is no longer the claim's, because
+another worker has taken the order over.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from remit.agents.queue import entries, rows
 from remit.agents.queue.order import Row
@@ -12,104 +15,141 @@ from remit.agents.sessions.manager import new_session_id
 from remit.kernel.settings import OrderSettings
 from remit.ledger import LedgerClient, Transaction
 
-__all__ = ["Attempts", "set_aside"]
+__all__ = [
+    "backoff_ms", "cancel_attempt", "complete_attempt", "fail_attempt", "park_attempt", "set_aside",
+]  # fmt: skip
 
-_T = TypeVar("_T")
-_BY = "worker"
+_ACTOR = "worker"
 
 
-class Attempts:
-    """Ends attempts. Each method says whether the order was still the claim's: where it was not,
-    another worker has taken it over, and nothing is changed.
+async def complete_attempt(
+    ledger: LedgerClient,
+    claim: Row,
+    turn_entry_id: str = "",
+    figures: Mapping[str, Any] | None = None,
+) -> bool:
+    """Delete the order's row and append its ``ORDER_ENDED`` as completed.
 
     Args:
-        ledger: holds record and rows.
-        settings: when there is another attempt, and how many.
+        ledger: the ledger.
+        claim: the order's row as the worker claimed it.
+        turn_entry_id: id of the ``TURN_RECORDED`` that answers the order.
+        figures: numbers and ids that an order of another kind than ``turn`` produced.
     """
 
-    def __init__(self, ledger: LedgerClient, settings: OrderSettings) -> None:
-        self._ledger = ledger
-        self._settings = settings
+    def act(tx: Transaction, row: Row) -> None:
+        rows.delete(tx, row.order_id)
+        further = {"turn_entry_id": turn_entry_id, "figures": figures}
+        tx.append(entries.ended(row, "COMPLETED", **further))
 
-    async def completed(
-        self, claim: Row, turn_entry_id: str = "", figures: Mapping[str, Any] | None = None
-    ) -> bool:
-        """It is done; ``figures`` are what an order that is no turn came to."""
+    return await _end(ledger, claim, act)
 
-        def act(tx: Transaction, row: Row) -> None:
-            rows.delete(tx, row.order_id)
-            further = {"turn_entry_id": turn_entry_id, "figures": figures}
-            tx.append(entries.ended(row, "COMPLETED", **further))
 
-        return await self._end(claim, act)
+async def cancel_attempt(ledger: LedgerClient, claim: Row, by: str = "") -> bool:
+    """Delete the order's row and append its ``ORDER_ENDED`` as cancelled.
 
-    async def cancelled(self, claim: Row, by: str = "") -> bool:
-        """Somebody asked it to stop, and it did."""
+    Args:
+        ledger: the ledger.
+        claim: the order's row as the worker claimed it.
+        by: the person who cancelled; recorded unless empty.
+    """
 
-        def act(tx: Transaction, row: Row) -> None:
-            rows.delete(tx, row.order_id)
-            tx.append(entries.ended(row, "CANCELLED", by=by))
+    def act(tx: Transaction, row: Row) -> None:
+        rows.delete(tx, row.order_id)
+        tx.append(entries.ended(row, "CANCELLED", by=by))
 
-        return await self._end(claim, act)
+    return await _end(ledger, claim, act)
 
-    async def failed(
-        self, claim: Row, code: str, message: str, *, again: bool, new_session: bool = False
-    ) -> bool:
-        """It failed: there is another attempt in a while, or it is set aside.
 
-        Args:
-            code: of the failure.
-            message: of it; content.
-            again: whether another attempt can help.
-            new_session: whether that is made in a session of its own, as the turn has ended in
-                this one.
-        """
+async def fail_attempt(
+    ledger: LedgerClient,
+    settings: OrderSettings,
+    claim: Row,
+    code: str,
+    message: str,
+    *,
+    again: bool,
+    new_session: bool = False,
+) -> bool:
+    """Schedule the next attempt after a wait, or set the order aside.
 
-        def act(tx: Transaction, row: Row) -> None:
-            if not again or row.attempts >= row.max_attempts or row.stop:
-                set_aside(tx, row, code, message)
-                return
-            if new_session:
-                row = row._replace(session_id=new_session_id())
-                tx.append(entries.changed(row, "RETRIED", _BY, code))
-            rows.change(
-                tx, row, session_id=row.session_id, state="delayed", worker="",
-                due_ms=tx.now_ms + self.backoff_ms(row.attempts),
-            )  # fmt: skip
+    The order is set aside if another attempt cannot help, all attempts are used, or the order was
+    asked to stop.
 
-        return await self._end(claim, act)
+    Args:
+        ledger: the ledger.
+        settings: the waits between attempts.
+        claim: the order's row as the worker claimed it.
+        code: error code of the failure.
+        message: the failure in words; content.
+        again: True if another attempt can help.
+        new_session: True to make the next attempt in a new session, because this session's turn
+            has ended.
+    """
 
-    async def waiting(self, claim: Row, request_ids: Sequence[str]) -> bool:
-        """It waits for a person; whoever decides has it go on, on any worker."""
+    def act(tx: Transaction, row: Row) -> None:
+        if not again or row.attempts >= row.max_attempts or row.stop:
+            set_aside(tx, row, code, message)
+            return
+        if new_session:
+            row = row._replace(session_id=new_session_id())
+            tx.append(entries.changed(row, "RETRIED", _ACTOR, code))
+        rows.change(
+            tx, row, session_id=row.session_id, state="delayed", worker="",
+            due_ms=tx.now_ms + backoff_ms(settings, row.attempts),
+        )  # fmt: skip
 
-        def act(tx: Transaction, row: Row) -> None:
-            attempts = row.attempts - 1
-            if row.stop or rows.any_decided(tx, request_ids):  # meanwhile
-                rows.change(tx, row, state="delayed", due_ms=0, worker="", attempts=attempts)
-            else:
-                waits = " ".join(request_ids)
-                rows.change(tx, row, state="waiting", worker="", attempts=attempts, waits_for=waits)
+    return await _end(ledger, claim, act)
 
-        return await self._end(claim, act)
 
-    def backoff_ms(self, attempts: int) -> int:
-        """The wait after so many attempts: it doubles each time."""
-        longest = self._settings.retry_max_s
-        wait = min(self._settings.retry_base_s * 2.0 ** min(attempts - 1, 30), longest)
-        return int(wait * 1000)
+async def park_attempt(ledger: LedgerClient, claim: Row, request_ids: Sequence[str]) -> bool:
+    """Let the order wait for a person; a decision makes the order due again, on any worker.
 
-    async def _end(self, claim: Row, act: Callable[[Transaction, Row], None]) -> bool:
-        def work(tx: Transaction) -> bool:
-            row = rows.held(tx, claim)
-            if row is None:
-                return False
-            act(tx, row)
-            return True
+    The attempt does not count. If a request was decided in the meantime, or the order was asked to
+    stop, the order is due at once.
 
-        return await self._ledger.submit(work)
+    Args:
+        ledger: the ledger.
+        claim: the order's row as the worker claimed it.
+        request_ids: ids of the requests for approval.
+    """
+
+    def act(tx: Transaction, row: Row) -> None:
+        attempts = row.attempts - 1
+        if row.stop or rows.any_decided(tx, request_ids):
+            rows.change(tx, row, state="delayed", due_ms=0, worker="", attempts=attempts)
+        else:
+            waits = " ".join(request_ids)
+            rows.change(tx, row, state="waiting", worker="", attempts=attempts, waits_for=waits)
+
+    return await _end(ledger, claim, act)
+
+
+def backoff_ms(settings: OrderSettings, attempts: int) -> int:
+    """Return the wait after a number of attempts, in milliseconds; each attempt doubles it."""
+    wait_s = min(settings.retry_base_s * 2.0 ** min(attempts - 1, 30), settings.retry_max_s)
+    return int(wait_s * 1000)
+
+
+async def _end(ledger: LedgerClient, claim: Row, act: Callable[[Transaction, Row], None]) -> bool:
+    def work(tx: Transaction) -> bool:
+        row = rows.claimed_row(tx, claim)
+        if row is None:
+            return False
+        act(tx, row)
+        return True
+
+    return await ledger.submit(work)
 
 
 def set_aside(tx: Transaction, row: Row, code: str, message: str) -> None:
-    """Keep an order from being tried again until somebody says so."""
+    """Append the order's ``ORDER_ENDED`` as failed; its row stays until a person retries it.
+
+    Args:
+        tx: the transaction.
+        row: the order's row.
+        code: error code of the failure.
+        message: the failure in words; content.
+    """
     tx.append(entries.ended(row, "FAILED", error_code=code, error_message=message))
     rows.change(tx, row, state="failed", worker="", held_by="")

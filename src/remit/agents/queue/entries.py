@@ -1,20 +1,20 @@
-"""What the record says of submitted orders (``docs/events.md``)."""
+"""The ledger entries of orders, and an order's status from them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, cast
 
-from remit.agents.queue.order import ENDED, OrderState, OrderStatus, Row, Submission
+from remit.agents.queue.order import END_STATES, OrderState, OrderStatus, Row, Submission
 from remit.ledger import LedgerEntry, LedgerFormatError, content, entry_id, is_authentic
 
 __all__ = ["changed", "ended", "status_of", "status_of_row", "submitted"]
 
 
 def submitted(
-    order_id: str, session_id: str, wanted: Submission, most: int, by: str, forked_from: str
+    order_id: str, session_id: str, wanted: Submission, max_attempts: int, by: str, forked_from: str
 ) -> LedgerEntry:
-    """The ``ORDER_SUBMITTED``."""
+    """Return the ``ORDER_SUBMITTED`` of a submission, not yet written."""
     further = {
         "key_id": wanted.key_id, "user_id": wanted.user_id, "model_id": wanted.model_id,
         "due": wanted.due.isoformat() if wanted.due else "",
@@ -23,13 +23,13 @@ def submitted(
     return _entry(
         "ORDER_SUBMITTED", order_id, "SUBMITTED", session_id,
         queue=wanted.queue, kind=wanted.kind, agent_id=wanted.agent_id, task=content(wanted.task),
-        priority=wanted.priority, max_attempts=most, by=by,
+        priority=wanted.priority, max_attempts=max_attempts, by=by,
         **{name: value for name, value in further.items() if value not in ("", None)},
     )  # fmt: skip
 
 
 def changed(row: Row, decision: str, by: str, error_code: str = "") -> LedgerEntry:
-    """The ``ORDER_CHANGED``."""
+    """Return an ``ORDER_CHANGED``, not yet written."""
     further = {"error_code": error_code} if error_code else {}
     return _entry(
         "ORDER_CHANGED", row.order_id, decision, row.session_id,
@@ -38,7 +38,7 @@ def changed(row: Row, decision: str, by: str, error_code: str = "") -> LedgerEnt
 
 
 def ended(row: Row, decision: str, **further: Any) -> LedgerEntry:
-    """The ``ORDER_ENDED``."""
+    """Return an ``ORDER_ENDED``, not yet written; empty fields are omitted."""
     further = {name: value for name, value in further.items() if value}
     return _entry(
         "ORDER_ENDED", row.order_id, decision, row.session_id,
@@ -59,7 +59,7 @@ def _entry(
 
 
 def status_of_row(row: Row, submitted_at: str, due: str) -> OrderStatus:
-    """How an order stands that has not ended, by its row alone."""
+    """Return the status of an order that has not ended, from its row."""
     return OrderStatus(
         order_id=row.order_id, state=cast(OrderState, row.state), queue=row.queue, kind=row.kind,
         agent_id=row.agent_id, session_id=row.session_id, priority=row.priority,
@@ -70,7 +70,16 @@ def status_of_row(row: Row, submitted_at: str, due: str) -> OrderStatus:
 
 
 def status_of(entries: Sequence[LedgerEntry], row: Row | None, due: str = "") -> OrderStatus | None:
-    """How an order stands, by its entries in ledger order and its row, if it has one."""
+    """Return an order's status; None if the entries contain no submission.
+
+    Args:
+        entries: the order's entries, in ledger order.
+        row: the order's row; None if it has none.
+        due: time at which the order is due, in ISO 8601; may be empty.
+
+    Raises:
+        LedgerFormatError: the order is open in the ledger, but has no row.
+    """
     known = [entry for entry in entries if is_authentic(entry)]
     first = next((one for one in known if one.event_type == "ORDER_SUBMITTED"), None)
     last = next((one for one in reversed(known) if one.event_type == "ORDER_ENDED"), None)
@@ -80,17 +89,17 @@ def status_of(entries: Sequence[LedgerEntry], row: Row | None, due: str = "") ->
         return status_of_row(row, first.timestamp, due)
     if last is None:
         raise LedgerFormatError(
-            f"The order {first.submission_id} is open on record, and has no row.",
-            next_step="Run `remit ledger verify`; `remit order fork` submits it again.",
+            f"The order {first.submission_id} is open in the ledger, but the queue has no row.",
+            next_step="Run `remit ledger verify`; `remit order fork` submits the order again.",
         )
-    said, end = first.metadata, last.metadata
+    submission, end = first.metadata, last.metadata
     return OrderStatus(
-        order_id=first.submission_id, state=cast(OrderState, ENDED[last.decision]),
-        queue=said["queue"], kind=said["kind"], agent_id=said["agent_id"],
-        session_id=end["session_id"], priority=said["priority"], attempts=end["attempts"],
-        max_attempts=said["max_attempts"],
-        submitted=first.timestamp, submitted_entry_id=first.id, key_id=said.get("key_id", ""),
-        model_id=said.get("model_id", ""), ended=last.timestamp, ended_entry_id=last.id,
+        order_id=first.submission_id, state=cast(OrderState, END_STATES[last.decision]),
+        queue=submission["queue"], kind=submission["kind"], agent_id=submission["agent_id"],
+        session_id=end["session_id"], priority=submission["priority"], attempts=end["attempts"],
+        max_attempts=submission["max_attempts"],
+        submitted=first.timestamp, submitted_entry_id=first.id, key_id=submission.get("key_id", ""),
+        model_id=submission.get("model_id", ""), ended=last.timestamp, ended_entry_id=last.id,
         turn_entry_id=end.get("turn_entry_id", ""), figures=end.get("figures"),
         error_code=end.get("error_code", ""),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The virtual key for which an order is done, whose limits then hold for it."""
+"""The virtual key on whose behalf an order runs."""
 
 from __future__ import annotations
 
@@ -10,37 +10,43 @@ from remit.gateway.auth import KeyStore
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient
 
-__all__ = ["for_key", "principal_of"]
+__all__ = ["bind_to_key", "principal_of"]
 
 
-def for_key(ledger: LedgerClient, wanted: Submission, name_or_id: str) -> Submission:
-    """A submission as one for a virtual key, and its user.
+def bind_to_key(ledger: LedgerClient, wanted: Submission, name_or_id: str) -> Submission:
+    """Return a submission bound to a virtual key and its user.
 
-    Its calls are held to that key as it is when they are made: its models, agents and tiers, its
-    budgets and those of its user, team and organisation, its rates, its end.
+    The key is checked again for each call of the order: its models, agents and tiers, its rates and
+    expiry, its budgets and those of its user, team and organisation.
 
     Raises:
         NotFoundError: there is no such key.
-        ConflictError: it is revoked or expired.
-        InvalidInputError: it may not have that agent work, or is another user's.
+        ConflictError: the key is revoked or expired.
+        InvalidInputError: the key may not make calls or use the agent, or belongs to another user.
     """
     keys = KeyStore(ledger)
     key = keys.current(keys.find(name_or_id).key_id)
     if not key.may("call") or not key.may_act_as(wanted.agent_id):
         raise InvalidInputError(
-            f"The key {key.name!r} may not have {wanted.agent_id!r} work for it.",
-            next_step="`remit key show` tells its role and its agents.",
+            f"The key {key.name!r} may not use the agent {wanted.agent_id!r}.",
+            next_step=f"Run `remit key show {key.name}` to see its role and its agents.",
         )
     if wanted.user_id and key.user_id and wanted.user_id != key.user_id:
         raise InvalidInputError(
-            f"The key {key.name!r} is {key.user_id}'s, not {wanted.user_id}'s.",
-            next_step="Leave the user out.",
+            f"The key {key.name!r} belongs to the user {key.user_id}, not {wanted.user_id}.",
+            next_step="Omit the user.",
         )
     return replace(wanted, key_id=key.key_id, user_id=key.user_id or wanted.user_id)
 
 
 def principal_of(ledger: LedgerClient, user_id: str, subject_id: str, key_id: str) -> Principal:
-    """For whom the session of an order works.
+    """Return the principal of an order's session.
+
+    Args:
+        ledger: the ledger with the keys.
+        user_id: the user; may be empty.
+        subject_id: the data subject; may be empty.
+        key_id: the virtual key; empty for none.
 
     Raises:
         NotFoundError: there is no such key.

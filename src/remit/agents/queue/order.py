@@ -1,4 +1,4 @@
-"""Orders as the queue knows them: what is asked for, its row, and how it stands."""
+"""The values of the queue: submissions, rows and statuses."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from remit.kernel.json_text import sound_text
 from remit.ledger import require_plain_text
 
 __all__ = [
-    "ENDED", "LIVE", "STATES", "OrderState", "OrderStatus",
+    "ACTIVE_STATES", "END_STATES", "STATES", "OrderState", "OrderStatus",
     "Row", "Submission", "no_such_order", "order_id_of",
 ]  # fmt: skip
 
-LIVE = ("ready", "delayed", "held", "running", "waiting")
-"""Of an order that workers do: it may begin; it is not due yet; a limit holds it back; it runs; it
-waits for a person."""
+ACTIVE_STATES = ("ready", "delayed", "held", "running", "waiting")
+"""States of an order that workers process: ready, not due yet, held by a limit, running, or waiting
+for a person."""
 
-ENDED = {"COMPLETED": "completed", "FAILED": "failed", "CANCELLED": "cancelled"}
-"""States of an order that has ended, by the decision of its ``ORDER_ENDED``."""
+END_STATES = {"COMPLETED": "completed", "FAILED": "failed", "CANCELLED": "cancelled"}
+"""States of ended orders, keyed by the decision of their last ``ORDER_ENDED``."""
 
 OrderState = Literal[
     "ready", "delayed", "held", "running", "waiting", "paused", "failed", "completed", "cancelled"
 ]
 STATES: tuple[OrderState, ...] = get_args(OrderState)
-"""Every state. A ``failed`` order is set aside until somebody retries or cancels it."""
+"""All states. A ``failed`` order is set aside until a person retries or cancels it."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 _ID = re.compile(r"ORD-[0-9A-Z]{8,64}")
-_MOST_PRIORITY = 1000
-_MOST_ATTEMPTS = 1000
-_LAST_YEAR = 9998  # of what is due: clocks that differ a little still show it
-_MOST_LIMIT = 10**12
+_MAX_PRIORITY = 1000
+_MAX_ATTEMPTS = 1000
+_MAX_DUE_YEAR = 9998  # Clocks that differ a little stay below the year 10000.
+_MAX_LIMIT = 10**12
 
 
 class Row(NamedTuple):
-    """A row of the table ``orders``: ids, numbers and states, never content."""
+    """A row of the table ``orders``: ids, numbers and states, no content."""
 
     order_id: str
     seq: int
@@ -66,7 +66,7 @@ class Row(NamedTuple):
 
     @property
     def request_ids(self) -> tuple[str, ...]:
-        """The requests that it waits for."""
+        """The ids of the requests for which the order waits."""
         return tuple(self.waits_for.split())
 
 
@@ -75,23 +75,23 @@ class Submission:
     """Work for a worker.
 
     Attributes:
-        agent_id: who is to do it.
-        task: what is to be done; content.
-        kind: what sort of work it is; ``turn`` is one turn of the agent, ``replay`` a replay of
-            held-out exchanges.
-        queue: where it waits; workers take orders of the queues that they are told.
-        priority: from -1000 to 1000; a lower number goes first, as with ``nice``.
-        due: not before then.
-        key_id: the virtual key for which it is done, see :func:`remit.agents.queue.for_key`; empty:
-            none.
-        model_id: whose limits per model.
-        user_id: see :meth:`remit.runtime.Agent.session`; ``subject_id`` too.
-        tokens: most tokens of its session.
-        usd: most US dollars of its session.
-        max_attempts: attempts until it is set aside; as configured when left out.
+        agent_id: the agent that does the work.
+        task: the work in words; content.
+        kind: ``turn`` for a turn of the agent, ``replay`` for a replay of held-out exchanges.
+        queue: the queue; a worker serves chosen queues.
+        priority: from -1000 to 1000; lower numbers start first, as with ``nice``.
+        due: earliest start; None for now.
+        key_id: the virtual key on whose behalf the order runs, set by
+            :func:`remit.agents.queue.bind_to_key`; empty for none.
+        model_id: the model whose limits apply to the order; may be empty.
+        user_id: the user of its session, see :meth:`remit.runtime.Agent.session`.
+        subject_id: the data subject of its session.
+        tokens: token limit of its session; None for none.
+        usd: limit of its session in US dollars; None for none.
+        max_attempts: number of attempts before the order is set aside; None for the configured one.
 
     Raises:
-        InvalidInputError: it cannot be asked for so.
+        InvalidInputError: a field is out of range, or not of its type or form.
     """
 
     agent_id: str
@@ -110,54 +110,57 @@ class Submission:
 
     def __post_init__(self) -> None:
         if not isinstance(self.task, str):
-            raise InvalidInputError(f"The task is a text, not a {type(self.task).__name__}.")
+            raise InvalidInputError(f"The task is a {type(self.task).__name__}, not a text.")
         object.__setattr__(self, "task", sound_text(self.task))
         if not self.task.strip():
-            raise InvalidInputError("The task is blank.", next_step="Say what is to be done.")
+            raise InvalidInputError("The task is blank.", next_step="Describe the work.")
         require_plain_text("agent_id", self.agent_id)
         Principal(self.user_id, self.subject_id)  # raises InvalidInputError
         if not self.agent_id or len(self.agent_id) > 200:
-            raise InvalidInputError(f"{excerpt(self.agent_id)!r} cannot be an agent's id.")
-        for what, name in (("queue", self.queue), ("kind", self.kind)):
+            raise InvalidInputError(f"{excerpt(self.agent_id)!r} is not an agent's id.")
+        for field, name in (("queue", self.queue), ("kind", self.kind)):
             if not _NAME.fullmatch(name):
                 raise InvalidInputError(
-                    f"{excerpt(name)!r} cannot name a {what}.",
-                    next_step="Use letters, digits, '_', '-' and '.', at most 100.",
+                    f"{excerpt(name)!r} is not the name of a {field}.",
+                    next_step="Use at most 100 letters, digits, '_', '-' and '.'.",
                 )
-        if type(self.priority) is not int or abs(self.priority) > _MOST_PRIORITY:
+        if type(self.priority) is not int or abs(self.priority) > _MAX_PRIORITY:
             raise InvalidInputError(
-                f"priority is {self.priority!r}; it takes whole numbers from -1000 to 1000."
+                f"priority is {self.priority!r}, not a whole number from -1000 to 1000."
             )
-        most = self.max_attempts
-        if most is not None and (type(most) is not int or not 1 <= most <= _MOST_ATTEMPTS):
-            raise InvalidInputError(f"max_attempts is {most!r}; it takes 1 to {_MOST_ATTEMPTS}.")
+        limit = self.max_attempts
+        if limit is not None and (type(limit) is not int or not 1 <= limit <= _MAX_ATTEMPTS):
+            raise InvalidInputError(
+                f"max_attempts is {limit!r}, not a whole number from 1 to {_MAX_ATTEMPTS}."
+            )
         if self.due is not None and self.due.tzinfo is None:
-            raise InvalidInputError("due is a time without a zone.", next_step="Say of which zone.")
-        if self.due is not None and self.due.year > _LAST_YEAR:
-            raise InvalidInputError(f"due is after the year {_LAST_YEAR}.")
-        for name, limit, kinds in (
+            raise InvalidInputError("due has no time zone.", next_step="Add the time zone.")
+        if self.due is not None and self.due.year > _MAX_DUE_YEAR:
+            raise InvalidInputError(f"due is after the year {_MAX_DUE_YEAR}.")
+        for name, value, types in (
             ("tokens", self.tokens, (int,)),
             ("usd", self.usd, (int, float)),
         ):
-            if limit is not None and not (type(limit) in kinds and 0 <= limit <= _MOST_LIMIT):
-                raise InvalidInputError(f"{name} is {limit!r}; it takes a number from 0 to 10^12.")
+            if value is not None and not (type(value) in types and 0 <= value <= _MAX_LIMIT):
+                raise InvalidInputError(f"{name} is {value!r}, not a number from 0 to 10^12.")
 
 
 @dataclass(frozen=True, slots=True)
 class OrderStatus:
-    """How an order stands.
+    """The present state of an order.
 
     Attributes:
-        state: see :data:`STATES`.
-        attempts: how often it was begun, as far as it did not end well.
-        due: not before then.
-        worker: who runs it.
-        waits_for: the requests for approval that it waits for.
-        held_by: the limit that holds it back, such as ``key:…``.
-        submitted: time of its ``ORDER_SUBMITTED``; ``ended``: of its last ``ORDER_ENDED``.
-        turn_entry_id: the ``TURN_RECORDED`` that answers it.
-        figures: what one of another kind than ``turn`` came to.
-        stopping: whether somebody asked it to stop, and it has not yet.
+        state: one of :data:`STATES`.
+        attempts: number of attempts, without those that ended in waiting for a person.
+        due: earliest start, in ISO 8601; empty unless delayed.
+        worker: lease name of the worker that runs the order; empty if none does.
+        waits_for: ids of the requests for approval for which the order waits.
+        held_by: the limit that holds the order, such as ``default/key_at_once/KEY-…``.
+        submitted: time of its ``ORDER_SUBMITTED``.
+        ended: time of its latest ``ORDER_ENDED``; empty if it has not ended.
+        turn_entry_id: id of the ``TURN_RECORDED`` that answers the order.
+        figures: numbers and ids that an order of another kind than ``turn`` produced.
+        stopping: True if the order was asked to stop and has not stopped yet.
     """
 
     order_id: str
@@ -186,23 +189,27 @@ class OrderStatus:
 
     @property
     def cursor(self) -> str:
-        """Its place in a list of orders, see :meth:`OrderQueue.list`."""
+        """The position of the order in :meth:`OrderQueue.list`."""
         if self.state in ("completed", "cancelled"):
             return self.ended_entry_id
         return f"{self.priority}/{self.submitted_entry_id}"
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is done, set aside or given up."""
-        return self.state in ENDED.values()
+        """Return True if the order is completed, cancelled or set aside."""
+        return self.state in END_STATES.values()
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the attributes as JSON data."""
         return asdict(self)
 
 
 def order_id_of(agent_id: str, key: str = "") -> str:
-    """A new order's id: the same for the same ``key`` of an agent, else random."""
+    """Return the id of a new order: derived from agent and key, or random if the key is empty.
+
+    Raises:
+        InvalidInputError: the key contains control characters.
+    """
     if not key:
         digest = secrets.token_bytes(10)
     else:
@@ -212,17 +219,13 @@ def order_id_of(agent_id: str, key: str = "") -> str:
 
 
 def no_such_order(order_id: str) -> NotFoundError:
-    """Return the error of an id that no order has."""
+    """Return the error for an id that no order has."""
     return NotFoundError(
-        f"There is no order {order_id!r}.", next_step="`remit order list` shows what there is."
+        f"There is no order {order_id!r}.", next_step="Run `remit order list` to list the orders."
     )
 
 
 def require_id(order_id: str) -> None:
-    """Refuse what cannot be an order's id.
-
-    Raises:
-        NotFoundError: it cannot.
-    """
+    """Raise NotFoundError if a text is not in the form of an order's id."""
     if not _ID.fullmatch(order_id):
         raise no_such_order(order_id)

@@ -1,5 +1,7 @@
-"""Orders for workers: submitted, changed, looked at, ended; the record and the queue's row in one
-transaction each time."""
+"""Orders for workers: submit, read, change, wait.
+
+Each change writes an entry and the queue's row in one transaction.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,8 @@ from datetime import UTC, datetime
 from typing import Self
 
 from remit.agents.queue import entries, rows
-from remit.agents.queue.engines import engine_of
 from remit.agents.queue.order import (
-    ENDED,
+    END_STATES,
     STATES,
     OrderStatus,
     Row,
@@ -22,6 +23,7 @@ from remit.agents.queue.order import (
     order_id_of,
     require_id,
 )
+from remit.agents.queue.table import TableEngine
 from remit.agents.sessions.manager import new_session_id
 from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.settings import Settings, WorkerSettings
@@ -29,18 +31,20 @@ from remit.ledger import Erased, LedgerClient, LedgerEntry, Transaction, parse_e
 
 __all__ = ["OrderQueue"]
 
-_KNOWN = "SELECT 1 FROM entries WHERE submission_id = ? AND event_type = 'ORDER_SUBMITTED' LIMIT 1"
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.25
-_LISTED = 100
+_SUBMISSION = (
+    "SELECT 1 FROM entries WHERE submission_id = ? AND event_type = 'ORDER_SUBMITTED' LIMIT 1"
+)
+_MIN_POLL_S, _MAX_POLL_S = 0.01, 0.25
+_DEFAULT_LIMIT = 100
 
 
 class OrderQueue:
-    """The orders of one ledger.
+    """The orders of a ledger.
 
     Args:
-        ledger: holds the record and the rows.
+        ledger: the ledger, with the queue's tables in its database.
         settings: ``[worker]``.
-        engine: has orders begin.
+        engine: hands out ready orders.
     """
 
     def __init__(self, ledger: LedgerClient, settings: WorkerSettings, engine: rows.Engine) -> None:
@@ -50,12 +54,19 @@ class OrderQueue:
 
     @classmethod
     def of_root(cls, ledger: LedgerClient, settings: Settings) -> Self:
-        """The orders of a root, begun by the engine that its settings name.
+        """Return the orders of a root, with the engine that its settings name.
 
         Raises:
-            InvalidInputError: the ledger's database has none such.
+            InvalidInputError: the engine is ``dbos``, and the ledger is not on PostgreSQL.
         """
-        return cls(ledger, settings.worker, engine_of(ledger, settings))
+        engine: rows.Engine
+        if settings.worker.orders.engine == "dbos":
+            from remit.agents.queue.dbos import DbosEngine  # Needs the extra `cluster`.
+
+            engine = DbosEngine(ledger, settings.worker, settings.ledger.path)
+        else:
+            engine = TableEngine(ledger, settings.worker)
+        return cls(ledger, settings.worker, engine)
 
     # -- submitting --------------------------------------------------------------------------
 
@@ -64,9 +75,9 @@ class OrderQueue:
 
         Args:
             wanted: the work.
-            by: who submits the order, for the record.
-            key: names the work for its agent. Work that is submitted again with its key is one
-                order, the first.
+            by: the recorded name of the submitter.
+            key: idempotency key of the work for its agent. Submitting the same work again with its
+                key returns the first order. Empty for a new order.
 
         Raises:
             InvalidInputError: the key was used for other work.
@@ -78,41 +89,50 @@ class OrderQueue:
         return order_id
 
     def require_same_work(self, order_id: str, wanted: Submission) -> None:
-        """Raise InvalidInputError if an order is recorded for other work than `wanted`.
+        """Raise InvalidInputError if an order was submitted with another kind, task or user.
 
         A task that was erased counts as the same.
         """
-        said = self.submission(order_id).metadata
-        if isinstance(said["task"], Erased):
+        data = self.submission(order_id).metadata
+        if isinstance(data["task"], Erased):
             return
-        recorded = said["kind"], said["task"], said.get("user_id", "")
+        recorded = data["kind"], data["task"], data.get("user_id", "")
         if recorded != (wanted.kind, wanted.task, wanted.user_id):
             raise InvalidInputError(
-                f"The key of {order_id} was used for other work.",
-                next_step="Use a key that names the input, such as the row's own id.",
+                f"The key of the order {order_id} was used for other work.",
+                next_step="Use a key that identifies the input, such as a row's id.",
             )
 
     def prepare(
         self, wanted: Submission, *, by: str, key: str = "", forked_from: str = ""
     ) -> tuple[str, Callable[[Transaction], None]]:
-        """An order's id, and what submits it in a transaction of the caller's: together with all
-        else of it, or not at all."""
+        """Return a new order's id, and the function that submits the order in the caller's
+        transaction.
+
+        The function does nothing if an order with the same key exists.
+
+        Args:
+            wanted: the work.
+            by: the recorded name of the submitter.
+            key: idempotency key; empty for a new order.
+            forked_from: id of the order of which this is a copy; may be empty.
+        """
         order_id, session_id = order_id_of(wanted.agent_id, key), new_session_id()
-        most = wanted.max_attempts or self._settings.orders.max_attempts
+        max_attempts = wanted.max_attempts or self._settings.orders.max_attempts
         entry = self._ledger.prepare(
-            entries.submitted(order_id, session_id, wanted, most, by, forked_from),
+            entries.submitted(order_id, session_id, wanted, max_attempts, by, forked_from),
             subject_id=wanted.subject_id or None,
         )
 
         def put(tx: Transaction) -> None:
-            if key and tx.execute(_KNOWN, (order_id,)):
+            if key and tx.execute(_SUBMISSION, (order_id,)):
                 return
             seq = parse_entry_id(tx.append(entry))
             assert seq is not None
             due = 0 if wanted.due is None else _ms(wanted.due) - tx.wall_ms + tx.now_ms
             row = Row(
                 order_id, seq, wanted.queue, wanted.kind, wanted.agent_id, session_id,
-                wanted.key_id, wanted.model_id, wanted.priority, most,
+                wanted.key_id, wanted.model_id, wanted.priority, max_attempts,
                 state="delayed" if due > tx.now_ms else "ready", due_ms=due, attempts=0, worker="",
                 stop=0, held_by="", waits_for="", announced=0,
             )  # fmt: skip
@@ -122,68 +142,76 @@ class OrderQueue:
         return order_id, put
 
     def fork(self, order_id: str, *, by: str) -> str:
-        """Submit what an order was submitted with again, as a new order; returns its id.
+        """Submit the work of an order again as a new order; return its id.
+
+        The due time is not copied.
 
         Raises:
             NotFoundError: there is no such order.
-            ConflictError: its task was erased.
+            ConflictError: the task was erased.
         """
-        said = self.submission(order_id)
-        task = said.metadata["task"]
+        submission = self.submission(order_id)
+        data = submission.metadata
+        task = data["task"]
         if isinstance(task, Erased):
             raise ConflictError(
-                f"The task of {order_id} was erased.", next_step="Submit a new order."
+                f"The task of the order {order_id} was erased.", next_step="Submit a new order."
             )
         optional = ("key_id", "model_id", "user_id", "tokens", "usd")
         wanted = Submission(
-            task=task, subject_id=subject_of(said),
-            **{name: said.metadata[name] for name in ("agent_id", "kind", "queue", "priority",
+            task=task, subject_id=subject_of(submission),
+            **{name: data[name] for name in ("agent_id", "kind", "queue", "priority",
                                                       "max_attempts")},
-            **{name: said.metadata[name] for name in optional if name in said.metadata},
+            **{name: data[name] for name in optional if name in data},
         )  # fmt: skip
         forked, put = self.prepare(wanted, by=by, forked_from=order_id)
         self._ledger.transact(put)
         return forked
 
-    # -- looking -----------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------
 
     def get(self, order_id: str) -> OrderStatus:
-        """How an order stands.
+        """Return the status of an order.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: there is no such order.
+            LedgerFormatError: the order is open in the ledger, but has no row.
         """
         require_id(order_id)
         found = self._ledger.select(
             f"SELECT {rows.COLUMNS} FROM orders WHERE order_id = ?", (order_id,)
         )
         row = rows.rows_of(found)[0] if found else None
-        said = list(self._ledger.query(submission_id=order_id, with_content=False))
-        status = entries.status_of(said, row, self._due(row))
+        recorded = list(self._ledger.query(submission_id=order_id, with_content=False))
+        status = entries.status_of(recorded, row, self._due(row))
         if status is None:
             raise no_such_order(order_id)
         return status
 
     def list(
-        self, *, queue: str = "", state: str = "", limit: int = _LISTED, after: str = ""
+        self, *, queue: str = "", state: str = "", limit: int = _DEFAULT_LIMIT, after: str = ""
     ) -> Iterator[OrderStatus]:
-        """Orders that are not done, in the order in which they begin; of a state, or all.
+        """Yield the status of orders.
 
-        Orders that are completed or cancelled come the latest first.
+        Without ``state``, orders that are neither completed nor cancelled are listed, in the order
+        in which they start. Completed or cancelled orders are listed latest first.
 
         Args:
-            queue: of one queue.
-            state: of one state.
-            limit: most of them.
-            after: those behind this :attr:`OrderStatus.cursor`, whatever became of that order.
+            queue: orders of one queue; all if empty.
+            state: orders in one state.
+            limit: maximum number of orders.
+            after: an :attr:`OrderStatus.cursor`: only orders after it are listed, even if that
+                order has ended.
 
         Raises:
-            InvalidInputError: there is no such state, or the cursor is none.
+            InvalidInputError: the state or the cursor is unknown.
         """
         if state and state not in STATES:
-            raise InvalidInputError(f"There is no state {state!r}: {', '.join(STATES)}.")
+            raise InvalidInputError(
+                f"There is no state {state!r}.", next_step=f"Use one of {', '.join(STATES)}."
+            )
         if state in ("completed", "cancelled"):
-            yield from self._ended(queue, state, limit, after)
+            yield from self._list_ended(queue, state, limit, after)
             return
         equal = {name: value for name, value in (("queue", queue), ("state", state)) if value}
         conditions = [f"o.{name} = ?" for name in equal]
@@ -194,7 +222,7 @@ class OrderQueue:
         found = self._ledger.select(
             f"SELECT e.timestamp, {columns} FROM orders AS o JOIN entries AS e ON e.seq = o.seq "
             f"{f'WHERE {where} ' if where else ''}ORDER BY o.priority, o.seq LIMIT ?",
-            (*equal.values(), *(_place_of(after) if after else ()), limit),
+            (*equal.values(), *(_parsed_cursor(after) if after else ()), limit),
         )
         for submitted, *values in found:
             row = Row(*values)
@@ -204,7 +232,7 @@ class OrderQueue:
                 yield entries.status_of_row(row, submitted, self._due(row))
 
     def stats(self) -> dict[str, dict[str, int]]:
-        """How many orders there are that are not done, by queue and state."""
+        """Return the number of orders by queue and state, without completed and cancelled ones."""
         counts: dict[str, dict[str, int]] = {}
         for queue, state, number in self._ledger.select(
             "SELECT queue, state, count(*) FROM orders GROUP BY queue, state ORDER BY queue, state"
@@ -213,10 +241,10 @@ class OrderQueue:
         return counts
 
     def submission(self, order_id: str) -> LedgerEntry:
-        """The ``ORDER_SUBMITTED``, with its content.
+        """Return the ``ORDER_SUBMITTED`` of an order, with its content.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: there is no such order.
         """
         require_id(order_id)
         found = self._ledger.query(submission_id=order_id, event_type="ORDER_SUBMITTED", limit=1)
@@ -225,40 +253,49 @@ class OrderQueue:
         raise no_such_order(order_id)
 
     async def ended(self, order_id: str, timeout_s: float | None = None) -> OrderStatus:
-        """Wait until an order is done, set aside or given up.
+        """Wait until an order is completed, cancelled or set aside; return its status.
+
+        Args:
+            order_id: the order.
+            timeout_s: maximum wait, seconds; None for no limit.
 
         Raises:
             NotFoundError: there is no such order.
-            TimeoutError: it takes longer.
+            TimeoutError: the order has not ended in time.
         """
         await asyncio.to_thread(self.get, order_id)
         end = None if timeout_s is None else time.monotonic() + timeout_s
-        pause = _FIRST_WAIT_S
+        pause = _MIN_POLL_S
         while True:
             found = await asyncio.to_thread(
                 self._ledger.select, "SELECT state FROM orders WHERE order_id = ?", (order_id,)
             )
             if not found or found[0][0] == "failed":
                 return await asyncio.to_thread(self.get, order_id)
-            left = pause if end is None else end - time.monotonic()
-            if left <= 0:
-                raise TimeoutError(f"{order_id} is not done after {timeout_s:g} s.")
-            await asyncio.sleep(min(pause, left))
-            pause = min(pause * 1.5, _LONGEST_WAIT_S)
+            remaining = pause if end is None else end - time.monotonic()
+            if remaining <= 0:
+                raise TimeoutError(f"The order {order_id} has not ended after {timeout_s:g} s.")
+            await asyncio.sleep(min(pause, remaining))
+            pause = min(pause * 1.5, _MAX_POLL_S)
 
     # -- changing ----------------------------------------------------------------------------
 
     def cancel(self, order_id: str, *, by: str) -> OrderStatus:
-        """Give an order up; one that has begun ends in a moment, by its worker.
+        """Cancel an order; return its status.
+
+        An order that has not started ends at once. An order that runs or waits is asked to stop,
+        and its worker ends it soon after.
 
         Raises:
             NotFoundError: there is no such order.
-            ConflictError: it is done.
+            ConflictError: the order is completed or cancelled.
         """
 
         def act(tx: Transaction, row: Row) -> None:
-            begun = row.state in ("running", "waiting") or rows.has_begun(tx, row.session_id)
-            if row.state == "failed" or not begun:
+            has_started = row.state in ("running", "waiting") or rows.session_started(
+                tx, row.session_id
+            )
+            if row.state == "failed" or not has_started:
                 rows.delete(tx, order_id)
                 tx.append(entries.ended(row, "CANCELLED", by=by))
             elif not row.stop:
@@ -270,11 +307,11 @@ class OrderQueue:
         return self._change(order_id, act)
 
     def pause(self, order_id: str, *, by: str) -> OrderStatus:
-        """Keep an order that does not run from beginning, until :meth:`resume`.
+        """Keep an order from starting until :meth:`resume`; return its status.
 
         Raises:
             NotFoundError: there is no such order.
-            ConflictError: it runs, waits for a person, or has ended.
+            ConflictError: the order runs, waits for a person, is paused, or has ended.
         """
 
         def act(tx: Transaction, row: Row) -> None:
@@ -285,11 +322,11 @@ class OrderQueue:
         return self._change(order_id, act)
 
     def resume(self, order_id: str, *, by: str) -> OrderStatus:
-        """Let a paused order begin.
+        """Make a paused order ready, or delayed if it is not due; return its status.
 
         Raises:
             NotFoundError: there is no such order.
-            ConflictError: it is not paused.
+            ConflictError: the order is not paused.
         """
 
         def act(tx: Transaction, row: Row) -> None:
@@ -301,14 +338,14 @@ class OrderQueue:
         return self._change(order_id, act)
 
     def retry(self, order_id: str, *, by: str) -> OrderStatus:
-        """Have an order tried again that was set aside.
+        """Make an order ready that was set aside; return its status.
 
-        A turn that was interrupted is gone on with; one that ended without an answer is made
-        again, in a session of its own.
+        Its attempts are counted from 0 again. An interrupted turn is continued. A turn that ended
+        without an answer is repeated in a new session.
 
         Raises:
             NotFoundError: there is no such order.
-            ConflictError: it is not set aside.
+            ConflictError: the order is not set aside.
         """
 
         def act(tx: Transaction, row: Row) -> None:
@@ -327,11 +364,11 @@ class OrderQueue:
         def work(tx: Transaction) -> None:
             row = rows.read_row(tx, order_id)
             if row is None:
-                raise ConflictError(f"{order_id} is done already.")
+                raise ConflictError(f"The order {order_id} has ended already.")
             act(tx, row)
 
         if status.has_ended and status.state != "failed":
-            raise ConflictError(f"{order_id} is {status.state} already.")
+            raise ConflictError(f"The order {order_id} is {status.state} already.")
         self._ledger.transact(work)
         return self.get(order_id)
 
@@ -342,11 +379,11 @@ class OrderQueue:
     def _require(self, row: Row, *states: str) -> None:
         if row.state not in states:
             raise ConflictError(
-                f"{row.order_id} is {row.state}, not {' or '.join(states)}.",
-                next_step=f"`remit order show {row.order_id}` says how it stands.",
+                f"The order {row.order_id} is {row.state}, not {' or '.join(states)}.",
+                next_step=f"Run `remit order show {row.order_id}` to see its state.",
             )
 
-    def _ended(self, queue: str, state: str, limit: int, after: str) -> Iterator[OrderStatus]:
+    def _list_ended(self, queue: str, state: str, limit: int, after: str) -> Iterator[OrderStatus]:
         shown = 0
         if after and parse_entry_id(after) is None:
             raise _unknown_cursor()
@@ -355,7 +392,7 @@ class OrderQueue:
         ):
             if shown == limit:
                 return
-            if ENDED.get(entry.decision) != state:
+            if END_STATES.get(entry.decision) != state:
                 continue
             status = self.get(entry.submission_id)
             if status.ended_entry_id == entry.id and queue in ("", status.queue):
@@ -372,14 +409,14 @@ class OrderQueue:
 _TURN = "SELECT 1 FROM entries WHERE session_id = ? AND event_type = 'TURN_RECORDED' LIMIT 1"
 
 
-def subject_of(said: LedgerEntry) -> str:
-    """The person of whom an order's content speaks; empty where nobody, or erased."""
-    found = said.metadata.get("subject_id", "")
+def subject_of(submission: LedgerEntry) -> str:
+    """Return the data subject of a submission; empty if there is none or the name was erased."""
+    found = submission.metadata.get("subject_id", "")
     return "" if isinstance(found, Erased) else str(found)
 
 
-def _place_of(cursor: str) -> tuple[int, int]:
-    """Priority and sequence number of a cursor."""
+def _parsed_cursor(cursor: str) -> tuple[int, int]:
+    """Return the priority and the sequence number of a cursor."""
     priority, _, submitted = cursor.partition("/")
     seq = parse_entry_id(submitted)
     if seq is None or not re.fullmatch(r"-?[0-9]{1,4}", priority):
@@ -388,7 +425,7 @@ def _place_of(cursor: str) -> tuple[int, int]:
 
 
 def _unknown_cursor() -> InvalidInputError:
-    return InvalidInputError("The cursor is unknown.", next_step="Begin again without one.")
+    return InvalidInputError("The cursor is unknown.", next_step="Start again without a cursor.")
 
 
 def _ms(moment: datetime) -> int:

@@ -1,13 +1,12 @@
-"""Workers as the database knows them: each holds a lease of its own while it works.
+"""Workers in the database: each holds a lease while it works.
 
-What a worker runs is its, as long as its lease is; when it is gone, others take its orders over: at
-once where its process has surely ended, else when the lease has run out.
+The orders of a worker are its own while it holds the lease. Afterwards other workers take them
+over: at once if the worker's process has certainly ended, otherwise when the lease expires.
 """
 
 from __future__ import annotations
 
 import secrets
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from remit.agents.queue import rows
@@ -16,59 +15,38 @@ from remit.agents.queue.order import Row
 from remit.gateway.leases import LeaseManager
 from remit.ledger import LedgerClient, Transaction
 
-__all__ = ["Seats", "WorkerStatus", "new_seat"]
+__all__ = ["Seats", "new_seat"]
 
 _PREFIX = "worker:"
 _WORKERS = "SELECT DISTINCT worker FROM orders WHERE state = 'running'"
 _RUNNING = f"SELECT {rows.COLUMNS} FROM orders WHERE state = 'running' AND worker = ?"
-_STOPS = "SELECT order_id FROM orders WHERE state = 'running' AND worker = ? AND stop = 1"
-_LOST = "The worker ended in the middle of it, each time."
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerStatus:
-    """A worker that is at work.
-
-    Attributes:
-        worker: its name.
-        queues: whose orders it takes.
-        host: its machine; empty where that is not known.
-        pid: its process there.
-        running: how many orders it runs.
-        draining: whether it was asked to end.
-    """
-
-    worker: str
-    queues: tuple[str, ...]
-    host: str
-    pid: int
-    running: int
-    draining: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        return asdict(self)
+_STOP_REQUESTS = "SELECT order_id FROM orders WHERE state = 'running' AND worker = ? AND stop = 1"
+_LOST_MESSAGE = "The worker ended during every attempt."
 
 
 def new_seat(queues: tuple[str, ...]) -> str:
-    """The name of the lease of a worker that is about to begin."""
+    """Return the lease name of a new worker: a random name and its queues."""
     return f"{_PREFIX}{secrets.token_hex(4)}/{','.join(queues)}"
 
 
 class Seats:
-    """The workers of one ledger.
+    """The workers of a ledger.
 
     Args:
-        ledger: has their leases in its database.
-        leases: grants them.
+        ledger: the ledger, with the leases in its database.
+        leases: grants the leases.
     """
 
     def __init__(self, ledger: LedgerClient, leases: LeaseManager) -> None:
         self._ledger = ledger
         self._leases = leases
 
-    def working(self) -> list[WorkerStatus]:
-        """The workers that are at work."""
+    def workers(self) -> list[dict[str, Any]]:
+        """Return the present workers, as JSON data.
+
+        Each has ``worker`` (its name), ``queues``, ``host`` (empty if unknown), ``pid``,
+        ``running`` (number of its orders) and ``draining`` (True if it was asked to end).
+        """
         running = dict(
             self._ledger.select(
                 "SELECT worker, count(*) FROM orders WHERE state = 'running' GROUP BY worker"
@@ -82,38 +60,43 @@ class Seats:
             name, _, queues = seat.removeprefix(_PREFIX).partition("/")
             host, pid = (owner.host, owner.pid) if owner is not None else ("", 0)
             found.append(
-                WorkerStatus(
-                    name, tuple(queues.split(",")), host, pid, running.get(seat, 0),
-                    seat in stopped,
-                )
+                {
+                    "worker": name, "queues": tuple(queues.split(",")), "host": host, "pid": pid,
+                    "running": running.get(seat, 0), "draining": seat in stopped,
+                }
             )  # fmt: skip
         return found
 
     def drain(self, worker: str = "") -> int:
-        """Ask a worker to end when its turns have, or all; how many there were."""
+        """Ask a worker, or all, to end after their running orders; return how many were asked.
+
+        Args:
+            worker: beginning of the worker's name; empty for all.
+        """
         seats = self._leases.holders(f"{_PREFIX}{worker}")
         return sum(self._leases.request_stop(seat) for seat in seats)
 
-    def stops(self, seat: str) -> list[str]:
-        """The orders of a worker that somebody asked to stop."""
-        return [name for (name,) in self._ledger.select(_STOPS, (seat,))]
+    def stop_requests(self, seat: str) -> list[str]:
+        """Return the ids of a worker's running orders that were asked to stop."""
+        return [name for (name,) in self._ledger.select(_STOP_REQUESTS, (seat,))]
 
     def abandoned(self) -> list[str]:
-        """The workers that are gone, and have left orders; reads only."""
+        """Return the workers that hold no lease but have running orders. Read-only."""
         workers = [name for (name,) in self._ledger.select(_WORKERS)]
         return [name for name in workers if not self._leases.is_held(name)]
 
     def take_over(self, tx: Transaction, worker: str) -> list[Row]:
-        """Put back what a worker has left; what it has tried too often is set aside.
+        """Release the running orders of a dead worker; return their rows as they were.
 
-        Returns the orders as they were.
+        Nothing happens if the worker still holds its lease. Orders become due again, or are set
+        aside if no attempt remains.
         """
         if self._leases.is_held(worker, tx):
             return []
-        left = rows.rows_of(tx.execute(_RUNNING, (worker,)))
-        for row in left:
+        orphans = rows.rows_of(tx.execute(_RUNNING, (worker,)))
+        for row in orphans:
             if row.attempts >= row.max_attempts:
-                set_aside(tx, row, "worker_lost", _LOST)
+                set_aside(tx, row, "worker_lost", _LOST_MESSAGE)
             else:
                 rows.change(tx, row, state="delayed", due_ms=0, worker="")
-        return left
+        return orphans

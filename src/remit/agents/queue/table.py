@@ -1,8 +1,8 @@
-"""Orders begin by the table itself: a worker takes what is ready, in one transaction.
+"""The engine that hands out orders from the table: a worker claims ready orders in a transaction.
 
-On PostgreSQL rows are taken ``FOR UPDATE SKIP LOCKED``; on SQLite the transaction of the one writer
-is enough. A claim reads as many rows as it takes, whatever the length of the queue; orders that a
-limit holds back are set beside, once, and come back when the limit has room.
+PostgreSQL locks the rows with ``FOR UPDATE SKIP LOCKED``; on SQLite the single writer's transaction
+suffices. A claim reads about as many rows as it takes, however long the queue is. Orders held by a
+limit are marked once and return when the limit has room.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import logging
 from collections.abc import Sequence
 
 from remit.agents.queue import rows
-from remit.agents.queue.limits import Limits
+from remit.agents.queue.limits import Lanes
 from remit.agents.queue.order import Row
 from remit.kernel.errors import RemitError
 from remit.kernel.settings import WorkerSettings
@@ -23,9 +23,12 @@ __all__ = ["TableEngine"]
 
 _log = logging.getLogger("remit.worker")
 
-_POLL_S = 0.2  # how often an idle worker looks
-_AWAY_S = 1.0  # until a database is tried again that does not answer
-_MOST_LOOKED_AT = 64  # of a queue in one transaction, beyond those that are taken
+# Interval at which an idle worker looks for orders, seconds.
+_POLL_S = 0.2
+# Pause before a database that does not answer is tried again, seconds.
+_RETRY_S = 1.0
+# Maximum number of orders of a queue that one transaction reads beyond those it takes.
+_MAX_SKIPPED = 64
 _READY = (
     f"SELECT {rows.COLUMNS} FROM orders WHERE state = 'ready' AND queue = ? "
     "ORDER BY priority, seq LIMIT ?"
@@ -33,28 +36,29 @@ _READY = (
 _TAKEN = f"SELECT {rows.COLUMNS} FROM orders WHERE state = 'running' AND worker = ?"
 _RUN = "UPDATE orders SET state = 'running', worker = ?, attempts = attempts + 1 WHERE order_id = ?"
 _HOLD = "UPDATE orders SET state = 'held', held_by = ? WHERE order_id = ?"
-_Attempt = tuple[str, int]  # at an order; which of them
+# An order's id, and the number of the attempt.
+_Attempt = tuple[str, int]
 
 
 class TableEngine:
-    """See the module.
+    """An engine that hands out orders from the table ``orders``.
 
     Args:
-        ledger: has the table in its database.
-        settings: ``[worker]``: what its queues are held to.
+        ledger: the ledger, with the table in its database.
+        settings: ``[worker]``, with the limits of the queues.
     """
 
     def __init__(self, ledger: LedgerClient, settings: WorkerSettings) -> None:
         self._ledger = ledger
-        self._limits = Limits(settings.queues, self)
+        self._queues = settings.queues
         self._ready = _READY if ledger.is_of_one_machine else f"{_READY} FOR UPDATE SKIP LOCKED"
 
     def announce(self, tx: Transaction, row: Row) -> None:
-        """Nothing to do: the row says it."""
+        """Do nothing: workers find the order by its row."""
 
     async def hand_out(self, worker: rows.Taker) -> None:
-        """Have a worker take orders until it is draining."""
-        tasks: dict[asyncio.Task[None], _Attempt] = {}  # what it runs
+        """Give orders to a worker until it is draining; log and retry database errors."""
+        tasks: dict[asyncio.Task[None], _Attempt] = {}
         in_doubt = False
         while not worker.draining:
             taken: list[Row] = []
@@ -67,13 +71,13 @@ class TableEngine:
                     in_doubt = False
                 elif room > 0 and await asyncio.to_thread(self.has_work, worker.queues):
                     claim = functools.partial(
-                        self.claim, worker=worker.seat, queues=worker.queues, most=room
+                        self.claim, worker=worker.seat, queues=worker.queues, limit=room
                     )
                     taken = await self._ledger.submit(claim)
             except RemitError as error:
                 _log.warning("orders cannot be taken: %s", error.message)
-                in_doubt = True  # the commit may have taken place
-                await asyncio.sleep(_AWAY_S)
+                in_doubt = True  # The commit may have succeeded, although its answer was lost.
+                await asyncio.sleep(_RETRY_S)
             for row in taken:
                 task = worker.begin(row)
                 tasks[task] = (row.order_id, row.attempts)
@@ -82,13 +86,12 @@ class TableEngine:
                 await worker.nudged(None if room <= 0 else _POLL_S)
 
     def _taken(self, seat: str, begun: Sequence[_Attempt], tx: Transaction) -> list[Row]:
-        """Orders that a worker took in a commit whose answer was lost: as long as it lives nobody
-        else takes them."""
+        """Return orders that a worker claimed in a commit whose answer was lost."""
         found = rows.rows_of(tx.execute(_TAKEN, (seat,)))
         return [row for row in found if (row.order_id, row.attempts) not in begun]
 
     def has_work(self, queues: Sequence[str]) -> bool:
-        """Whether a claim may find anything; reads only."""
+        """Return True if a claim may find an order. Read-only."""
         marks = ", ".join("?" * len(queues))
         rest = f"AND queue IN ({marks}) LIMIT 1"
         select = self._ledger.select
@@ -99,30 +102,34 @@ class TableEngine:
         due = select("SELECT min(due_ms) FROM orders WHERE state = 'delayed'")[0][0]
         return due is not None and due <= self._ledger.now_ms
 
-    def claim(self, tx: Transaction, worker: str, queues: Sequence[str], most: int) -> list[Row]:
-        """Take orders for a worker: of the first queue first, in each by priority and age.
+    def claim(self, tx: Transaction, worker: str, queues: Sequence[str], limit: int) -> list[Row]:
+        """Claim orders for a worker, and return their rows as running.
+
+        Queues are served in the given order, and each queue by priority and age. Due orders become
+        ready first.
 
         Args:
-            worker: the name of the lease that it holds.
-            queues: whose orders.
-            most: how many.
+            tx: the transaction.
+            worker: name of the lease that the worker holds.
+            queues: the queues.
+            limit: maximum number of orders.
         """
         rows.promote(tx, self)
         taken: list[Row] = []
         for queue in queues:
-            if len(taken) < most:
-                taken += self._claim_of(tx, worker, queue, most - len(taken))
+            if len(taken) < limit:
+                taken += self._claim_of(tx, worker, queue, limit - len(taken))
         return taken
 
-    def _claim_of(self, tx: Transaction, worker: str, queue: str, most: int) -> list[Row]:
-        lanes = self._limits.of(tx, queue)
-        room = min(most, lanes.room())
-        looked_at = room + _MOST_LOOKED_AT
+    def _claim_of(self, tx: Transaction, worker: str, queue: str, limit: int) -> list[Row]:
+        lanes = Lanes(tx, queue, self._queues, self)
+        room = min(limit, lanes.room())
+        readable = room + _MAX_SKIPPED
         taken: list[Row] = []
-        while room > len(taken) and looked_at > 0:
-            wanted = min(room - len(taken), looked_at)
+        while room > len(taken) and readable > 0:
+            wanted = min(room - len(taken), readable)
             found = rows.rows_of(tx.execute(self._ready, (queue, wanted)))
-            looked_at -= wanted
+            readable -= wanted
             run, hold = [], []
             for row in found:
                 lane = "" if row.stop else lanes.full(row)

@@ -1,7 +1,10 @@
-"""Tools: callables under an id, with a schema, a time limit and an output limit.
+"""Tools: functions with an id, a schema, a time limit and an output limit.
 
-``@tool`` makes one of a function; ``remit.agents.tools.mcp`` brings those of MCP servers; installed
-distributions offer theirs as entry points of the group ``remit.tools``.
+Owns tool definitions, their execution (:class:`ToolDispatcher`) and the pins of definitions that
+MCP servers offer (:class:`Pins`). Does not decide whether a call is allowed, and records no calls
+(``remit.agents.worker`` does). ``@tool`` makes a tool of a function, ``remit.agents.tools.mcp``
+provides the tools of MCP servers, and installed distributions offer tools as entry points of the
+group ``remit.tools``.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from remit.agents.tools.definition import (
     tool_id_of,
 )
 from remit.agents.tools.dispatcher import ToolDispatcher, ToolResult
-from remit.agents.tools.installed import TOOL_GROUP
+from remit.agents.tools.entry_points import TOOL_GROUP
 from remit.agents.tools.pin import Pin, PinnedTool
 from remit.agents.tools.pins import Pins
 from remit.kernel import lazy_names
@@ -78,5 +81,5 @@ __all__ = [
     "tool_id_of",
 ]
 
-# Earlier names, for programs that catch them; they end with version 1.0.
+# Programs may catch this earlier name until version 1.0.
 PinError = ConflictError

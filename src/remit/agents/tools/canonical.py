@@ -1,4 +1,4 @@
-"""One form for the arguments of a tool's call: "7" for 7 and a default written out are the same."""
+"""The canonical form of a call's arguments: "7" for an integer 7, and defaults filled in."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def canonical_arguments(
     function: Callable[..., Any],
     schema: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the arguments of a call as JSON data, defaults included.
+    """Return the arguments of a call as JSON data, with defaults filled in.
 
     Args:
         prepared: the arguments as the function takes them.
-        given: the arguments as the model gave them, for values that have no form in JSON.
-        function: the function, whose defaults are filled in.
-        schema: JSON Schema of the arguments, whose defaults are filled in too.
+        given: the arguments as the model gave them, used for values without a JSON form.
+        function: the function, for the defaults of its signature.
+        schema: JSON Schema of the arguments, for its defaults.
     """
     defaults = _filled({}, schema)
-    with suppress(TypeError, ValueError):  # a builtin has no signature
+    with suppress(TypeError, ValueError):  # A builtin has no signature.
         for parameter in inspect.signature(function).parameters.values():
             if parameter.default is not parameter.empty:
                 defaults[parameter.name] = parameter.default

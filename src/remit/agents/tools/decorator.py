@@ -1,4 +1,4 @@
-"""``@tool``: a tool made of a Python function, its schema read from the signature."""
+"""The decorator ``@tool``: make a tool of a Python function and its signature."""
 
 from __future__ import annotations
 
@@ -61,33 +61,33 @@ def tool(
     max_calls: int | None = None,
     max_output_bytes: int | None = None,
 ) -> Tool | Callable[[_Function], Tool]:
-    """Make a :class:`Tool` of a function, plain or ``async``: ``@tool`` or ``@tool(…)``.
+    """Make a :class:`Tool` of a plain or ``async`` function: ``@tool`` or ``@tool(…)``.
 
-    Every parameter needs a type; arguments are turned into it before the call. One annotated
-    :class:`Context` is given the call, and no model sees it. The first
-    paragraph of the docstring describes the tool, its ``Args:`` section the parameters. A method
-    becomes a tool that is bound to its object when it is looked up there, as methods are.
+    Every parameter needs a type; arguments are converted to it before the call. A parameter
+    annotated with :class:`Context` receives the call's context and is not part of the schema. The
+    first paragraph of the docstring becomes the description, its ``Args:`` section describes the
+    parameters. A decorated method is bound to its object when it is looked up.
 
     Args:
-        function: what to call; the decorator itself is returned when left out.
-        tool_id: the function's name when left out.
-        description: instead of the docstring's.
-        label: one plain word for small models.
-        examples: phrases of a user with the arguments they mean.
-        describe: says an output in one sentence.
-        understand: returns the arguments that a phrase surely means; see :class:`Tool`.
-        on_unknown: ``retry``, ``ask`` or ``fail`` after a crash.
-        timeout_s: longest run, seconds.
-        price_usd: what a call costs, in US dollars; see :class:`Tool`.
-        max_calls: most calls in one work order.
-        max_output_bytes: longest output.
+        function: the function; if omitted, the decorator is returned.
+        tool_id: the id; the function's name if empty.
+        description: the description; the docstring's if empty.
+        label: a plain word for the tool, for small models.
+        examples: phrases of a user, each with the arguments that they mean.
+        describe: returns an output as a sentence.
+        understand: returns the arguments that a phrase certainly means, or None; see :class:`Tool`.
+        on_unknown: policy if a call's outcome is unknown: ``retry``, ``ask`` or ``fail``.
+        timeout_s: time limit, seconds.
+        price_usd: price of a call in US dollars; see :class:`Tool`.
+        max_calls: maximum number of calls in a work order.
+        max_output_bytes: maximum size of an output as JSON.
 
     Raises:
-        ToolError: the function is a generator function, or has no description; a parameter has no
-            type, or one that JSON cannot carry; ``*args`` and the like; an id or an example that
-            cannot be used.
+        ToolError: the function has no docstring and no description is given, or it is a generator
+            function or a class; a parameter has no type or a type that JSON cannot express, or is
+            variadic; the id, an example or a limit is not valid.
     """
-    names = sys._getframe(1).f_locals  # types may be local where the decorator is used
+    names = sys._getframe(1).f_locals  # Types may be local to the caller.
 
     def made(function: _Function) -> Tool:
         signature = _Signature(function, names)
@@ -126,7 +126,7 @@ def tool(
         if not (description or summary):
             raise ToolError(
                 f"The tool {identity!r} has no docstring, so no model can know its purpose.",
-                next_step="Write one sentence that says what the function does, or give "
+                next_step="Write one sentence that says what the function does, or pass "
                 "@tool(description=…).",
             )
         return result
@@ -141,7 +141,9 @@ class _Schema(GenerateJsonSchema):
     @override
     def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
         shown = super().default_schema(schema)
-        if shown.get("default", 0) is None:  # no more than that the parameter is optional
+        if (
+            shown.get("default", 0) is None
+        ):  # This default only says that the parameter is optional.
             del shown["default"]
         return shown
 
@@ -150,8 +152,12 @@ class _Signature:
     """A function's parameters, as a pydantic model and as a JSON Schema.
 
     Attributes:
-        context: the parameter that takes a :class:`Context`, which is no argument; or empty.
-        deps: the class that it says its ``deps`` are of.
+        context: name of the parameter that takes a :class:`Context`; empty if there is none.
+        deps: class of the ``deps`` that the context's annotation names; None if it names none.
+
+    Raises:
+        ToolError: the object is not a function, is a generator function, has types that cannot be
+            read, or takes several contexts.
     """
 
     def __init__(self, function: _Function, names: Mapping[str, Any]) -> None:
@@ -171,21 +177,28 @@ class _Signature:
         except (TypeError, ValueError, NameError) as error:
             raise ToolError(
                 f"The types of {self._name} cannot be read: {error}.",
-                next_step="Use types that are known where the function is defined.",
+                next_step="Use types that are defined where the function is defined.",
             ) from error
         taking = [
             parameter for parameter in self._parameters
             if _is_context(self._types.get(parameter.name))
         ]  # fmt: skip
         if len(taking) > 1:
-            raise ToolError(f"{self._name} takes more than one Context.")
+            raise ToolError(
+                f"{self._name} takes more than one Context.",
+                next_step="Keep only one of these parameters.",
+            )
         self.context = taking[0].name if taking else ""
         self._parameters = [one for one in self._parameters if one.name != self.context]
         (deps,) = typing.get_args(self._types.get(self.context)) or (None,)
         self.deps = deps if _can_be_checked(deps) else None
 
     def model(self, descriptions: Mapping[str, str]) -> type[BaseModel]:
-        """A model whose fields are the parameters, under names that cannot clash."""
+        """Return a model whose fields are the parameters, under names that cannot clash.
+
+        Raises:
+            ToolError: a parameter has no type, is variadic, or cannot come from JSON.
+        """
         fields: dict[str, Any] = {}
         for number, parameter in enumerate(self._parameters):
             self._check(parameter)
@@ -199,12 +212,17 @@ class _Signature:
         try:
             return self._build(fields, "the parameters")
         except ToolError:
-            for name, parameter in zip(fields, self._parameters, strict=True):  # which one it is
+            # Build again one by one, so that the error names the parameter.
+            for name, parameter in zip(fields, self._parameters, strict=True):
                 self._build({"p": fields[name]}, f"the parameter {parameter.name!r}")
             raise
 
     def schema(self, model: type[BaseModel]) -> dict[str, Any]:
-        """The JSON Schema of the arguments."""
+        """Return the JSON Schema of the arguments.
+
+        Raises:
+            ToolError: a type produces a schema that is not valid.
+        """
         schema = model.model_json_schema(schema_generator=_Schema)
         schema.pop("title", None)
         for shown in schema.setdefault("properties", {}).values():
@@ -214,11 +232,10 @@ class _Signature:
         return schema
 
     def _check(self, parameter: inspect.Parameter) -> None:
-        named = (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-        if parameter.kind not in named:
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise ToolError(
                 f"{self._name} has {str(parameter)!r}: {parameter.kind.description}.",
-                next_step="A tool is called by name: give each parameter a name of its own.",
+                next_step="Give each parameter a name: arguments are passed by name.",
             )
         if isinstance(parameter.default, FieldInfo):
             raise ToolError(
@@ -228,7 +245,7 @@ class _Signature:
         if parameter.name not in self._types:
             raise ToolError(
                 f"The parameter {parameter.name!r} of {self._name} has no type.",
-                next_step=f"Write {parameter.name}: str, or whatever it is.",
+                next_step=f"Write {parameter.name}: str, or another type.",
             )
 
     def _build(self, fields: dict[str, Any], what: str) -> type[BaseModel]:
@@ -237,7 +254,7 @@ class _Signature:
                 "Arguments", __config__=ConfigDict(extra="forbid", frozen=True), **fields
             )
             model.model_json_schema(schema_generator=_Schema)
-        except Exception as error:  # pydantic raises errors of many kinds, and types their own
+        except Exception as error:  # Pydantic and types raise errors of many kinds.
             first = str(error).partition("\n")[0]
             raise ToolError(
                 f"The type of {what} of {self._name} cannot come from JSON: {first}",
@@ -248,10 +265,10 @@ class _Signature:
 
 
 def _yields(function: _Function) -> bool:
-    called = getattr(function, "func", function)  # of a functools.partial
+    called = getattr(function, "func", function)  # functools.partial
     return any(
         is_generator(one)
-        for one in (called, getattr(called, "__call__", None))  # noqa: B004 - of an object
+        for one in (called, getattr(called, "__call__", None))  # noqa: B004 - an object with __call__
         for is_generator in (inspect.isgeneratorfunction, inspect.isasyncgenfunction)
     )
 
@@ -261,7 +278,7 @@ def _is_context(wanted: Any) -> bool:
 
 
 def _can_be_checked(deps: Any) -> bool:
-    """Whether a value can be held to it: a TypedDict, or a plain protocol, is only a promise."""
+    """Return True if ``isinstance`` works with a type; a TypedDict or plain protocol fails."""
     try:
         isinstance(None, deps)
     except TypeError:
@@ -276,10 +293,7 @@ def _types(function: _Function, names: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _docstring(function: _Function) -> tuple[str, dict[str, str]]:
-    """The first paragraph, and the descriptions of parameters by name, each on one line.
-
-    The docstring is read in Google's style.
-    """
+    """Return a docstring's first paragraph, and its parameter descriptions by name."""
     lines = (inspect.getdoc(function) or "").strip().splitlines()
     ends = (n for n, line in enumerate(lines) if not line.strip() or _SECTION.fullmatch(line))
     summary = " ".join(line.strip() for line in lines[: next(ends, len(lines))])
@@ -301,7 +315,7 @@ def _docstring(function: _Function) -> tuple[str, dict[str, str]]:
 
 
 def _own_description(wanted: Any) -> str | None:
-    """What ``Annotated[…, Field(description=…)]`` says."""
+    """Return the description in ``Annotated[…, Field(description=…)]``; None if there is none."""
     for extra in getattr(wanted, "__metadata__", ()):
         if isinstance(extra, FieldInfo) and extra.description:
             return extra.description
@@ -311,7 +325,11 @@ def _own_description(wanted: Any) -> str | None:
 def _prepared(
     model: type[BaseModel], schema: Mapping[str, Any], arguments: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the arguments as the function takes them; those left out keep its own defaults."""
+    """Return the arguments as the function takes them, without those left out.
+
+    Raises:
+        ToolError: the arguments do not fit.
+    """
     given = dict(arguments)
     try:
         checked = validated(schema, given, lambda: model.model_validate(given))

@@ -1,4 +1,4 @@
-"""What a tool is, and what a running one may ask about its own call."""
+"""The definition of a tool, and the context that a running tool may read."""
 
 from __future__ import annotations
 
@@ -21,61 +21,63 @@ from remit.kernel.json_text import sound_text
 from remit.kernel.schemas import first_problem, schema_problem
 
 OnUnknown = Literal["retry", "ask", "fail"]
-"""What becomes of a call whose outcome is unknown."""
+"""The policy for a call whose outcome is unknown."""
 
 
 _TOOL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def tool_id_of(name: str) -> str:
-    """A name as a tool's id, with all that an id cannot hold replaced."""
+    """Return a name as a tool id: other characters become ``_``, at most 64 characters."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
 
 
 def is_tool_id(name: str) -> bool:
-    """Whether a tool could have this id: up to 64 letters, digits, ``_`` and ``-``."""
+    """Return True if a name is a valid tool id: 1 to 64 letters, digits, ``_`` and ``-``."""
     return _TOOL_ID.fullmatch(name) is not None
 
 
 class ToolError(RemitError):
-    """A tool cannot do what was asked, or cannot be made; the message goes to the model."""
+    """A failure of a tool, or of its definition; a model is shown the message."""
 
 
 class ToolUnavailableError(ToolError):
-    """A tool is out of order, whatever it was asked; where it stays so, sessions go on without."""
+    """A tool that is out of order, whatever its arguments; sessions may continue without the tool.
 
+    Attributes:
+        is_outcome_unknown: True if the call was sent and may have taken effect.
+    """
 
-class OutcomeUnknownError(ToolUnavailableError):
-    """A tool was called and does not know whether the call took effect."""
+    is_outcome_unknown = False
 
 
 class ToolWaitingError(RemitError):
-    """A tool cannot end before a person decides: a sub-agent whose turn waits.
+    """A tool cannot end before a person decides, because the turn of its sub-agent waits.
 
     Attributes:
-        requests: what is to be decided.
+        requests: the pending requests for approval.
     """
 
     def __init__(self, requests: Sequence[ApprovalNeeded]) -> None:
-        super().__init__("It waits for a person.")
+        super().__init__("The tool waits for a person's decision.")
         self.requests = tuple(requests)
 
 
 class UnknownToolError(RemitError):
-    """No tool has that id."""
+    """No tool has the requested id."""
 
 
 class Successor(Protocol):
-    """What the worker has to know of an agent to whom a session can be handed over."""
+    """An agent to which a session can be handed over, as the worker sees it."""
 
     @property
     def agent_id(self) -> str:
-        """Its name on the record."""
+        """The recorded id of the agent."""
         ...
 
 
 class SubAgent(Protocol):
-    """What the worker has to know of an agent that is a tool."""
+    """An agent that is used as a tool, as the worker sees it."""
 
     @property
     def is_repeatable(self) -> bool:
@@ -83,53 +85,56 @@ class SubAgent(Protocol):
         ...
 
     async def cancel(self, idempotency_key: str) -> None:
-        """End what a call of it began and will not be continued."""
+        """End the unfinished work of one call, which will not be continued."""
         ...
 
     def effects(self, idempotency_key: str) -> Sequence[Effect]:
-        """Return what the tools of the agent did in one call, those of its own agents included."""
+        """Return the effects of the agent's tools in a call, including those of its sub-agents."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A callable that agents may use. Called itself, it is its function.
+    """A function that agents may use. Calling the tool calls the function.
 
     Attributes:
-        tool_id: letters, digits, ``_`` and ``-``.
-        description: for the model: what it does and when to use it.
-        input_schema: JSON Schema of its arguments, an object.
-        function: called with the arguments by name; may be ``async``; returns a JSON value, or
-            what has one form as JSON: pydantic models, dataclasses, enums, dates and times.
-        examples: phrases of a user that call for it, with the arguments they mean: for models
-            that cannot choose tools by themselves.
-        label: one plain word for it, which a small model picks more surely than an id.
-        describe: says an output in one plain sentence, for models that cannot read data.
-        understand: returns the arguments that a user's phrase surely means, or ``None``: for models
-            that cannot choose tools by themselves, which are not asked about such a phrase.
-        on_unknown: what becomes of a call that began and whose outcome is unknown, after a crash,
-            a cancellation or ``timeout_s``: ``retry`` runs it again, because doing it twice
-            changes nothing; ``ask`` leaves it to a person; ``fail`` ends an order that repeats it.
-        timeout_s: longest run, seconds; the setting ``tools.timeout_s`` when left out.
-        price_usd: what a call costs beside models, in US dollars: charged to the order's budgets
-            as it begins, and refused where they cannot pay it.
-        max_calls: most calls in one work order.
-        max_output_bytes: longest output as JSON; ``tools.max_output_bytes`` when left out.
-        prepare: checks arguments and turns them into what the function takes; raises
-            :class:`ToolError` if it cannot. Left out, they are checked against the schema and
-            passed as they are.
-        refusal: asked before each call, before it is on record as begun: why it must not be
-            made now; empty when it may.
-        context: the parameter that takes the call's :class:`Context`; empty: none does.
-        deps: what the context's ``deps`` must be an instance of; anything when left out.
-        stated: what an MCP server states of it beside its name and description, as it was sent:
-            its whole ``inputSchema``, title, annotations and the like. It is pinned
-            (:class:`remit.agents.tools.Pins`), and no model is shown it.
-        handoff: who answers the rest of the session once it was called; see
+        tool_id: 1 to 64 letters, digits, ``_`` and ``-``.
+        description: for the model: what the tool does and when to use it.
+        input_schema: JSON Schema of the arguments, an object.
+        function: called with the arguments by name; may be ``async``. Returns a JSON value, or a
+            pydantic model, dataclass, enum, date or time.
+        examples: phrases of a user, each with the arguments that they mean, for models that cannot
+            choose tools.
+        describe: returns an output as a plain sentence, for models that cannot read data.
+        label: a plain word for the tool, which a small model chooses more reliably than an id.
+        understand: returns the arguments that a user's phrase certainly means, or None. Models that
+            cannot choose tools are not asked about such a phrase.
+        on_unknown: policy for a call that began and whose outcome is unknown, after a crash, a
+            cancellation or a timeout. ``retry`` runs it again, because a repetition changes
+            nothing; ``ask`` asks a person; ``fail`` ends an order that would repeat it.
+        timeout_s: time limit, seconds; None for the setting ``tools.timeout_s``.
+        price_usd: price of a call in US dollars. It is charged to the order's budgets when the call
+            begins; the call is refused if they cannot pay it.
+        max_calls: maximum number of calls in a work order; None for no limit.
+        max_output_bytes: maximum size of an output as JSON; None for ``tools.max_output_bytes``.
+        prepare: checks and converts arguments for the function; raises :class:`ToolError` if they
+            do not fit. If None, the schema is checked.
+        refusal: awaited before a call is recorded as begun; returns why the call must not be made,
+            or an empty text.
+        context: name of the parameter that takes the call's :class:`Context`; empty if none does.
+        deps: required class of the context's ``deps``; None for any.
+        stated: everything else that an MCP server states of the tool, as sent: the whole
+            ``inputSchema``, title and annotations. Pinned (:class:`remit.agents.tools.Pins`), but
+            not shown to models.
+        handoff: the agent that answers the rest of the session after a call; see
             :meth:`remit.runtime.Agent.as_handoff`.
-        sub_agent: the agent that answers, in a session of its own that the same call finds again;
+        sub_agent: the agent that answers in a session of its own, which a repeated call continues;
             see :meth:`remit.runtime.Agent.as_tool`.
-        behind: tools of the agent behind it, which are given the turn's ``deps`` too.
+        behind: the tools of that agent, which are given the turn's ``deps`` too.
+
+    Raises:
+        ToolError: the id, the description, the schema, the function or a limit is not valid.
+        InvalidInputError: the price is not a valid amount.
     """
 
     tool_id: str
@@ -158,18 +163,18 @@ class Tool:
     def __post_init__(self) -> None:
         if not is_tool_id(self.tool_id):
             raise ToolError(
-                f"{self.tool_id!r} cannot be a tool's id.",
-                next_step="Give tool_id=…: up to 64 letters, digits, '_' and '-'.",
+                f"{self.tool_id!r} is not a valid tool id.",
+                next_step="Pass tool_id=… with at most 64 letters, digits, '_' and '-'.",
             )
         if not isinstance(self.description, str):
-            raise ToolError(f"The description of {self.tool_id} is not a text.")
+            raise ToolError(f"The description of the tool {self.tool_id} is not a text.")
         object.__setattr__(self, "description", sound_text(self.description))
         if not isinstance(self.input_schema, Mapping):
             raise ToolError(
-                f"input_schema of {self.tool_id} is a {type(self.input_schema).__name__}; it takes "
-                "a JSON Schema as a dict."
+                f"input_schema of {self.tool_id} is a {type(self.input_schema).__name__}, not a "
+                "dict with a JSON Schema."
             )
-        # What an MCP server states is relayed as it is; whoever uses it for agents checks it first.
+        # Schemas of MCP servers are relayed unchanged. Agents get only tools checked earlier.
         if not self.stated and (problem := schema_problem(self.input_schema)):
             raise ToolError(f"input_schema of {self.tool_id} is {problem}.")
         if not self.stated:
@@ -177,33 +182,33 @@ class Tool:
                 json.dumps(dict(self.input_schema), allow_nan=False)
             except (TypeError, ValueError) as error:
                 raise ToolError(
-                    f"input_schema of {self.tool_id} is no JSON: {error}.",
-                    next_step="Look at the defaults and constants of its parameters.",
+                    f"input_schema of {self.tool_id} is not JSON: {error}.",
+                    next_step="Check the defaults and constants of its parameters.",
                 ) from error
         if not callable(self.function):
-            raise ToolError(f"The function of {self.tool_id} cannot be called.")
-        most = self.max_calls
-        if most is not None and (type(most) is not int or most < 0):
-            raise ToolError(f"max_calls of {self.tool_id} is {most!r}; it takes 0 or more.")
-        longest = self.max_output_bytes
-        if longest is not None and (type(longest) is not int or longest < 1):
-            raise ToolError(
-                f"max_output_bytes of {self.tool_id} is {longest!r}; it takes 1 or more."
-            )
+            raise ToolError(f"The function of the tool {self.tool_id} is not callable.")
+        for name, value, least in (
+            ("max_calls", self.max_calls, 0),
+            ("max_output_bytes", self.max_output_bytes, 1),
+        ):
+            if value is not None and (type(value) is not int or value < least):
+                raise ToolError(
+                    f"{name} of {self.tool_id} is {value!r}, not a whole number from {least} up."
+                )
         bound = self.timeout_s
         if bound is not None and not (type(bound) in (int, float) and 0 < bound < math.inf):
             raise ToolError(
-                f"timeout_s of {self.tool_id} is {bound!r}; it takes a number above 0.",
-                next_step="Leave it out to have the setting tools.timeout_s.",
+                f"timeout_s of {self.tool_id} is {bound!r}, not a number above 0.",
+                next_step="Omit it to use the setting tools.timeout_s.",
             )
         nano_of(self.price_usd)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Call the function as it was written: no check, no limit, no record."""
+        """Call the function as written, without checks, limits or records."""
         return self.function(*args, **kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> Tool:
-        """The tool that a class made of one of its methods, bound to the object."""
+        """Return the tool bound to an object, if it was made of a method."""
         if (
             instance is None
             or next(iter(inspect.signature(self.function).parameters), "") != "self"
@@ -215,10 +220,10 @@ class Tool:
         """Return arguments as the function takes them.
 
         Args:
-            arguments: by name, as JSON values.
+            arguments: JSON values by name.
 
         Raises:
-            ToolError: they do not fit; the message says where.
+            ToolError: the arguments do not fit; the message names the place.
         """
         if not isinstance(arguments, Mapping):
             raise ToolError(f"The arguments are a {type(arguments).__name__}, not an object.")
@@ -227,23 +232,23 @@ class Tool:
                 return self.prepare(arguments)
             problem = first_problem(self.input_schema, dict(arguments))
         except RecursionError:
-            problem = "The arguments cannot be checked: they are nested too deep."
+            problem = "The arguments are nested too deeply to be checked."
         if problem:
             raise ToolError(problem)
         return arguments
 
     @property
     def is_repeatable(self) -> bool:
-        """True if the tool may run twice without harm; of a sub-agent, if all its tools may."""
+        """True if the tool, or every tool of its sub-agent, may run twice without harm."""
         if self.sub_agent is not None:
             return self.sub_agent.is_repeatable
         return self.on_unknown == "retry"
 
     def canonical(self, arguments: Any) -> Any:
-        """Return arguments in one form: equal for calls that mean the same to the function.
+        """Return arguments in canonical form: equal for calls with the same meaning.
 
-        Arguments are converted as for a call and defaults are written out. Arguments that do not
-        fit are returned as they are.
+        They are converted as for a call, and defaults are filled in. Arguments that do not fit are
+        returned unchanged.
         """
         try:
             return canonical_arguments(
@@ -253,19 +258,19 @@ class Tool:
             return arguments
 
     def lacks(self, deps: Any) -> str:
-        """What is wrong with ``deps`` for it and those behind it; empty where nothing is."""
+        """Return why ``deps`` does not fit the tool and those behind it; empty if it fits."""
         if problem := next(filter(None, (tool.lacks(deps) for tool in self.behind)), ""):
             return problem
         if self.deps is None or isinstance(deps, self.deps):
             return ""
         given = "none" if deps is None else f"a {type(deps).__name__}"
         return (
-            f"The tool {self.tool_id} takes deps of the type {self.deps.__name__}, and the turn "
+            f"The tool {self.tool_id} needs deps of the type {self.deps.__name__}, but the turn "
             f"was given {given}."
         )
 
     def definition(self) -> dict[str, Any]:
-        """What a provider is offered."""
+        """Return the name, description and input schema for a provider."""
         return {
             "name": self.tool_id,
             "description": self.description,
@@ -274,11 +279,11 @@ class Tool:
 
     @property
     def digest(self) -> str:
-        """SHA-256, 64 lower-case hex digits, of the definition that a model is shown.
+        """The SHA-256 of the definition that a model is shown, 64 lower-case hex digits.
 
-        It is over the JCS encoding of ``{"description", "parameters", "tool_id"}``; a schema that
-        JCS cannot carry (an integer beyond 2**53, say) is hashed as Python's JSON text instead,
-        with sorted keys.
+        The hash covers the JCS encoding of ``{"description", "parameters", "tool_id"}``. A schema
+        that JCS cannot express (with an integer beyond 2**53, for example) is hashed as Python's
+        JSON text with sorted keys.
         """
         return definition_digest(self.tool_id, self.description, self.input_schema)
 
@@ -302,21 +307,21 @@ _Deps = TypeVar("_Deps")
 
 @dataclass(frozen=True, slots=True)
 class Context(Generic[_Deps]):
-    """One call of one tool, as the tool may know it: annotate a parameter with it.
+    """The context of one call, for a tool with a parameter of this type.
 
-    ``Context[Shop]`` also says that ``deps`` is a ``Shop``, which a turn must be given then.
+    ``Context[Shop]`` also requires that the turn's ``deps`` is a ``Shop``.
 
     Attributes:
         tool_id: the tool.
-        idempotency_key: the same for every attempt of this call and for no other one: a
-            service that is given it can distinguish a repetition from a second request.
-        work_order_id: the order that calls.
-        session_id: its session.
-        agent_id: the agent whose order it is.
-        principal: for whom the session works.
-        deps: what the turn was given as ``deps=``; on no record.
-        progress: takes how much is done, of how much where that is known, and a word about it;
-            listeners of the turn get it as ``ToolProgress``.
+        idempotency_key: the same for every attempt of this call, and different for every other
+            call. A service that receives it can tell a repetition from a second request.
+        work_order_id: the calling work order.
+        session_id: the order's session.
+        agent_id: the order's agent.
+        principal: the user, key and team on whose behalf the session works.
+        deps: the turn's ``deps``; not recorded.
+        progress: takes the progress, the total (None if unknown) and a short text; the turn's
+            listeners receive them as ``ToolProgress``. May be None.
     """
 
     tool_id: str
@@ -330,17 +335,17 @@ class Context(Generic[_Deps]):
 
     @property
     def user(self) -> str:
-        """The user whose session it is; empty where none was named."""
+        """The user of the session; empty if none was named."""
         return self.principal.user_id
 
 
 given_deps: ContextVar[Any] = ContextVar("remit_deps", default=None)
-"""What the turn was given that this code runs for."""
+"""The ``deps`` of the turn for which the code runs."""
 
-calling: ContextVar[Context[Any] | None] = ContextVar("remit_tool_call", default=None)
-"""Set by the dispatcher in the context that a tool runs in."""
+active_call: ContextVar[Context[Any] | None] = ContextVar("remit_tool_call", default=None)
+"""The context of the running call, set by the dispatcher."""
 
 
 def current_call() -> Context[Any] | None:
-    """The call that this code runs for; ``None`` outside one, or when its caller named none."""
-    return calling.get()
+    """Return the context of the running call; None if there is none."""
+    return active_call.get()

@@ -1,4 +1,4 @@
-"""Runs tools: arguments checked, time and output bounded, exceptions contained."""
+"""Execution of tools: arguments are checked, time and output limited, exceptions contained."""
 
 from __future__ import annotations
 
@@ -13,38 +13,48 @@ from typing import Any, Literal
 
 from remit.agents.tools.definition import (
     Context,
-    OutcomeUnknownError,
     Tool,
     ToolError,
+    ToolUnavailableError,
     ToolWaitingError,
     UnknownToolError,
-    calling,
+    active_call,
 )
-from remit.agents.tools.faults import is_own_fault
-from remit.agents.tools.installed import TOOL_GROUP, installed_ids, installed_tool
+from remit.agents.tools.entry_points import TOOL_GROUP, load_tool, offered_ids
 from remit.agents.tools.output import Illustrated, json_output
 from remit.kernel.errors import RemitError
 from remit.kernel.loops import abandon, at_home, call_in_thread, run_blocking
 from remit.kernel.secrets import ConfiguredSecrets
 from remit.kernel.settings import ToolSettings
 
-_LONGEST_END_S = 10.0
+# Maximum wait for a cancelled sub-agent to record its end, seconds.
+_SUB_AGENT_END_S = 10.0
+
+# Exceptions that arguments alone can cause: other arguments may succeed.
+_ARGUMENT_ERRORS = (
+    RemitError, ValueError, TypeError, LookupError, ArithmeticError, FileNotFoundError,
+    FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError, RecursionError,
+    MemoryError,
+)  # fmt: skip
+
+# HTTP statuses below 500 that are unrelated to the request: credentials, time, limits.
+_SERVICE_STATUSES = frozenset({401, 403, 407, 408, 429})
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What came of a tool call.
+    """The result of a tool call.
 
     Attributes:
-        status: ``ok``, ``error`` (it raised, or the arguments do not fit), ``timeout``,
-            ``refused`` (it was not allowed), ``waiting`` (a sub-agent waits for a person: it
-            has not ended), or ``unknown`` (its order ended while it ran, or the connection to
-            it was lost).
-        output: a JSON value; of ``waiting`` the requests; ``None`` otherwise.
-        error: a sentence for the model; empty when ``ok``.
-        fault: it failed by its own doing, not by that of what it was asked.
-        note: what was converted or cut in ``output``, to follow "The tool ran;"; or empty.
-        images: content blocks of images that ``output`` names; not part of ``TOOL_CALL``.
+        status: ``ok``; ``error`` if the tool raised or the arguments do not fit; ``timeout``;
+            ``refused`` if the call was not allowed; ``waiting`` if its sub-agent waits for a person
+            and the call has not ended; ``unknown`` if the order ended or the connection broke while
+            the tool ran.
+        output: a JSON value; the pending requests if ``waiting``; None for other failures.
+        error: a sentence for the model; empty if ``ok``.
+        fault: True if the tool itself is broken, whatever its arguments.
+        note: what was converted or cut in ``output``, to follow "The tool ran;"; may be empty.
+        images: content blocks of images that ``output`` mentions; not recorded in ``TOOL_CALL``.
     """
 
     status: Literal["ok", "error", "timeout", "refused", "waiting", "unknown"]
@@ -56,13 +66,16 @@ class ToolResult:
 
 
 class ToolDispatcher:
-    """The tools of one runtime: those it is given, and those of installed distributions.
+    """The tools of a runtime: given ones, and those of installed distributions.
 
     Args:
-        tools: what there is. Ids that are not among them are looked up as entry points of the
-            group ``remit.tools``, whose code is imported when an id is first asked for.
-        settings: time and output limits of tools that have none of their own.
-        secrets: what no result may show, whatever a tool returns or raises.
+        tools: the tools. Other ids are looked up as entry points of the group ``remit.tools``,
+            whose code is imported when an id is first requested.
+        settings: time and output limits for tools without their own.
+        secrets: secrets to remove from results and messages; None for none.
+
+    Raises:
+        ToolError: two tools have the same id.
     """
 
     def __init__(
@@ -74,211 +87,197 @@ class ToolDispatcher:
         self._tools: dict[str, Tool] = {}
         for tool in tools:
             if tool.tool_id in self._tools:
-                raise ToolError(f"There are two tools {tool.tool_id!r}.")
+                raise ToolError(
+                    f"Two tools have the id {tool.tool_id!r}.", next_step="Rename one of them."
+                )
             self._tools[tool.tool_id] = tool
         self._settings = settings
         self._secrets = secrets
         self._running: set[asyncio.Task[ToolResult]] = set()
 
     def tools(self, tool_ids: Iterable[str]) -> list[Tool]:
-        """The tools with these ids, in this order.
+        """Return the tools with these ids, in this order.
 
         Raises:
-            UnknownToolError: one of them does not exist.
-            ToolError: an installed distribution offers one that cannot be used.
+            UnknownToolError: there is no tool with one of the ids.
+            ToolError: an installed distribution offers a tool that cannot be used.
         """
         return [self._tool(tool_id) for tool_id in tool_ids]
 
     def execute(
         self, tool_id: str, arguments: Mapping[str, Any], *, call: Context[Any] | None = None
     ) -> ToolResult:
-        """:meth:`aexecute` for callers without an event loop."""
+        """Run :meth:`aexecute` for callers without an event loop."""
         return run_blocking(self.aexecute(tool_id, arguments, call=call))
 
     async def aexecute(
         self, tool_id: str, arguments: Mapping[str, Any], *, call: Context[Any] | None = None
     ) -> ToolResult:
-        """Run one tool. Never raises but for its own cancellation: the rest is in the result.
+        """Run a tool and return its result; only the cancellation of the caller is raised.
 
-        A tool that outlives its time is abandoned: a function's thread runs on, a coroutine is
-        cancelled, and closed when it will not be. Either may still take effect.
+        A tool that exceeds its time limit is abandoned: the thread of a function continues, a
+        coroutine is cancelled, and closed if it ignores that. Either may still take effect.
 
         Args:
-            tool_id: which one.
-            arguments: by name, as JSON values.
-            call: what the tool may learn about this call with :func:`current_call`.
+            tool_id: the tool.
+            arguments: JSON values by name.
+            call: the context that :func:`current_call` returns to the tool; may be None.
         """
         tool = self._tools.get(tool_id)
         if tool is None:
-            try:  # an import may take its time
+            try:  # Importing a distribution can take long, so it runs in a thread.
                 tool = await call_in_thread(f"remit-tool-{tool_id}", lambda: self._tool(tool_id))
             except RemitError as error:
                 return ToolResult("error", error=str(error))
-        run = _Run(tool, self._settings, self._secrets, call)
+        timeout_s = self._settings.timeout_s if tool.timeout_s is None else tool.timeout_s
         context = contextvars.copy_context()
-        context.run(calling.set, call)
-        work = run.outcome(arguments)
+        context.run(active_call.set, call)
+        work = self._run(tool, arguments, call)
         task = asyncio.get_running_loop().create_task(work, context=context)
-        self._running.add(task)  # the loop itself holds tasks weakly
+        self._running.add(task)  # The loop holds only a weak reference.
         task.add_done_callback(self._running.discard)
         abandon(task)  # A tool that outlives its time may end in any way.
         try:
-            done, _ = await asyncio.wait({task}, timeout=run.timeout_s)
+            done, _ = await asyncio.wait({task}, timeout=timeout_s)
         except asyncio.CancelledError:
-            await run.end(task, work)
+            await _cancel(tool, task, work, timeout_s)
             raise
-        if not done:
-            await run.end(task, work)
-            return run.late()
-        if task.cancelled():
-            return run.failed(f"{tool_id} cancelled itself.")
-        return task.result()
+        if done:
+            if task.cancelled():
+                return self._error(tool, f"{tool_id} cancelled its own task.")
+            return task.result()
+        await _cancel(tool, task, work, timeout_s)
+        text = f"{tool_id} did not end within {timeout_s:g} s. It may still take effect."
+        # A long answer of a sub-agent is due to the request.
+        return ToolResult("timeout", error=text, fault=tool.sub_agent is None)
 
     def _tool(self, tool_id: str) -> Tool:
-        tool = self._tools.get(tool_id) or installed_tool(tool_id)
+        tool = self._tools.get(tool_id) or load_tool(tool_id)
         if tool is None:
-            known = sorted({*self._tools, *installed_ids()})
+            known = sorted({*self._tools, *offered_ids()})
             near = get_close_matches(tool_id, known, 1)
             hint = f"Did you mean {near[0]!r}? " if near else ""
-            there = (
-                f"There are {', '.join(known)}" if known else "None was given, none is installed"
-            )
+            available = f"Available: {', '.join(known)}" if known else "No tool is available"
             raise UnknownToolError(
                 f"There is no tool {tool_id!r}.",
-                next_step=f"{hint}{there}. Give a function with tools=…, or install a "
+                next_step=f"{hint}{available}. Pass a function in tools=…, or install a "
                 f"distribution with an entry point of that name in the group {TOOL_GROUP!r}.",
             )
         return self._tools.setdefault(tool_id, tool)
 
+    async def _run(
+        self, tool: Tool, arguments: Mapping[str, Any], call: Context[Any] | None
+    ) -> ToolResult:
+        """Run a tool to its end; only the cancellation of the task is raised."""
 
-def _end(task: asyncio.Task[Any], work: Coroutine[Any, Any, Any], patience_s: float) -> None:
-    """Cancel ``task``; one that swallows that is closed after as long again as it had."""
+        def call_function() -> Any:
+            try:
+                output = tool.function(**_prepare(tool, arguments, call))
+                return output if inspect.isawaitable(output) else self._convert(tool, output)
+            except BaseException as error:  # noqa: BLE001 - a tool must not end the runtime
+                return self._failure(tool, error)
+
+        thread = f"remit-tool-{tool.tool_id}"
+        try:
+            # Checking arguments and converting a large output would block the loop.
+            if _is_async(tool.function):
+                prepared = await call_in_thread(thread, lambda: _prepare(tool, arguments, call))
+                output = tool.function(**prepared)
+            else:
+                output = await call_in_thread(thread, call_function)
+            while inspect.isawaitable(output):  # A plain function can return an awaitable too.
+                output = await at_home(_awaited(output))
+            if isinstance(output, ToolResult):
+                return output
+            return await call_in_thread(thread, lambda: self._convert(tool, output))
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            return self._failure(tool, error)
+        except BaseException as error:  # noqa: BLE001 - a task would pass SystemExit to the loop
+            return self._failure(tool, error)
+
+    def _convert(self, tool: Tool, output: Any) -> ToolResult:
+        images: tuple[Mapping[str, Any], ...] = ()
+        if isinstance(output, Illustrated):
+            output, images = output.value, output.images
+        value, note = json_output(output, self._max_output_bytes(tool))
+        return ToolResult("ok", self._redact(value), note=self._redact(note), images=images)
+
+    def _failure(self, tool: Tool, error: BaseException) -> ToolResult:
+        """Return the result of a call that raised an exception."""
+        if isinstance(error, ToolWaitingError):
+            return ToolResult("waiting", error.requests)
+        try:
+            text = str(error)
+        except BaseException:  # noqa: BLE001 - str() runs code of the tool
+            text = ""
+        if not isinstance(error, RemitError):
+            text = f"{tool.tool_id} raised {type(error).__name__}: {text}"
+        result = self._error(tool, text, fault=is_own_fault(error))
+        if isinstance(error, ToolUnavailableError) and error.is_outcome_unknown:
+            return replace(result, status="unknown")
+        return result
+
+    def _error(self, tool: Tool, text: str, *, fault: bool = False) -> ToolResult:
+        """Return an error result with a text, redacted and cut at the output limit."""
+        encoded = self._redact(text).encode("utf-8", "replace")[: self._max_output_bytes(tool)]
+        return ToolResult("error", error=encoded.decode("utf-8", "ignore"), fault=fault)
+
+    def _max_output_bytes(self, tool: Tool) -> int:
+        limit = tool.max_output_bytes
+        return self._settings.max_output_bytes if limit is None else limit
+
+    def _redact(self, value: Any) -> Any:
+        return value if self._secrets is None else self._secrets.hidden(value)
+
+
+async def _cancel(
+    tool: Tool, task: asyncio.Task[Any], work: Coroutine[Any, Any, Any], patience_s: float
+) -> None:
+    """Cancel a call; close its coroutine if it still runs after ``patience_s`` seconds.
+
+    A sub-agent is waited for, because it still records its end and its cost.
+    """
 
     def close() -> None:
         if not task.done():
-            # RuntimeError: it awaits even then, or runs at this moment; no more can be done.
+            # RuntimeError: the coroutine awaits even then, or runs at this moment.
             with contextlib.suppress(RuntimeError, ValueError):
                 work.close()
             task.cancel()
 
     task.cancel()
     task.get_loop().call_later(patience_s, close)
+    if tool.sub_agent:
+        await asyncio.wait({task}, timeout=_SUB_AGENT_END_S)
 
 
-class _Run:
-    """One call of one tool, from its arguments to its result."""
+def _prepare(tool: Tool, arguments: Any, call: Context[Any] | None) -> Mapping[str, Any]:
+    """Return the arguments as the function takes them, with the context if it takes one.
 
-    def __init__(
-        self,
-        tool: Tool,
-        settings: ToolSettings,
-        secrets: ConfiguredSecrets | None,
-        call: Context[Any] | None,
-    ) -> None:
-        self._tool = tool
-        self._call = call
-        self._secrets = secrets
-        self.timeout_s = settings.timeout_s if tool.timeout_s is None else tool.timeout_s
-        limit = tool.max_output_bytes
-        self._limit = settings.max_output_bytes if limit is None else limit
+    Raises:
+        ToolError: the arguments or the turn's ``deps`` do not fit; the message says where.
+    """
+    prepared = tool.prepared(arguments)
+    if tool.context:
+        call = call or Context(tool.tool_id, "", "", "")
+        if problem := tool.lacks(call.deps):
+            raise ToolError(problem)
+        return {**prepared, tool.context: call}
+    return prepared
 
-    async def end(self, task: asyncio.Task[ToolResult], work: Coroutine[Any, Any, Any]) -> None:
-        """Cancel it. A sub-agent is waited for: it puts its end, and what it cost, on record."""
-        _end(task, work, self.timeout_s)
-        if self._tool.sub_agent:
-            await asyncio.wait({task}, timeout=_LONGEST_END_S)
 
-    async def outcome(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Run it to its end; what it raises is in the result, save its own cancellation."""
-        try:
-            # Neither a check of arguments nor a large output may hold up the loop.
-            if _is_async(self._tool.function):
-                prepared = await call_in_thread(self._thread, lambda: self._prepared(arguments))
-                output = self._tool.function(**prepared)
-            else:
-                output = await call_in_thread(self._thread, lambda: self._called(arguments))
-            while inspect.isawaitable(output):  # a plain function can return one too
-                output = await at_home(_awaited(output))
-            if isinstance(output, ToolResult):
-                return output
-            return await call_in_thread(self._thread, lambda: self._shaped(output))
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            return self._raised(error)
-        except BaseException as error:  # noqa: BLE001 - a task passes SystemExit on to the loop
-            return self._raised(error)
-
-    def failed(self, text: str, *, fault: bool = False) -> ToolResult:
-        """An error that says ``text``, cut at the limit of an output."""
-        text = (
-            self._hidden(text).encode("utf-8", "replace")[: self._limit].decode("utf-8", "ignore")
-        )
-        return ToolResult("error", error=text, fault=fault)
-
-    def late(self) -> ToolResult:
-        """The result of a run that did not end in time."""
-        return ToolResult(
-            "timeout",
-            error=f"{self._tool.tool_id} did not end within {self.timeout_s:g} s. "
-            "It may still take effect.",
-            fault=self._tool.sub_agent is None,  # an agent's long answer is the request's doing
-        )
-
-    @property
-    def _thread(self) -> str:
-        return f"remit-tool-{self._tool.tool_id}"
-
-    def _called(self, arguments: Mapping[str, Any]) -> Any:
-        """Call a plain function; return its result, or what it returned that must be awaited."""
-        try:
-            output = self._tool.function(**self._prepared(arguments))
-            return output if inspect.isawaitable(output) else self._shaped(output)
-        except BaseException as error:  # noqa: BLE001 - a tool must not take the runtime down
-            return self._raised(error)
-
-    def _prepared(self, arguments: Any) -> Mapping[str, Any]:
-        """Return the arguments as the function takes them.
-
-        Raises:
-            ToolError: they do not fit; the message says where.
-        """
-        tool = self._tool
-        prepared = tool.prepared(arguments)
-        if tool.context:
-            call = self._call or Context(tool.tool_id, "", "", "")
-            if problem := tool.lacks(call.deps):
-                raise ToolError(problem)
-            return {**prepared, tool.context: call}
-        return prepared
-
-    def _shaped(self, output: Any) -> ToolResult:
-        images: tuple[Mapping[str, Any], ...] = ()
-        if isinstance(output, Illustrated):
-            output, images = output.value, output.images
-        made = json_output(output, self._limit)
-        note = self._hidden(made.note)
-        return ToolResult("ok", self._hidden(made.value), note=note, images=images)
-
-    def _hidden(self, value: Any) -> Any:
-        return value if self._secrets is None else self._secrets.hidden(value)
-
-    def _raised(self, error: BaseException) -> ToolResult:
-        if isinstance(error, ToolWaitingError):
-            return ToolResult("waiting", error.requests)
-        try:
-            text = str(error)
-        except BaseException:  # noqa: BLE001 - even this is the tool's code
-            text = ""
-        fault = is_own_fault(error)
-        if isinstance(error, OutcomeUnknownError):
-            return replace(self.failed(text, fault=fault), status="unknown")
-        if isinstance(error, RemitError):
-            return self.failed(text, fault=fault)
-        return self.failed(
-            f"{self._tool.tool_id} raised {type(error).__name__}: {text}", fault=fault
-        )
+def is_own_fault(error: BaseException) -> bool:
+    """Return True if an exception shows that the tool itself is broken, whatever its arguments."""
+    if isinstance(error, ToolUnavailableError):
+        return True
+    response = getattr(error, "response", None)  # Exceptions of HTTP clients have this attribute.
+    status = getattr(response, "status_code", None)
+    if isinstance(status, int) and 400 <= status < 500:
+        return status in _SERVICE_STATUSES
+    return not isinstance(error, _ARGUMENT_ERRORS)
 
 
 async def _awaited(output: Awaitable[Any]) -> Any:
@@ -286,5 +285,5 @@ async def _awaited(output: Awaitable[Any]) -> Any:
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
-    """True when calling ``function`` gives a coroutine, partials and callable objects included."""
+    """Return True if calling an object returns a coroutine, also for partials."""
     return any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))

@@ -1,7 +1,7 @@
-"""A tool's result as a JSON value. A tool that ran is never reported as failed for its result.
+"""The conversion of a tool's result to JSON. A result never makes a finished call fail.
 
-A value without a form in JSON is converted, a long result is cut, and a note names both. The walk
-counts the bytes of the canonical JSON as it goes and ends at the limit: its work and memory do
+A value without a JSON form is converted, a long result is cut, and a note names both. The
+conversion counts the bytes of the canonical JSON and stops at the limit, so its time and memory do
 not grow with the value.
 """
 
@@ -27,7 +27,7 @@ from pydantic import BaseModel, TypeAdapter
 from remit.kernel.canonical import canonical_json
 from remit.kernel.errors import InvalidInputError
 
-_MAX_DEPTH = 100  # entries that hold a result are nested 200 deep at most
+_MAX_DEPTH = 100  # Entries that contain a result are nested at most 200 deep.
 _MAX_NOTES = 5
 _AS_TEXT = (datetime, date, time, timedelta, UUID, Decimal)
 _BYTES = (bytes, bytearray, memoryview)
@@ -35,24 +35,11 @@ _text: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Output:
-    """A tool's result as plain JSON data.
-
-    Attributes:
-        value: dicts, lists, texts, numbers, booleans and ``None``.
-        note: what was converted or cut, to follow "The tool ran;"; empty if nothing was.
-    """
-
-    value: Any
-    note: str = ""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Illustrated:
-    """A tool's result with images; a model that takes none reads the value alone.
+    """A result with images, for models that accept images.
 
     Attributes:
-        value: the result, in which each image is named.
+        value: the result, in which each image is mentioned.
         images: content blocks of the type ``image``.
     """
 
@@ -60,26 +47,27 @@ class Illustrated:
     images: tuple[Mapping[str, Any], ...]
 
 
-def json_output(result: Any, limit: int) -> Output:
-    """Return ``result`` as JSON data of at most ``limit`` bytes in canonical form.
+def json_output(result: Any, limit: int) -> tuple[Any, str]:
+    """Return a result as JSON data of at most ``limit`` bytes in canonical form, and a note.
 
-    Pydantic models, dataclasses, enums, dates, times, UUIDs, decimals, paths and tuples become
-    what JSON has for them, without a note.
+    The note names what was converted or cut, to follow "The tool ran;"; it is empty if nothing was.
+    Pydantic models, dataclasses, enums, dates, times, UUIDs, decimals, paths and tuples are
+    converted without a note.
     """
     walk = _Walk(limit)
     value = walk.plain(result, 0)
-    return Output(value, walk.note(limit))
+    return value, walk.note(limit)
 
 
 class _LimitReachedError(Exception):
-    """The limit is reached: nothing more fits."""
+    """No byte is left for another value."""
 
 
 class _Walk:
-    """One walk over a result.
+    """The conversion of a result.
 
     Attributes:
-        left: bytes that may still be used.
+        left: number of bytes left.
     """
 
     def __init__(self, limit: int) -> None:
@@ -89,17 +77,17 @@ class _Walk:
         self._is_cut = False
 
     def note(self, limit: int) -> str:
-        """Return what was changed, as a sentence."""
+        """Return the changes as a sentence; empty if there are none."""
         parts = [*self._changes][:_MAX_NOTES]
         if len(self._changes) > _MAX_NOTES:
             parts.append("and more")
-        said = [f"its result was longer than {limit:,} bytes and is cut"] if self._is_cut else []
+        clauses = [f"its result was cut at {limit:,} bytes"] if self._is_cut else []
         if parts:
-            said.append(f"its result is shown with {', '.join(parts)}")
-        return f"{', and '.join(said)}." if said else ""
+            clauses.append(f"its result is shown with {', '.join(parts)}")
+        return f"{', and '.join(clauses)}." if clauses else ""
 
     def plain(self, value: Any, depth: int) -> Any:
-        """Return ``value`` as JSON data; a part that does not fit is cut."""
+        """Return a value as JSON data; a part that does not fit is cut."""
         try:
             return self._plain(value, depth)
         except _LimitReachedError:
@@ -134,17 +122,17 @@ class _Walk:
                 self._change(f"a {kind.__name__} as a list")
             return self._inside(value, depth, lambda: self._items(value, depth))
         self._change(f"a {kind.__name__} as text")
-        return self._string(_said(value))
+        return self._string(_text_of(value))
 
     def _counterpart(self, value: Any) -> Any:
-        """Return what JSON has for ``value``, if it has something; else ``value``."""
+        """Return the JSON counterpart of a value; the value itself if there is none."""
         try:
             if isinstance(value, _BYTES):
                 return value
             if isinstance(value, BaseModel):
                 try:
                     return value.model_dump(mode="json", by_alias=True)
-                except UnicodeDecodeError:  # bytes that are not text
+                except UnicodeDecodeError:  # Bytes that are not UTF-8.
                     return dict(value)
             if isinstance(value, Enum):
                 return value.value
@@ -154,8 +142,8 @@ class _Walk:
                 return str(value)
         except Exception as error:  # noqa: BLE001 - the value's own code; the tool has run
             self._change(f"a {type(value).__name__} as text, since it raised {_kind(error)}")
-            return _said(value)
-        to_list = getattr(value, "tolist", None)  # arrays and scalars of numpy and its kin
+            return _text_of(value)
+        to_list = getattr(value, "tolist", None)  # Arrays and scalars of numpy.
         if callable(to_list) and not isinstance(value, type):
             return to_list()
         return value
@@ -172,7 +160,7 @@ class _Walk:
     def _integer(self, value: int) -> Any:
         try:
             return self._counted(value, len(str(value)))
-        except ValueError:  # more digits than Python writes, and other readers read
+        except ValueError:  # Python refuses to write so many digits, and readers to read them.
             self._change("a whole number without decimal digits, which are too many")
             return self._string(f"a number of {value.bit_length():,} bits")
 
@@ -195,7 +183,7 @@ class _Walk:
         return self._string(base64.b64encode(whole[: self.left]).decode(), len(whole) > self.left)
 
     def _string(self, text: str, is_cut: bool = False) -> str:
-        """Return ``text`` as far as it fits, as valid Unicode."""
+        """Return the beginning of a text that fits, as valid Unicode."""
         room = self.left - 2
         if room < (1 if text else 0):
             raise _LimitReachedError
@@ -212,7 +200,7 @@ class _Walk:
         return str(self._counted(part, len(encoded)))
 
     def _inside(self, value: Any, depth: int, walk: Callable[[], Any]) -> Any:
-        """Return what ``walk`` makes of a value that holds others."""
+        """Return the result of ``walk`` for a container; a remark if it is circular or too deep."""
         if id(value) in self._above:
             self._change("a value that holds itself left out")
             return self._string("(holds itself)")
@@ -252,14 +240,14 @@ class _Walk:
         self._change("names that are no text as text")
         if key is None or isinstance(key, bool):
             return orjson.dumps(key).decode()
-        return _said(key)
+        return _text_of(key)
 
     def _items(self, value: Iterable[Any], depth: int) -> list[Any]:
         found: list[Any] = []
         try:
             if isinstance(value, (set, frozenset)) and len(value) <= self.left:
-                value = sorted(value, key=_said)  # the same set is the same list
-            for item in value:  # no comprehension: its frames would count against Python's stack
+                value = sorted(value, key=_text_of)  # Equal sets give equal lists.
+            for item in value:  # A comprehension would add frames to Python's stack.
                 self._counted(None, 1 if found else 0)
                 found.append(self._plain(item, depth + 1))
                 if self._is_cut:
@@ -278,7 +266,7 @@ def _fields_of(value: Any) -> dict[str, Any]:
 
 
 def _prefix(encoded: bytes) -> str:
-    """Return the text of the longest beginning of JSON string content that is whole."""
+    """Return the longest valid beginning of encoded JSON string content, as text."""
     for end in range(len(encoded), max(0, len(encoded) - 12), -1):
         try:
             return str(orjson.loads(b'"' + encoded[:end] + b'"'))
@@ -287,7 +275,7 @@ def _prefix(encoded: bytes) -> str:
     return ""
 
 
-def _said(value: Any) -> str:
+def _text_of(value: Any) -> str:
     try:
         return str(value)
     except BaseException:  # noqa: BLE001 - the value's own code

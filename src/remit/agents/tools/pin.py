@@ -1,28 +1,29 @@
-"""One pinned definition of an MCP server's tool, and what was offered since instead of it."""
+"""Pinned definitions of tools, and the changes that servers offered since."""
 
 from __future__ import annotations
 
 import difflib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Any
 
+from remit.agents.tools.definition import Tool, definition_digest
 from remit.kernel.canonical import NotCanonicalError, canonical_json, sha256_hex
 
-_TAKEN_APART = ("annotations", "execution", "_meta")
+_NESTED_FIELDS = ("annotations", "execution", "_meta")
 
 
 def stated_hashes(stated: Mapping[str, Any]) -> dict[str, str]:
-    """SHA-256, 64 lower-case hex digits, of each thing that a server states of a tool.
+    """Return the SHA-256 (64 lower-case hex digits) of each field that a server states of a tool.
 
     Args:
-        stated: :attr:`remit.Tool.stated`. Of its ``annotations``, ``execution`` and ``_meta`` each
-            key is one thing, such as ``annotations.readOnlyHint``.
+        stated: :attr:`remit.Tool.stated`. Each key of its ``annotations``, ``execution`` and
+            ``_meta`` is a field of its own, such as ``annotations.readOnlyHint``.
     """
     hashes: dict[str, str] = {}
     for name, value in stated.items():
-        if name in _TAKEN_APART and isinstance(value, Mapping):
+        if name in _NESTED_FIELDS and isinstance(value, Mapping):
             hashes |= {f"{name}.{key}": _hash(inner) for key, inner in value.items()}
         elif value is not None:
             hashes[name] = _hash(value)
@@ -36,59 +37,48 @@ def _hash(value: Any) -> str:
         return sha256_hex(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
 
 
-class Offered(Protocol):
-    """A definition as a server offers it now: a :class:`remit.Tool`, or another text."""
+@dataclass(frozen=True, slots=True)
+class OfferedText:
+    """A text of a server that is not a tool, in the form in which definitions are pinned.
 
-    @property
-    def tool_id(self) -> str:
-        """Its id, see :class:`Pin`."""
-        ...
+    Attributes:
+        tool_id: the id of its pin, see :class:`Pin`.
+        description: the text that a model is shown.
+        stated: everything else that the server states of it.
+        input_schema: always empty.
+    """
 
-    @property
-    def description(self) -> str:
-        """The text that a model is shown."""
-        ...
-
-    @property
-    def input_schema(self) -> Mapping[str, Any]:
-        """JSON Schema of the arguments; empty for a text that is no tool."""
-        ...
-
-    @property
-    def stated(self) -> Mapping[str, Any]:
-        """Everything else that the server states."""
-        ...
+    tool_id: str
+    description: str
+    stated: Mapping[str, Any]
+    input_schema: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
-        """See :attr:`remit.Tool.digest`."""
-        ...
+        """The hash of the text, see :func:`remit.agents.tools.definition.definition_digest`."""
+        return definition_digest(self.tool_id, self.description, self.input_schema)
 
 
-class Pinned(NamedTuple):
-    """A definition as it was pinned: what a model is shown, and what else its server stated."""
-
-    description: str
-    parameters: dict[str, Any]
-    stated: dict[str, Any]
+Offered = Tool | OfferedText
+"""A definition that a server offers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One definition of a tool, as it is on record.
+    """A recorded definition.
 
     Attributes:
-        entry_id: of the ``TOOL_PINNED`` that holds it.
+        entry_id: id of the ``TOOL_PINNED`` entry; empty before it is written.
         server: name of the MCP server, as in ``[mcp.NAME]``.
-        tool_id: the tool's id here, ``{server}__{tool}``; of another text
-            ``{server}:{kind}:{name}``.
+        tool_id: the tool's id, ``{server}__{tool}``; for another text ``{server}:{kind}:{name}``.
         digest: :attr:`remit.Tool.digest`.
-        stated: hashes of what else its server stated of it, see :func:`stated_hashes`; ``None``
-            in pins of earlier versions, which did not cover that.
-        origin: which server it came from, see :func:`remit.agents.tools.mcp.origin.mcp_origin`.
-        at: when it was recorded.
-        by: who accepted it; empty for the first use.
-        definition: JSON text; ``None`` when it was erased or not read.
+        stated: hashes of the other stated fields, see :func:`stated_hashes`; None in pins of
+            earlier versions.
+        origin: the server's command line or URL, see
+            :func:`remit.agents.tools.mcp.origin.mcp_origin`.
+        at: time of recording.
+        by: the person who accepted the definition; empty for the first use.
+        definition: JSON text of the definition; None if it was erased or not read.
     """
 
     entry_id: str
@@ -102,34 +92,38 @@ class Pin:
     stated: Mapping[str, str] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the attributes as plain data."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     def covers(self, stated: Mapping[str, str]) -> bool:
-        """Whether all of this is as it was pinned. What a server leaves out is no change: what it
-        states depends on the version of the protocol that its client speaks."""
+        """Return True if all given hashes are as pinned.
+
+        Fields that the server omits do not count: they depend on the protocol version of the
+        client.
+        """
         pinned = self.stated
         return pinned is None or all(pinned.get(name) == one for name, one in stated.items())
 
-    def read(self) -> Pinned | None:
-        """The definition; ``None`` where it was erased."""
+    def read(self) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
+        """Return the definition's description, parameters and stated fields; None if erased."""
         if self.definition is None:
             return None
         found = json.loads(self.definition)
         parameters = dict(found["parameters"])
         stated = {"inputSchema": parameters, **found.get("stated", {})}
-        return Pinned(str(found["description"]), parameters, stated)
+        return str(found["description"]), parameters, stated
 
     def lines(self) -> list[str]:
-        """The definition for people and for a diff, a line each."""
+        """Return the definition as lines of text, for people and for a diff."""
         if (found := self.read()) is None:
             return [f"server: {self.origin}", "the definition was erased"]
-        parts: dict[str, Any] = {"parameters": found.parameters, **found.stated}
-        if parts["inputSchema"] == found.parameters:
+        description, parameters, stated = found
+        parts: dict[str, Any] = {"parameters": parameters, **stated}
+        if parts["inputSchema"] == parameters:
             del parts["inputSchema"]
         return [
             f"server: {self.origin}",
-            *(f"description: {line}" for line in found.description.splitlines()),
+            *(f"description: {line}" for line in description.splitlines()),
             *(
                 f"{name}: {line}"
                 for name, part in parts.items()
@@ -142,22 +136,24 @@ class Pin:
 
 @dataclass(slots=True)
 class PinnedTool:
-    """A tool's pin, and what was offered since instead of it.
+    """A tool's pin, and a differing definition that waits for a person.
 
     Attributes:
-        server: see :class:`Pin`.
-        tool_id: likewise.
-        pin: what may be called; ``None`` when nothing was accepted yet.
-        change: what waits for a person; ``None`` when nothing does.
+        server: name of the MCP server.
+        tool_id: the tool's id.
+        pin: the accepted definition; None if none was accepted yet.
+        change: the definition that waits for acceptance; None if none does.
+        reason: why the tool must not be called now, as a sentence; set by :meth:`Pins.check`.
     """
 
     server: str
     tool_id: str
     pin: Pin | None = None
     change: Pin | None = None
+    reason: str = ""
 
     def diff(self) -> list[str]:
-        """From the pin to the change, as a unified diff; empty when nothing differs."""
+        """Return the lines of a unified diff from the pin to the change; empty without a change."""
         if self.change is None:
             return []
         before = self.pin.lines() if self.pin is not None else []
@@ -170,7 +166,7 @@ class PinnedTool:
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the pin, the change, their state and the diff as plain data."""
         return {
             "server": self.server,
             "tool_id": self.tool_id,

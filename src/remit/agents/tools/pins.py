@@ -1,13 +1,12 @@
-"""Pinned definitions of MCP servers' tools.
+"""Pins of the definitions that MCP servers offer.
 
-The first use of a tool puts its definition on record, with the server that it came from. Whatever
-differs from that later, another definition or another server under the same name, must not be
-called until a person accepts the difference. A definition is all that the server states of a tool:
-what a model is shown, and the rest, such as annotations that say it only reads. Packages may name
-what a model is shown by its hash, as ``server__tool@sha256:…`` among their permitted tools; then
-that one is the first.
+The first use of a tool records its definition and the origin of its server. A different definition,
+or another server under the same name, may not be called until a person accepts the change. A
+definition contains what a model is shown, and everything else that the server states, such as the
+annotation that a tool only reads. A package may permit a definition by hash
+(``server__tool@sha256:…``); then that definition is the first.
 
-Other texts of a server that reach a model are pinned alike, see
+Other texts of a server that reach a model are pinned in the same way, see
 :class:`remit.agents.tools.mcp.texts.PinnedTexts`.
 """
 
@@ -16,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from remit.agents.tools.pin import Offered, Pin, PinnedTool, stated_hashes
 from remit.kernel.errors import ConflictError
@@ -33,69 +32,62 @@ from remit.ledger import (
 _EVENT = "TOOL_PINNED"
 _PINNED, _CHANGED, _ACCEPTED = "PINNED", "CHANGED", "ACCEPTED"
 _LAST = f"SELECT max(seq) FROM entries WHERE submission_id = ? AND event_type = '{_EVENT}'"
-_MARK = "@sha256:"
+_DIGEST_SEPARATOR = "@sha256:"
 INSTRUCTIONS = ":instructions"
 """End of the id under which a server's instructions are pinned; it follows the server's name."""
 
 
-class Refused(NamedTuple):
-    """Why a tool must not be called, and its pin, which a model may still be shown."""
-
-    reason: str
-    pin: Pin | None
-
-
 class Pins:
-    """The pins of one ledger, of all MCP servers.
+    """The pins of a ledger, for all MCP servers.
 
     Args:
-        ledger: of the root.
-        named: gives the tools that installed packages permit, as their manifests write them.
+        ledger: the ledger of the root.
+        permitted: returns the tools that installed packages permit, as their manifests name them.
     """
 
     def __init__(
-        self, ledger: LedgerClient, named: Callable[[], Iterable[str]] = lambda: ()
+        self, ledger: LedgerClient, permitted: Callable[[], Iterable[str]] = lambda: ()
     ) -> None:
         self._ledger = ledger
-        self._named = named
+        self._permitted = permitted
 
-    def check(self, server: str, origin: str, tools: Iterable[Offered]) -> dict[str, Refused]:
-        """Hold what a server offers now against the pins: what must not be called, by tool id.
+    def check(self, server: str, origin: str, tools: Iterable[Offered]) -> dict[str, PinnedTool]:
+        """Compare a server's offered definitions with the pins; return the refused ones by tool id.
 
-        A tool without a pin gets one. What differs goes on record, once, for a person to accept.
-        Blocks.
+        A tool without a pin is pinned. A differing definition is recorded once as a change that a
+        person can accept. Blocks.
 
         Args:
-            server: its name in the configuration.
-            origin: which server it is, see :class:`Pin`.
-            tools: what it offers, as :meth:`remit.agents.tools.mcp.McpServer.tools` makes them.
+            server: name of the server in the configuration.
+            origin: the server's command line or URL, see :class:`Pin`.
+            tools: the offered definitions.
         """
         offered = list(tools)
-        named: dict[str, set[str]] = {}
-        for name in self._named():
-            tool_id, mark, digest = name.partition(_MARK)
+        permitted: dict[str, set[str]] = {}
+        for name in self._permitted():
+            tool_id, mark, digest = name.partition(_DIGEST_SEPARATOR)
             if mark:
-                named.setdefault(tool_id, set()).add(digest)
+                permitted.setdefault(tool_id, set()).add(digest)
         while True:
             states, last = self._states(server)
-            refused, new = _compare(server, origin, offered, states, named)
+            refused, new = _compare(server, origin, offered, states, permitted)
             if not new or self._append(server, last, new):
                 return refused
 
     def tools(self, server: str = "") -> list[PinnedTool]:
-        """What is pinned of one server, or of all, in the order of servers and tool ids."""
+        """Return the pinned tools of a server, or of all, sorted by server and tool id."""
         states, _ = self._states(server)
         return sorted(states.values(), key=lambda state: (state.server, state.tool_id))
 
     def changed(self, server: str, tool_id: str = "") -> list[PinnedTool]:
-        """What waits to be accepted of a server's tools, or of one.
+        """Return the tools of a server whose change waits for acceptance; or one of them.
 
         Args:
-            server: the MCP server's name.
-            tool_id: the tool, with or without its server's name.
+            server: name of the MCP server.
+            tool_id: the tool, with or without the server's name; empty for all.
 
         Raises:
-            ConflictError: nothing has changed, or there is no such tool.
+            ConflictError: no such tool has changed.
         """
         wanted = {tool_id, f"{server}__{tool_id}"}
         found = [
@@ -105,25 +97,24 @@ class Pins:
         ]
         if not found:
             raise ConflictError(
-                f"No change of {tool_id or 'a tool'} of the MCP server {server!r} waits.",
-                next_step=f"`remit mcp diff {server}` asks the server what it offers now.",
+                f"No change of {tool_id or 'a tool'} of the MCP server {server!r} is pending.",
+                next_step=f"Run `remit mcp diff {server}` to read the server's present offer.",
             )
         return found
 
     def accept(self, changes: Iterable[PinnedTool], *, by: str) -> None:
-        """Accept changes: from now on these definitions may be called.
+        """Record that a person accepts changes; these definitions may be called from now on.
 
         Args:
-            changes: of one server, as :meth:`changed` gave them to the person.
-            by: the name of who accepts them, for the record.
+            changes: the changes as :meth:`changed` returned them for the person.
+            by: the recorded name of the person.
 
         Raises:
-            ConflictError: the definition of one of them has changed meanwhile, or the name is
-                missing.
+            ConflictError: the name is missing, or a definition has changed again or was accepted.
         """
         if not by.strip():
             raise ConflictError(
-                "The name of the person who accepts it is missing.", next_step="Give it as `by`."
+                "The name of the person who accepts is missing.", next_step="Pass it as `by`."
             )
         given = [(state, state.change) for state in changes if state.change is not None]
         for server in {state.server for state, _ in given}:
@@ -134,19 +125,18 @@ class Pins:
                     continue
                 if states.get((server, state.tool_id)) != state:
                     raise ConflictError(
-                        f"{state.tool_id} is not as it was shown: it changed again, or it is "
-                        "accepted already.",
-                        next_step=f"Look at it again with `remit mcp diff {server}`.",
+                        f"{state.tool_id} is not as shown: it changed again or was accepted.",
+                        next_step=f"Run `remit mcp diff {server}` to see the present change.",
                     )
                 new.append(_entry(_ACCEPTED, replace(change, by=by), state.pin))
             if not self._append(server, last, new):
                 raise ConflictError(
-                    f"The tools of {server} changed at this moment.",
-                    next_step=f"Look at them again with `remit mcp diff {server}`.",
+                    f"The tools of {server} changed at the same time.",
+                    next_step=f"Run `remit mcp diff {server}` to see the present changes.",
                 )
 
     def _states(self, server: str) -> tuple[dict[tuple[str, str], PinnedTool], int | None]:
-        """The tools by server and id, and the sequence number of the last entry about them."""
+        """Return the tools by (server, id), and the sequence number of the latest pin entry."""
         if server:
             found = self._ledger.query(event_type=_EVENT, submission_id=_submission(server))
         else:
@@ -167,7 +157,7 @@ class Pins:
         return states, last
 
     def _append(self, server: str, last: int | None, new: list[LedgerEntry]) -> bool:
-        """Write them, unless something else was written about the server meanwhile."""
+        """Append entries; return False if another process wrote about the server since ``last``."""
 
         def write(tx: Transaction) -> bool:
             ((latest,),) = tx.execute(_LAST, (_submission(server),))
@@ -185,37 +175,38 @@ def _compare(
     origin: str,
     offered: list[Offered],
     states: dict[tuple[str, str], PinnedTool],
-    named: dict[str, set[str]],
-) -> tuple[dict[str, Refused], list[LedgerEntry]]:
-    """What must not be called, and what is to be put on record."""
-    refused: dict[str, Refused] = {}
+    permitted: dict[str, set[str]],
+) -> tuple[dict[str, PinnedTool], list[LedgerEntry]]:
+    """Return the refused tools by id, and the entries to write."""
+    refused: dict[str, PinnedTool] = {}
     new: list[LedgerEntry] = []
     origins = {state.pin.origin for state in states.values() if state.pin is not None}
     for tool in offered:
         state = states.get((server, tool.tool_id)) or PinnedTool(server, tool.tool_id)
-        pin, allowed = state.pin, named.get(tool.tool_id, set())
+        pin, digests = state.pin, permitted.get(tool.tool_id, set())
         same_origin = origin == pin.origin if pin is not None else origin in origins or not origins
-        shown = pin is not None and pin.digest == tool.digest
-        permitted = not allowed or tool.digest in allowed
+        is_same = pin is not None and pin.digest == tool.digest
+        is_permitted = not digests or tool.digest in digests
         stated, by = stated_hashes(tool.stated), ""
         if (
-            same_origin and pin is not None and shown and pin.covers(stated)
-            and (pin.by or permitted)
+            same_origin and pin is not None and is_same and pin.covers(stated)
+            and (pin.by or is_permitted)
         ):  # fmt: skip
             if pin.stated is not None:
                 continue
-            # A pin of an earlier version: the rest of the definition joins it.
+            # The pin of an earlier version is completed with the rest of the definition.
             decision, by = _PINNED, pin.by
         elif (
-            same_origin and not shown and permitted
-            and (allowed or (pin is None and not _are_late(tool, origins)))
+            same_origin and not is_same and is_permitted
+            and (digests or (pin is None and not _is_late_instructions(tool, origins)))
         ):  # fmt: skip
-            decision = _PINNED  # the first use, or a package names the new definition
+            decision = _PINNED  # The first use, or a package names the new definition.
         else:
             decision = _CHANGED
-            refused[tool.tool_id] = Refused(_reason(server, origin, tool, pin, allowed), pin)
-            seen = state.change
-            if seen is not None and (seen.digest, seen.stated, seen.origin) == (
+            reason = _reason(server, origin, tool, pin, digests)
+            refused[tool.tool_id] = replace(state, reason=reason)
+            change = state.change
+            if change is not None and (change.digest, change.stated, change.origin) == (
                 tool.digest, stated, origin,
             ):  # fmt: skip
                 continue
@@ -224,23 +215,23 @@ def _compare(
     return refused, new
 
 
-def _are_late(offered: Offered, origins: set[str]) -> bool:
-    """Return True for instructions of a server of which something was pinned without them."""
+def _is_late_instructions(offered: Offered, origins: set[str]) -> bool:
+    """Return True for instructions of a server that is already pinned without any."""
     return bool(origins) and offered.tool_id.endswith(INSTRUCTIONS)
 
 
-def _reason(server: str, origin: str, tool: Offered, pin: Pin | None, allowed: set[str]) -> str:
+def _reason(server: str, origin: str, tool: Offered, pin: Pin | None, digests: set[str]) -> str:
     step = (
-        f"A person has to look at it with `remit mcp diff {server}`, and can accept it with "
-        f"`remit mcp accept {server} {tool.tool_id}`."
+        f"Run `remit mcp diff {server}` to see the change, and "
+        f"`remit mcp accept {server} {tool.tool_id}` to accept it."
     )
     if pin is not None and pin.origin != origin:
         return f"{tool.tool_id} comes from another server than before under this name. {step}"
-    if pin is None and _are_late(tool, {origin}):
+    if pin is None and _is_late_instructions(tool, {origin}):
         return f"The instructions of the MCP server {server!r} are not pinned yet. {step}"
-    if pin is None and not allowed:
+    if pin is None and not digests:
         return f"{tool.tool_id} is new, and from another server than the tools known here. {step}"
-    if allowed:
+    if digests:
         return f"The definition of {tool.tool_id} is not the one that a package names. {step}"
     return f"The definition of {tool.tool_id} has changed since it was pinned. {step}"
 

@@ -1,10 +1,17 @@
-"""HO1, the worker: executes one order with what it was given, and nothing else."""
+"""The worker (tier HO1): executes one work order with the inputs and tools it was given.
 
-from remit.agents.worker.attached import AttachedOrder
+Owns model calls and tool calls of an order, and the entries ``WO_EXECUTING``, ``LLM_CALL``,
+``TOOL_INTENT``, ``TOOL_CALL``, ``WO_COMPLETED`` and ``WO_FAILED``. Does not plan orders or judge
+answers (``remit.agents.supervisor`` does). A recorded step is never repeated, and a tool runs only
+after its intent is durable. Start reading at :meth:`HO1Executor.aexecute`, then ``run.py`` and
+``toolbox.py``.
+"""
+
+from remit.agents.worker.conversation import result_text
 from remit.agents.worker.execution import WorkFailedError, WorkParkedError
 from remit.agents.worker.executor import HO1Executor
+from remit.agents.worker.external_order import AttachedOrder
 from remit.agents.worker.model_answer import IGNORABLE, visible
-from remit.agents.worker.toolbox import result_text
 
 __all__ = [
     "IGNORABLE", "AttachedOrder", "HO1Executor", "WorkFailedError", "WorkParkedError",

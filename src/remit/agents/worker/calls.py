@@ -1,4 +1,4 @@
-"""The model calls of one order: built from its contract, counted, recorded."""
+"""The model calls of one order: built from its contract, limited and recorded."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
+from remit.agents.worker.conversation import count_omitted
 from remit.agents.worker.execution import Execution, WorkFailedError
-from remit.agents.worker.shortening import left_out
 from remit.agents.workorders import Answer, Usage
 from remit.contracts import PromptContract
 from remit.kernel.errors import InvalidInputError
@@ -21,43 +21,43 @@ from remit.kernel.exchange import (
     TextSink,
 )
 
+# The worker's error codes, keyed by the gateway's.
 _CODES = {
     "BUDGET_EXHAUSTED": "budget_exhausted",
     "UNBOUNDED": "budget_exhausted",
     "NOT_ALLOCATED": "budget_exhausted",
     "TURN_LIMIT": "turn_limit_exceeded",
 }
-"""The worker's failure codes for those of the gateway."""
 
-
-_BOUND_PER_BYTE, _BOUND_BESIDE = 4, 20_000
-"""More tokens than the gateway's bound has for a byte of the messages, and beside them."""
+# Upper limits of the gateway's bound: tokens for each byte of the messages, and in addition.
+_MAX_TOKENS_PER_BYTE, _MAX_FIXED_TOKENS = 4, 20_000
 
 
 class ModelCalls:
-    """Asks the gateway on behalf of one order.
+    """The model calls of one order, made through the gateway.
 
     Attributes:
-        made: how many calls the order has used of its limit, refused ones included.
-        met_fault: whether a model that was asked did not answer.
-        given: tokens that the order is given with its first call; ``None``: nothing, or before.
-        used: what the calls add up to; ``None`` where only the record knows it, as a call was
-            made more than once, or by several models, or by another process.
+        count: number of calls used of the order's limit, including refused ones.
+        met_fault: True if a model failed to answer.
+        initial_tokens: tokens that are allocated to the order with its first call; None if there is
+            no such allocation, or the call was made.
+        used: the sum of the calls; None if only the ledger knows it, because a call had several
+            attempts or models, or was made by another process.
     """
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._services = execution.services
         self._order = execution.order
-        self.made = execution.history.llm_calls
-        self.given: int | None = None
+        self.count = execution.history.llm_calls
+        self.initial_tokens: int | None = None
         self.met_fault = False
         self.used: Usage | None = Usage() if execution.history.began is None else None
-        self._left: int | None = None
+        self._remaining: int | None = None
         self._typed = execution.order.constraints.output_schema is not None
 
     def request(self, contract: PromptContract) -> PromptRequest:
-        """The request that ``contract`` makes of this order, still without messages."""
+        """Return the request that a contract makes for the order, without messages."""
         order, boundary = self._order, contract.boundary
         principal = self._execution.principal
         provider_id, model_id = boundary.provider_id, boundary.model_id
@@ -101,15 +101,23 @@ class ModelCalls:
         schema: Mapping[str, Any] | None = None,
         on_text: TextSink | None = None,
     ) -> Answer:
-        """One call; ``schema`` holds the output instead of what the contract says.
+        """Make one call, note an ``LLM_CALL`` and return the answer.
+
+        Args:
+            request: the request from :meth:`request`.
+            messages: the conversation.
+            tools: definitions of the tools that the model may call.
+            schema: output schema in place of the contract's; None for the contract's.
+            on_text: receives the answer's text as it arrives.
 
         Raises:
-            WorkFailedError: the call failed, or the order has used its calls.
+            WorkFailedError: the call failed, or the order has used all of its calls.
+            RemitError: the guard refuses, because the order is no longer this worker's.
         """
         limit = self._order.constraints.turn_limit or self._services.config.turn_limit
-        if self.made >= limit:
+        if self.count >= limit:
             raise WorkFailedError(
-                "turn_limit_exceeded", f"the order has used its {limit} model calls"
+                "turn_limit_exceeded", f"the order has used all of its {limit} model calls"
             )
         structured = request.structured_output if schema is None else schema
         request = replace(
@@ -121,20 +129,20 @@ class ModelCalls:
         )
         journal = self._execution.journal
         if self._execution.history.began is not None:
-            await journal.flush()  # a new allocation of the order counts from here on
+            await journal.flush()  # A new allocation of the order takes effect.
         journal.check()
         self._execution.check()
-        self.made += 1
-        # What came before goes on record with the call's own first entry, or it is not made.
-        request = replace(self._bounded(request), ahead=journal.buffer)
-        used, self.used = self.used, None  # until it is known what the call came to
+        self.count += 1
+        # The buffered entries are committed together with the call's first entry.
+        request = replace(self._with_token_limit(request), ahead=journal.buffer)
+        used, self.used = self.used, None  # Unknown until the call has ended.
         response = await self._services.gateway.aroute(request, on_text=on_text)
-        self._count(response, used)
+        self._record_usage(response, used)
         failed = any(code != "SET_ASIDE" for _, code in response.fallback_from)
         if failed or response.outcome is not RouteOutcome.SUCCESS:
             self.met_fault = True
-        without = left_out(messages) if self._services.context_tokens is not None else 0
-        journal.note(  # the exchange holds its text, and is durable
+        omitted = count_omitted(messages) if self._services.context_tokens is not None else 0
+        journal.note(  # The durable exchange contains the text.
             "LLM_CALL",
             exchange_entry_id=response.exchange_entry_id,
             dispatch_entry_id=response.dispatch_entry_id,
@@ -143,10 +151,10 @@ class ModelCalls:
             input_tokens=response.input_tokens,
             output_tokens=response.output_tokens,
             latency_ms=response.latency_ms,
-            **({"left_out": without} if without else {}),
+            **({"left_out": omitted} if omitted else {}),
         )
         if response.outcome is not RouteOutcome.SUCCESS:
-            raise _failure_of(response)
+            raise _failure(response)
         return Answer(
             response.content,
             response.content_blocks or (),
@@ -154,48 +162,48 @@ class ModelCalls:
             response.exchange_entry_id,
         )
 
-    def _count(self, response: PromptResponse, used: Usage | None) -> None:
-        self.given, self._left = None, response.budget_remaining
+    def _record_usage(self, response: PromptResponse, used: Usage | None) -> None:
+        self.initial_tokens, self._remaining = None, response.budget_remaining
         once = response.attempts == 1 and not response.decision_entry_id
         if used is not None and once and response.outcome is RouteOutcome.SUCCESS:
             usd = response.cost_incurred if response.cost_known else None
             used.count(response.input_tokens, response.output_tokens, usd)
             self.used = used
 
-    def _bounded(self, request: PromptRequest) -> PromptRequest:
-        """``max_tokens`` never above what the order has left beside the prompt."""
+    def _with_token_limit(self, request: PromptRequest) -> PromptRequest:
+        """Return the request with ``max_tokens`` at most the order's remaining tokens."""
         budgeter = self._services.budgeter
         if budgeter is None:
             return request
         wanted = request.max_tokens
-        left = self._left
-        if left is None or not _is_plenty(left, request):
-            limits = (budgeter.check(self._execution.scope).remaining, self.given)
-            left = min((limit for limit in limits if limit is not None), default=None)
-        if left is None or _is_plenty(left, request):
-            return request  # the reservation decides
+        remaining = self._remaining
+        if remaining is None or not _is_surely_enough(remaining, request):
+            limits = (budgeter.check(self._execution.scope).remaining, self.initial_tokens)
+            remaining = min((limit for limit in limits if limit is not None), default=None)
+        if remaining is None or _is_surely_enough(remaining, request):
+            return request  # The reservation checks the limit.
         try:
-            left -= self._services.gateway.input_bound(request)
+            remaining -= self._services.gateway.input_bound(request)
         except InvalidInputError:
-            return request  # the gateway refuses it, with the reason on record
-        most = left if wanted is None else min(wanted, left)
+            return request  # The gateway refuses the request and records the reason.
+        most = remaining if wanted is None else min(wanted, remaining)
         return replace(request, max_tokens=max(1, most))
 
 
-def _is_plenty(left: int, request: PromptRequest) -> bool:
-    """Whether so many tokens are left that it need not be counted what the request may use."""
+def _is_surely_enough(remaining: int, request: PromptRequest) -> bool:
+    """Return True if the remaining tokens suffice by a rough estimate."""
     if request.max_tokens is None:
         return False
     try:
         sent = orjson.dumps([request.messages, request.tools, request.structured_output])
     except TypeError:
         return False
-    most = _BOUND_PER_BYTE * len(sent) + _BOUND_BESIDE
-    return b'"image"' not in sent and left >= most + request.max_tokens
+    most = _MAX_TOKENS_PER_BYTE * len(sent) + _MAX_FIXED_TOKENS
+    return b'"image"' not in sent and remaining >= most + request.max_tokens
 
 
-def _failure_of(response: PromptResponse) -> WorkFailedError:
-    """What an unsuccessful response means for the order."""
+def _failure(response: PromptResponse) -> WorkFailedError:
+    """Return the error of an unsuccessful response."""
     code = response.error_code or "gateway_error"
     code = "timeout" if response.outcome is RouteOutcome.TIMEOUT else _CODES.get(code, code)
     return WorkFailedError(code, response.error_message or "the gateway gave no answer")

@@ -1,8 +1,8 @@
-"""English as far as choosing a tool needs it: which words carry a question, and their forms.
+"""English for the choice of a tool: the words that carry a question, and their forms.
 
-What is asked for stands in a few words of a message. Others are grammar, politeness, or only say
-"show me"; those need no tool that speaks of them. Words that turn a question into another one
-(who, when, why, not, will, if, most, first) do.
+A few words of a message carry the question. The others are grammar, politeness, or only say "show
+me"; no tool has to explain them. Words that change a question (who, when, why, not, will, if, most,
+first) carry meaning.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 
-_CONTRACTED = (
+_CONTRACTIONS = (
     (re.compile(r"\b(?:can't|cannot)\b"), "can not"),
     (re.compile(r"\bwon't\b"), "will not"),
     (re.compile(r"n't\b"), " not"),
@@ -19,7 +19,8 @@ _CONTRACTED = (
     (re.compile(r"'(?:ll|d)\b"), " would"),
     (re.compile(r"'(?:re|ve|m|s)\b"), ""),
 )
-_PHRASES = (  # what several words say together
+# Phrases that mean a single word.
+_PHRASES = (
     (re.compile(r"\bhow come\b"), "why"),
     (re.compile(r"\bwhat for\b"), "why"),
     (re.compile(r"\b(?:can|could|would|will) (?:you|u|ya)\b"), "you"),
@@ -28,7 +29,7 @@ _PHRASES = (  # what several words say together
     (re.compile(r"^\W*(?:are|were|do|did|have) you\b(?! (?:have|got|know|see)\b)"), "yourself"),
     (re.compile(r"\b(?:do|does|have|has) (?:you|we|i|they|it|one) (?:have|got)\b"), "there"),
 )
-_ALIKE = (  # words that ask for the same
+_SYNONYMS = (
     ("many", "number", "count", "amount"),
     ("there", "exist", "available"),
     ("last", "latest", "newest", "recent", "lately"),
@@ -41,7 +42,7 @@ _GRAMMAR = (
     " ours please she show so some tell than that the their them then these they this those"
     " through to told under up upon us was we were what which with within you your yours"
 )
-_ASKING = (
+_REQUEST_WORDS = (
     "all also any anything again about actually around basically called come"
     " came current currently complete dear describe detail display dump each entire entirely"
     " every everything ever exactly far fetch find full fully get getting gimme give given go"
@@ -62,69 +63,64 @@ _ENDINGS = re.compile(
     r"|e|y)$"
 )
 _WORD = re.compile(r"[a-z]+")
-_LONG = 5  # letters of a word in which a mistake leaves no doubt
-_ALIKE_WORD = 0.83  # of two words, from 0 to 1: one letter missing, or two exchanged
+_MIN_CORRECTED = 5  # Shorter words are not corrected by similarity.
+_MIN_SIMILARITY = 0.83  # From 0 to 1: a letter is missing, or two are exchanged.
 
 
 def plain(message: str) -> str:
-    """A message in lower case, without contractions and politeness."""
+    """Return a message in lower case, without contractions and politeness."""
     text = message.lower().replace("\u2019", "'")
-    for pattern, meant in (*_CONTRACTED, *_PHRASES):
-        text = pattern.sub(meant, text)
+    for pattern, replacement in (*_CONTRACTIONS, *_PHRASES):
+        text = pattern.sub(replacement, text)
     return text
 
 
 def with_digits(message: str) -> str:
-    """A message with the small numbers that it spells out as digits."""
+    """Return a message with its small numbers as digits."""
     return re.sub(r"\b[a-z]+\b", lambda found: _DIGITS.get(found[0], found[0]), message)
 
 
 def stem(word: str) -> str:
-    """What the forms of a word have in common, and words that ask for the same."""
+    """Return the stem of a word; synonyms have the same stem."""
     word = word.lower()
     short = _ENDINGS.sub("", word)
-    if len(short) > 3 and short[-1] == short[-2]:  # planned
+    if len(short) > 3 and short[-1] == short[-2]:  # As in "planned".
         short = short[:-1]
-    return _SAME.get(short, short)
+    return _CANONICAL_STEM.get(short, short)
 
 
 def is_grammar(stemmed: str) -> bool:
-    """Whether a word says little beside one that names a thing."""
-    return stemmed in _LIGHT
+    """Return True if a stem is a word of grammar."""
+    return stemmed in _GRAMMAR_STEMS
 
 
-def carries(stemmed: str) -> bool:
-    """Whether a word is part of what is asked for."""
-    return stemmed not in _LIGHT and stemmed not in _REQUEST
-
-
-def carrying(words: Iterable[str]) -> list[str]:
-    """Stems of the words that are part of what is asked for; a negation with what it denies."""
+def content_stems(words: Iterable[str]) -> list[str]:
+    """Return the stems of the content words; a negation is joined to the word it negates."""
     found: list[str] = []
     for word in words:
         if found and found[-1] in _NEGATIONS and not is_grammar(stem(word)):
             found[-1] = f"not {stem(word)}"
-        elif word in _NEGATIONS or carries(stem(word)):
+        elif word in _NEGATIONS or stem(word) not in _GRAMMAR_STEMS | _REQUEST_STEMS:
             found.append(word if word in _NEGATIONS else stem(word))
     return found
 
 
 def speller(texts: Iterable[str]) -> Callable[[str], str]:
-    """Gives the word of ``texts`` that is probably meant by an unknown one.
+    """Return a function that corrects a word to a word of ``texts``; other words are unchanged.
 
-    "sesions" and "bugdet" are misspelt, "teh" has letters exchanged; "shw" and "cfg" are words
-    without their vowels.
+    "sesions" and "bugdet" are misspelt, "teh" has exchanged letters; "shw" and "cfg" lack their
+    vowels.
     """
     known = {word for text in texts for word in _WORD.findall(text.lower())}
-    known |= set(f"{_GRAMMAR} {_ASKING}".split())
+    known |= set(f"{_GRAMMAR} {_REQUEST_WORDS}".split())
     stems = {stem(word) for word in known}
     swapped: dict[tuple[str, ...], str] = {
         (word[0], *sorted(word)): word for word in sorted(known) if len(word) > 2
     }
     bare = {_consonants(word): word for word in sorted(known, key=len, reverse=True)}
-    long = [word for word in known if len(word) >= _LONG]
+    long = [word for word in known if len(word) >= _MIN_CORRECTED]
 
-    def meant(word: str) -> str:
+    def correct(word: str) -> str:
         if stem(word) in stems or len(word) < 3:
             return word
         if not re.search("[aeiou]", word):
@@ -135,18 +131,20 @@ def speller(texts: Iterable[str]) -> Callable[[str], str]:
             )
         if (word[0], *sorted(word)) in swapped:
             return swapped[word[0], *sorted(word)]
-        near = get_close_matches(word, long, 1, _ALIKE_WORD) if len(word) >= _LONG else []
-        return near[0] if near and near[0][0] == word[0] else word
+        similar = (
+            get_close_matches(word, long, 1, _MIN_SIMILARITY) if len(word) >= _MIN_CORRECTED else []
+        )
+        return similar[0] if similar and similar[0][0] == word[0] else word
 
-    return meant
+    return correct
 
 
 def _consonants(word: str) -> str:
-    """A word as people abbreviate it: without vowels and the doubling of ``ck``."""
+    """Return the abbreviation of a word: without vowels, and ``ck`` as ``k``."""
     return word[:1] + re.sub("[aeiou]", "", word[1:]).replace("ck", "k")
 
 
-_SAME: dict[str, str] = {}
-_SAME.update({stem(word): stem(first) for first, *others in _ALIKE for word in others})
-_LIGHT = frozenset(map(stem, _GRAMMAR.split()))
-_REQUEST = frozenset(map(stem, _ASKING.split()))
+_CANONICAL_STEM: dict[str, str] = {}
+_CANONICAL_STEM.update({stem(word): stem(first) for first, *others in _SYNONYMS for word in others})
+_GRAMMAR_STEMS = frozenset(map(stem, _GRAMMAR.split()))
+_REQUEST_STEMS = frozenset(map(stem, _REQUEST_WORDS.split()))

@@ -1,12 +1,10 @@
-"""What one execution of one order works with, and how it can stop."""
+"""The state of one execution of a work order, and the errors that stop it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from remit.agents.tools import ToolDispatcher
 from remit.agents.workorders import (
     NOBODY,
     EventSink,
@@ -14,32 +12,27 @@ from remit.agents.workorders import (
     OrderHistory,
     Principal,
     TurnEvent,
-    Usage,
     WorkOrder,
     WriteBuffer,
 )
-from remit.contracts import ContractLoader
 from remit.kernel.budget import BudgetCheckResult, BudgetLimits, BudgetScope
 from remit.kernel.errors import RemitError
-from remit.kernel.exchange import GatewayPort
-from remit.kernel.settings import WorkerSettings
-from remit.ledger import LedgerPort, ScopedLedger, Transaction
+from remit.ledger import ScopedLedger, Transaction
+
+if TYPE_CHECKING:
+    from remit.agents.worker.executor import HO1Executor
 
 
 class WorkFailedError(RemitError):
-    """The order cannot be completed; ``code`` is the order's, or the gateway's own."""
+    """A failure that ends the order; ``code`` is the worker's or the gateway's error code."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
 
 
-class WorkLostError(RemitError):
-    """Somebody else may be working on the order: this worker must not go on."""
-
-
 class WorkParkedError(RemitError):
-    """The order waits for a person to decide the requests ``request_ids``."""
+    """The order waits for a person's decision on the requests ``request_ids``."""
 
     def __init__(self, request_ids: tuple[str, ...]) -> None:
         super().__init__(
@@ -50,16 +43,16 @@ class WorkParkedError(RemitError):
 
 
 class BudgetPort(Protocol):
-    """The worker asks and allocates; what tools cost is charged as they begin."""
+    """The part of a budgeter that the worker uses."""
 
     def allocation(
         self, scope: BudgetScope, limits: BudgetLimits, by: str
     ) -> Callable[[Transaction], str]:
-        """Sets the limits of the narrowest scope named, in a transaction; ``by`` whom."""
+        """Return a function that sets the limits of a scope in a transaction, for ``by``."""
         ...
 
     def check(self, scope: BudgetScope) -> BudgetCheckResult:
-        """Whether the scope's request would be allowed."""
+        """Return whether a request of the scope would be allowed, and what remains."""
         ...
 
     def paid(
@@ -71,43 +64,41 @@ class BudgetPort(Protocol):
         *,
         enforce: bool,
     ) -> Callable[[Transaction], str]:
-        """Charges a sum for what ``then`` does in the same transaction; gives why it must not."""
+        """Return a function that charges a sum and runs ``then`` in the same transaction.
+
+        The function returns why the action is refused, by the budgets or by ``then``; empty if it
+        is not.
+
+        Args:
+            scope: the budgets.
+            nano: the sum, in billionths of a US dollar.
+            reason: recorded with the charge.
+            then: the action that is paid for.
+            enforce: True to refuse an action that the budgets cannot pay.
+        """
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
-    """What a worker uses; see :class:`remit.agents.worker.HO1Executor`."""
-
-    gateway: GatewayPort
-    ledger: LedgerPort
-    budgeter: BudgetPort | None
-    tools: ToolDispatcher
-    contracts: ContractLoader
-    config: WorkerSettings
-    agent_id: str
-    agent_class: str
-    model: tuple[str, str] | None
-    session_usage: Callable[[str], Usage]
-    on_request: Callable[[str], None]
-    enforce: bool
-    context_tokens: int | None
-
-
 class Execution:
-    """One execution of one order, which is in state ``executing``.
+    """The execution of an order in state ``executing``.
 
     Args:
-        guard: raises when the order is no longer this worker's.
-        fresh: nothing is on record of the order but its plan; the caller has looked.
-        buffer: where the caller's writes are held, to be followed by the order's.
+        services: the worker.
+        order: the order.
+        on_event: receives text and tool events.
+        guard: raises if the order is no longer this worker's.
+        fresh: True if the caller has seen that nothing but the plan is recorded.
+        buffer: holds the caller's unwritten entries; the order's entries follow them.
         check: see :meth:`remit.agents.worker.HO1Executor.aexecute`.
-        principal: for whom the order's session works.
+        principal: the user, key and team on whose behalf the session works.
+
+    Attributes:
+        is_lost: True once ``guard`` has raised: the order is another worker's.
     """
 
     def __init__(
         self,
-        services: Services,
+        services: HO1Executor,
         order: WorkOrder,
         on_event: EventSink | None = None,
         guard: Callable[[], None] | None = None,
@@ -123,6 +114,7 @@ class Execution:
         self.order = order
         self.on_event = on_event
         self._guard = guard
+        self.is_lost = False
         ledger = ScopedLedger(services.ledger, tier="ho1", work_order_id=order.wo_id)
         self.journal = Journal(
             ledger,
@@ -138,7 +130,7 @@ class Execution:
 
     @property
     def scope(self) -> BudgetScope:
-        """Whose budgets what the order uses counts in."""
+        """The budgets to which the order's usage is charged."""
         return BudgetScope(
             self.order.session_id, self.order.wo_id, self.services.agent_id,
             user_id=self.principal.user_id or None, team_id=self.principal.team_id or None,
@@ -147,13 +139,14 @@ class Execution:
         )  # fmt: skip
 
     def check(self) -> None:
-        """Raise :class:`WorkLostError` when the order is no longer this worker's."""
+        """Raise the guard's error if the order is no longer this worker's."""
         if self._guard is None:
             return
         try:
             self._guard()
-        except RemitError as error:
-            raise WorkLostError(error.message, next_step=error.next_step) from error
+        except RemitError:
+            self.is_lost = True
+            raise
 
     def emit(self, event: TurnEvent) -> None:
         """Pass an event to the listener, if there is one."""

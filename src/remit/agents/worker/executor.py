@@ -1,4 +1,4 @@
-"""Executes work orders: begins or resumes one, holds it to its time, says why it failed."""
+"""The worker: starts or resumes a work order, limits its time, and records its end."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 from remit.agents.tools import ToolDispatcher, ToolError, UnknownToolError
-from remit.agents.worker.attached import AttachedOrder
 from remit.agents.worker.execution import (
     BudgetPort,
     Execution,
-    Services,
     WorkFailedError,
-    WorkLostError,
     WorkParkedError,
 )
+from remit.agents.worker.external_order import AttachedOrder
 from remit.agents.worker.run import Run
 from remit.agents.workorders import (
     NOBODY,
@@ -42,26 +40,26 @@ _CANCELLED = WorkFailedError("cancelled", "the order was cancelled")
 
 
 class HO1Executor:
-    """The worker. Everything it uses is injected.
+    """Executes the work orders of an agent. All components are injected.
 
     Args:
-        gateway: where model calls go.
-        ledger: its handle on the record; what it writes is of tier ``ho1``.
-        budgeter: checks and allocates what an order may use; ``None`` without budgets.
+        gateway: makes the model calls.
+        ledger: a handle on the ledger; entries are written with tier ``ho1``.
+        budgeter: checks and allocates budgets; None without budgets.
         tool_dispatcher: runs tools.
-        contract_loader: finds contracts and packs.
-        config: limits where the order names none.
-        agent_id: whose work it is: on the record, and in the budgets.
+        contract_loader: finds contracts and prompt packs.
+        config: limits for orders that set none.
+        agent_id: the agent whose orders these are, in entries and budgets.
         agent_class: the agent's class, recorded if a contract names none.
-        model: provider and model that are asked where a contract fixes none.
-        session_usage: what a sub-agent's session has used, by its id.
-        on_request: called with the id of each request for approval; it returns at once.
-        enforce: whether tools that a budget cannot pay are refused.
-        context_tokens: where an order's conversation is longer, by estimate, the oldest results of
-            its tools are left out of what models are shown; ``None``: none are.
+        model: provider and model for contracts that fix none.
+        session_usage: returns the usage of a sub-agent's session, by its id.
+        on_request: called with the id of each new request for approval; must return at once.
+        enforce: True to refuse tools that the budgets cannot pay.
+        context_tokens: estimated size of a conversation above which the oldest tool results are
+            omitted from model calls; None to keep them.
 
     Raises:
-        InvalidInputError: a dependency lacks a method that the worker calls.
+        InvalidInputError: a component lacks a method that the worker calls.
     """
 
     def __init__(
@@ -87,13 +85,22 @@ class HO1Executor:
             _require_methods("budgeter", budgeter, *_methods(BudgetPort))
         _require_methods("tool_dispatcher", tool_dispatcher, "aexecute", "tools")
         _require_methods("contract_loader", contract_loader, "in_place_of", "load", "load_pack")
-        self._services = Services(
-            gateway, ledger, budgeter, tool_dispatcher, contract_loader, config, agent_id,
-            agent_class, model, session_usage, on_request, enforce, context_tokens,
-        )  # fmt: skip
+        self.gateway = gateway
+        self.ledger = ledger
+        self.budgeter = budgeter
+        self.tools = tool_dispatcher
+        self.contracts = contract_loader
+        self.config = config
+        self.agent_id = agent_id
+        self.agent_class = agent_class
+        self.model = model
+        self.session_usage = session_usage
+        self.on_request = on_request
+        self.enforce = enforce
+        self.context_tokens = context_tokens
 
     def execute(self, work_order: WorkOrder, *, on_event: EventSink | None = None) -> WorkOrder:
-        """:meth:`aexecute` for callers without an event loop."""
+        """Run :meth:`aexecute` for callers without an event loop."""
         return run_blocking(self.aexecute(work_order, on_event=on_event))
 
     async def aexecute(
@@ -108,36 +115,36 @@ class HO1Executor:
         check: Callable[[Any], str] | None = None,
         principal: Principal = NOBODY,
     ) -> WorkOrder:
-        """Do the work of a dispatched order, or resume it where the ledger says it stopped.
+        """Execute a dispatched order, or resume an interrupted one, and record its end.
 
-        What is on record is not done again: answers of models and results of tools are read
-        back. A tool call that began and has no end follows the tool's own policy.
+        Recorded model answers and tool results are read back, not produced again. A tool call
+        without a recorded end follows the tool's ``on_unknown`` policy.
 
         Args:
-            work_order: in state ``dispatched``, or ``executing`` when it was interrupted.
+            work_order: in state ``dispatched``, or ``executing`` if it was interrupted.
             on_event: receives text and tool events.
-            guard: called before each step that cannot be undone; raises when the order is no
-                longer this caller's to work on.
-            fresh: nothing is on record of the order but its plan; the caller has looked.
-            buffer: where the caller's writes are held; they go on record before the order's.
-            hold_end: leave the order's end in ``buffer`` too, for the caller's next write.
-            check: says what is wrong with the data of an order that has an output schema, instead
-                of the schema; empty where nothing is.
-            principal: for whom the order's session works.
+            guard: called before each step that cannot be undone; raises if the order is no longer
+                this caller's.
+            fresh: True if the caller has seen that nothing but the plan is recorded.
+            buffer: holds the caller's unwritten entries, which are written before the order's.
+            hold_end: True to leave the order's end in ``buffer`` for the caller's next write.
+            check: returns what is wrong with the data of an order with an output schema, or an
+                empty text; the schema alone decides if None.
+            principal: the user, key and team on whose behalf the session works.
 
         Returns:
-            The order, completed or failed; or ``executing`` when it waits for a person, with
-            ``waiting_for`` saying for which requests.
+            The order, completed or failed. An order that waits for a person stays ``executing``,
+            with the requests in ``waiting_for``.
 
         Raises:
             OrderRecordError: the order was never dispatched, or has ended.
-            LedgerError: the record could not be kept; the work stopped there.
-            WorkLostError: ``guard`` raised, also before the end is put on record; the order is
-                left to the process that has it now.
+            LedgerError: the ledger cannot be written; the order stays open.
+            RemitError: the error of ``guard``; nothing more is recorded, and the order is left to
+                its present owner.
         """
         order = _executing(work_order)
         execution = Execution(
-            self._services, order, on_event, guard, fresh=fresh, buffer=buffer, check=check,
+            self, order, on_event, guard, fresh=fresh, buffer=buffer, check=check,
             principal=principal,
         )  # fmt: skip
         if (ended := execution.history.ended) is not None:
@@ -145,7 +152,7 @@ class HO1Executor:
         run = Run(execution)
         output = None
         try:
-            timeout_s = order.constraints.timeout_seconds or self._services.config.timeout_s
+            timeout_s = order.constraints.timeout_seconds or self.config.timeout_s
             async with asyncio.timeout(timeout_s):
                 output = await run.work()
             error = None
@@ -158,29 +165,37 @@ class HO1Executor:
             execution.check()
             await run.end(None, _CANCELLED)
             raise
-        except (LedgerClosedError, LedgerWriteError, WorkLostError):
-            raise  # nothing can or may be recorded: the order stays open
-        except Exception as failed:  # noqa: BLE001 - an order never stays open without a reason
+        except (LedgerClosedError, LedgerWriteError):
+            raise  # Nothing can be recorded, so the order stays open.
+        except Exception as failed:
+            if execution.is_lost:
+                raise
             error = _failure(failed)
         execution.check()
         return await run.end(output, error, hold=hold_end)
 
     def is_repeatable(self, tool_id: str) -> bool:
-        """Whether a tool of its agent may run twice.
+        """Return True if a tool may run twice.
 
         Raises:
             UnknownToolError: there is no such tool.
         """
-        (tool,) = self._services.tools.tools([tool_id])
+        (tool,) = self.tools.tools([tool_id])
         return tool.is_repeatable
 
     def versions_before(self, name: str, aside: Collection[str]) -> Sequence[str]:
-        """The version that stands in for one that is set aside, ``contract@version``, if any."""
-        contracts = self._services.contracts
+        """Return the contract version that replaces one that is set aside, in a sequence; empty if
+        none does.
+
+        Args:
+            name: the contract, ``contract@version``.
+            aside: names of all contracts that are set aside.
+        """
         contract_id, _, version = name.partition("@")
         try:
-            before = contracts.in_place_of(contracts.load(contract_id, version), aside)
-        except ContractError:  # it is not there any more
+            contract = self.contracts.load(contract_id, version)
+            before = self.contracts.in_place_of(contract, aside)
+        except ContractError:  # The version was removed.
             return ()
         return () if before is None else (before.name,)
 
@@ -191,31 +206,33 @@ class HO1Executor:
         buffer: WriteBuffer,
         gate: Callable[[WorkOrder], Awaitable[WorkOrder]],
     ) -> AttachedOrder:
-        """Return a dispatched or interrupted order for a program outside to work on.
+        """Return a dispatched or interrupted order for another program to execute.
 
         Args:
             work_order: the order.
-            guard: as of :meth:`aexecute`.
-            buffer: as of :meth:`aexecute`.
+            guard: see :meth:`aexecute`.
+            buffer: see :meth:`aexecute`.
             gate: records whether the ended order's answer may be delivered.
 
         Raises:
             OrderRecordError: the order was never dispatched, or has ended.
         """
-        return AttachedOrder(self._services, _executing(work_order), guard, buffer, gate)
+        return AttachedOrder(self, _executing(work_order), guard, buffer, gate)
 
     def cost(self, work_order: WorkOrder) -> WorkOrderCost:
-        """What an order that waits has cost so far, by the record."""
-        return Run(Execution(self._services, work_order)).cost()
+        """Return the recorded cost so far of an order that waits."""
+        return Run(Execution(self, work_order)).cost()
 
     async def acancel(self, work_order: WorkOrder) -> WorkOrder:
-        """End a dispatched or interrupted order that will not be resumed: ``cancelled``.
+        """End a dispatched or interrupted order that will not be resumed, and its sub-agents' work.
+
+        The recorded error code is ``cancelled``. An order that has ended is returned as recorded.
 
         Raises:
             OrderRecordError: the order was never dispatched, or has ended.
         """
         order = _executing(work_order)
-        execution = Execution(self._services, order)
+        execution = Execution(self, order)
         if (ended := execution.history.ended) is not None:
             return moved_by(order, ended)
         return await Run(execution).cancel(_CANCELLED)
@@ -228,7 +245,7 @@ def _executing(order: WorkOrder) -> WorkOrder:
 
 
 def _failure(error: Exception) -> WorkFailedError:
-    """Why the order fails, as the record has it."""
+    """Return the recorded failure for an exception."""
     if isinstance(error, WorkFailedError):
         return error
     if isinstance(error, OrderRecordError):
@@ -238,7 +255,7 @@ def _failure(error: Exception) -> WorkFailedError:
     if isinstance(error, (UnknownToolError, ToolError)):
         return WorkFailedError("tool_not_allowed", error.message)
     _log.warning("an order failed unexpectedly: %s", type(error).__name__)
-    _log.debug("where it failed", exc_info=error)
+    _log.debug("the order failed here", exc_info=error)
     return WorkFailedError("internal_error", f"{type(error).__name__} in the worker")
 
 
@@ -246,11 +263,11 @@ def _methods(port: type) -> list[str]:
     return [name for name in dir(port) if not name.startswith("_")]
 
 
-def _require_methods(name: str, given: object, *methods: str) -> None:
-    """Raise InvalidInputError if a dependency lacks one of the methods that the worker calls."""
-    missing = [method for method in methods if not hasattr(given, method)]
+def _require_methods(name: str, dependency: object, *methods: str) -> None:
+    """Raise InvalidInputError if a component lacks a method that the worker calls."""
+    missing = [method for method in methods if not hasattr(dependency, method)]
     if missing:
         raise InvalidInputError(
-            f"The {name} of the worker, {type(given).__name__}, has no method {missing[0]}().",
-            next_step=f"Give a {name} with {', '.join(f'{method}()' for method in methods)}.",
+            f"The worker's {name}, {type(dependency).__name__}, has no method {missing[0]}().",
+            next_step=f"Pass a {name} with {', '.join(f'{method}()' for method in methods)}.",
         )

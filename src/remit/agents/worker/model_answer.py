@@ -1,7 +1,7 @@
-"""The boundary between a model's answer and an agent.
+"""The boundary between a model's answer and the worker.
 
-Arguments are read or refused, a refusal or a cut answer becomes an error with the model's words,
-and tool calls get distinct ids.
+Arguments are parsed or refused, refusals and cut answers become errors that quote the model, and
+tool calls get distinct ids.
 """
 
 from __future__ import annotations
@@ -11,34 +11,37 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from remit.agents.tools import is_tool_id, tool_id_of
 from remit.agents.worker.execution import WorkFailedError
 from remit.agents.workorders import Answer
-from remit.kernel.errors import excerpt
+from remit.kernel.canonical import exact_json
+from remit.kernel.errors import InvalidInputError, excerpt
 from remit.kernel.exchange import Message
 from remit.kernel.json_text import JsonTextError, load_unique, sound_text
 
-IGNORABLE = re.compile(  # by Unicode's Default_Ignorable_Code_Point, with U+2800, a blank
+IGNORABLE = re.compile(
     "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\U000e0000-\U000e0fff]"
 )
-"""Characters that nobody sees."""
+"""Invisible characters: Unicode's Default_Ignorable_Code_Point, and the blank U+2800."""
 
-_MOST_WORDS = 2_000  # characters of a model's own words in an error
-_LONGEST_ID = 4_096  # some providers put a signature into the id of a call
+UNKNOWN_TOOL = "unknown"
+"""The recorded id of a tool whose requested name cannot be an id."""
+
+_MAX_QUOTE = 2_000  # Characters of a model's own words in an error.
+_MAX_ID_CHARS = 4_096  # Some providers put a signature into a call's id.
 _KINDS = {type(None): "null", bool: "true or false", str: "a text", list: "a list"}
 
 
 def tool_arguments(given: Any, schema: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return the arguments of a tool call, and why the tool cannot be run with them.
+    """Return the arguments of a tool call, and why the tool cannot run with them; empty if it can.
 
-    The reason is empty if it can. Blank and absent arguments are ``{}``; ``null`` is too, for a
-    tool without parameters.
+    Blank and absent arguments become ``{}``, and so does ``null`` for a tool without parameters.
 
     Args:
         given: the ``input`` of a model's ``tool_use`` block: an object, or ``{"_unparsed": text}``
-            for a text that the dialect could not read as one. Providers in Python may give the
-            text itself.
+            for a text that could not be parsed. Providers in Python may pass the text itself.
         schema: JSON Schema of the tool's arguments.
     """
     text = given if isinstance(given, str) else unparsed_text(given)
@@ -59,14 +62,14 @@ def tool_arguments(given: Any, schema: Mapping[str, Any]) -> tuple[dict[str, Any
     text = str(value) if text is None else text
     if isinstance(value, dict):
         why = "they are nested too deep, or hold a member '_unparsed'"
-        return {"_unparsed": text}, f"The arguments are JSON that cannot be used: {why}."
+        return {"_unparsed": text}, f"The arguments cannot be used: {why}."
     kind = _KINDS.get(type(value), "a number")
     problem = f"The arguments are not a JSON object but {kind}: {excerpt(text)!r}."
     return {"_unparsed": text}, problem
 
 
 def unparsed_text(given: Any) -> str | None:
-    """Return the text of arguments that are not a JSON object; ``None`` for all others."""
+    """Return the text of arguments that are not a JSON object; None for other arguments."""
     if isinstance(given, dict) and len(given) == 1:
         text = given.get("_unparsed")
         return text if isinstance(text, str) else None
@@ -74,25 +77,25 @@ def unparsed_text(given: Any) -> str | None:
 
 
 def visible(text: str) -> str:
-    """Return a text without the characters that nobody sees, and space at its ends."""
+    """Return a text without invisible characters and surrounding space."""
     return (text if text.isascii() else IGNORABLE.sub("", text)).strip().strip("\0")
 
 
 def stop_problem(answer: Answer) -> WorkFailedError | None:
-    """Return why a model stopped without an answer that can be used; ``None`` if it did not.
+    """Return why a model stopped without a usable answer; None if the answer is usable.
 
-    A text that was cut at its length is an answer still, unless it is empty or must be data; see
-    :func:`cut_short`. No tool runs that an answer without its end asks for.
+    A text that was cut at the token limit is usable unless it is empty; see :func:`cut_short` for
+    data. A cut answer with tool calls is not usable.
     """
     refusals = [str(block.get("refusal", "")) for block in answer.blocks
                 if block.get("type") == "refusal"]  # fmt: skip
-    words = excerpt(" ".join(filter(None, [answer.text, *refusals])), _MOST_WORDS)
+    words = excerpt(" ".join(filter(None, [answer.text, *refusals])), _MAX_QUOTE)
     if refusals:
         return WorkFailedError("refusal", f"the model refused to answer: {words}".rstrip(": "))
     if answer.finish_reason == "content_filter":
-        said = f"; as far as it came: {words}" if visible(words) else ""
-        why = "the model refused, or a content filter stopped its answer"
-        return WorkFailedError("content_filter", f"{why}{said}")
+        quote = f"; the text so far: {words}" if visible(words) else ""
+        reason = "the model refused, or a content filter stopped its answer"
+        return WorkFailedError("content_filter", f"{reason}{quote}")
     uses_tools = any(block.get("type") == "tool_use" for block in answer.blocks)
     if answer.finish_reason == "length" and (uses_tools or not visible(answer.text)):
         return cut_short(answer)
@@ -100,25 +103,22 @@ def stop_problem(answer: Answer) -> WorkFailedError | None:
 
 
 def cut_short(answer: Answer) -> WorkFailedError:
-    """Return the error of an answer that reached its longest length before its end."""
-    said = (
-        f"; as far as it came: {excerpt(answer.text, _MOST_WORDS)}" if visible(answer.text) else ""
-    )
-    return WorkFailedError(
-        "length", f"the answer was cut at the most tokens that it may have (max_tokens){said}"
-    )
+    """Return the error of an answer that was cut at the token limit."""
+    quote = f"; the text so far: {excerpt(answer.text, _MAX_QUOTE)}" if visible(answer.text) else ""
+    return WorkFailedError("length", f"the answer was cut at its token limit (max_tokens){quote}")
 
 
 def with_distinct_ids(
     blocks: Sequence[Mapping[str, Any]], messages: Sequence[Message]
 ) -> list[dict[str, Any]]:
-    """Return an answer's blocks, in which no tool call has the id of another.
+    """Return an answer's blocks with a distinct id for each tool call.
 
-    Providers refuse a conversation in which two calls have one id. The same blocks after the same
-    messages get the same ids, so a resumed order sends what it sent before.
+    Providers refuse a conversation in which two calls have the same id. The result depends only on
+    the arguments, so a resumed order sends the same ids.
 
     Args:
-        messages: the conversation that the answer continues.
+        blocks: the blocks of the answer.
+        messages: the conversation before the answer.
     """
     known = {
         str(block.get("id"))
@@ -131,9 +131,33 @@ def with_distinct_ids(
     for block in map(dict, blocks):
         if block.get("type") == "tool_use":
             given = str(block.get("id") or "call")
-            given = given if len(given) <= _LONGEST_ID else "call"
+            given = given if len(given) <= _MAX_ID_CHARS else "call"
             names = itertools.chain([given], (f"{given}_{n}" for n in itertools.count(2)))
             block["id"] = next(name for name in names if name not in known)
             known.add(block["id"])
         found.append(block)
+    return found
+
+
+def sendable(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a model's blocks in a form that can be sent back to the model.
+
+    Arguments that were refused become ``{}``, and names that cannot be tool ids are replaced,
+    because some servers refuse such a conversation. The tool's result names the reason of the
+    refusal.
+    """
+    found = []
+    for block in blocks:
+        arguments = block.get("input")
+        if block.get("type") == "tool_use" and (
+            not isinstance(arguments, dict) or unparsed_text(arguments) is not None
+        ):
+            block = {**block, "input": {}}
+        if block.get("type") == "tool_use" and not is_tool_id(str(block.get("name"))):
+            block = {**block, "name": tool_id_of(str(block.get("name"))) or UNKNOWN_TOOL}
+        try:
+            exact_json(block)
+            found.append(dict(block))
+        except InvalidInputError:
+            found.append({**block, "input": {}})
     return found

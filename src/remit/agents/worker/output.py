@@ -1,4 +1,4 @@
-"""An answer held to a schema of its order: asked for, read as it streams, checked, repaired."""
+"""The output schema of an order: described to a model, checked, and repaired once."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from remit.kernel.json_text import JsonTextError, load_answer
 from remit.kernel.loops import call_in_thread
 from remit.kernel.schemas import first_problem
 
-_REPAIR = "Your answer could not be used: "
-_STEP = 20  # a longer text is read again when it has grown by a twentieth
+_REPAIR_PREFIX = "Your answer could not be used: "
+_STEP = 20  # A partial text is parsed again after growing by a twentieth.
 
 
-class HeldOutput:
-    """The answer of one order that has an output schema.
+class OutputSchema:
+    """The output schema of one order.
 
     Args:
         schema: JSON Schema of the answer.
-        check: says what is wrong with data; the schema alone decides when left out.
-        emit: hears the answer as far as it has come.
+        check: returns what is wrong with data, or an empty text; the schema decides if None.
+        emit: receives the partial answer while it streams.
     """
 
     def __init__(
@@ -40,16 +40,16 @@ class HeldOutput:
         self._emit = emit
         self._text, self._next = "", 0
 
-    def described(self, messages: Sequence[Message]) -> list[Message]:
-        """The messages with the schema in words, for a model that is not held to it."""
-        return [*messages, {"role": "user", "content": self._asked_for()}]
+    def with_schema(self, messages: Sequence[Message]) -> list[Message]:
+        """Return messages followed by the schema in words, for a model without JSON mode."""
+        return [*messages, {"role": "user", "content": self._instruction()}]
 
     def begin(self) -> None:
-        """Expect the text of another answer."""
+        """Discard the streamed text, before another answer."""
         self._text, self._next = "", 0
 
     def take(self, text: str) -> None:
-        """The next piece of the answer's text."""
+        """Take the next piece of the streamed text, and emit the partial data."""
         self._text += text
         if len(self._text) < self._next:
             return
@@ -58,39 +58,42 @@ class HeldOutput:
         if begin >= 0:
             try:
                 data = from_json(self._text[begin:], allow_partial="trailing-strings")
-            except ValueError:  # prose, or the end of a fence
+            except ValueError:  # Prose, or the end of a code fence.
                 return
             self._emit(PartialOutput(data))
 
     async def problem(self, text: str) -> str:
-        """Return why an answer's text cannot be used; empty if it can."""
+        """Return why an answer's text is not usable; empty if it is."""
         try:
             data = load_answer(text)
         except JsonTextError as error:
-            why = error.message.replace("The text", "it", 1).rstrip(".")
-            return why if text.strip() else "it is empty"
+            reason = error.message.replace("The text", "it", 1).rstrip(".")
+            return reason if text.strip() else "it is empty"
         check = self._check or functools.partial(first_problem, self._schema)
-        # No check may hold up the loop.
+        # A check may take long, so it runs in a thread.
         return await call_in_thread("remit-answer", lambda: check(data))
 
     def data(self, text: str) -> Any:
-        """The data of an answer's text that has no problem."""
+        """Return the data of a usable answer."""
         return load_answer(text)
 
     def repair(self, messages: list[Message], answer: str, problem: str) -> None:
-        """Add an answer that cannot be used, and the request for another.
+        """Append an unusable answer and a request for another one to the messages.
 
         Raises:
-            WorkFailedError: ``output_schema_invalid``: it was the second one.
+            WorkFailedError: ``output_schema_invalid``, if this was requested before.
         """
         for message in messages:
             content = message["content"]
-            if isinstance(content, str) and content.startswith(_REPAIR):
-                raise WorkFailedError("output_schema_invalid", f"the answer, twice: {problem}")
+            if isinstance(content, str) and content.startswith(_REPAIR_PREFIX):
+                raise WorkFailedError(
+                    "output_schema_invalid",
+                    f"both attempts returned an answer that cannot be used: {problem}",
+                )
         messages.append({"role": "assistant", "content": answer})
-        asked = f"{_REPAIR}{problem}.\n\n{self._asked_for()}"
+        asked = f"{_REPAIR_PREFIX}{problem}.\n\n{self._instruction()}"
         messages.append({"role": "user", "content": asked})
 
-    def _asked_for(self) -> str:
+    def _instruction(self) -> str:
         schema = orjson.dumps(self._schema).decode()
         return f"Answer with JSON alone, without a code fence, that fits this schema:\n{schema}"

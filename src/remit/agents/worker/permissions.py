@@ -1,11 +1,11 @@
-"""What lets a tool call of an order begin: a person's permit, and a budget that can pay it."""
+"""The permission for each tool call of an order: a person's grant, and a budget that pays."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from remit.agents.approvals import Permit, asked
+from remit.agents.approvals import Permit, action_fields
 from remit.agents.tools import Tool, ToolResult
 from remit.agents.worker.execution import Execution, WorkParkedError
 from remit.agents.workorders import ApprovalNeeded, decided_by
@@ -15,10 +15,10 @@ from remit.ledger import LedgerEntry, Transaction
 
 
 class Permissions:
-    """Asks people about the tool calls of one order, uses up what they granted, pays for tools.
+    """Requests for approval, grants and payments of the tool calls of one order.
 
     Attributes:
-        paid: what the order's tools have cost, in US dollars each.
+        paid: prices of the tools that ran, in US dollars.
     """
 
     def __init__(self, execution: Execution) -> None:
@@ -29,36 +29,41 @@ class Permissions:
         self.paid = list(execution.history.paid)
 
     async def ask(
-        self, tool: Tool, given: dict[str, Any], key: str, began: int, instead_of: str = ""
+        self, tool: Tool, arguments: dict[str, Any], key: str, began: int, instead_of: str = ""
     ) -> tuple[ToolResult | None, Permit | None]:
-        """Return what a person decided about this action: why it must not run, or a permit.
+        """Return a person's decision on a call: a refusal for the model, or a permit.
+
+        A new request is recorded if there is none.
 
         Args:
             tool: the tool.
-            given: its arguments.
+            arguments: its arguments.
             key: the call's idempotency key.
-            began: how often the action began, if it is unknown whether it took effect. A grant
-                is for the attempt that was asked about, not for all.
-            instead_of: the request of an earlier order about the same unknown outcome.
+            began: number of times the call began without a known outcome; 0 for a new call. A grant
+                applies to this attempt only.
+            instead_of: id of an earlier order's request about the same unknown outcome; may be
+                empty.
 
         Raises:
             WorkParkedError: nobody has decided yet.
         """
-        kind = _kind(began)
+        kind = _request_kind(began)
         requests = [
-            entry for entry in self._history.requests if _about(entry) == (key, kind, began)
+            entry for entry in self._history.requests if _attempt(entry) == (key, kind, began)
         ]
-        request = next((entry for entry in requests if _is_for(entry, tool, given)), None)
-        if request is None:  # one that was granted for something else is refused on record
+        request = next(
+            (entry for entry in requests if _is_same_action(entry, tool, arguments)), None
+        )
+        if request is None:  # A grant of another action leads to a recorded refusal.
             granted = (entry for entry in requests if self._history.is_granted(entry.id))
             request = next(granted, None)
         decision = None if request is None else self._history.decisions.get(request.id)
         if request is None or decision is None:
             request_id = request.id if request is not None else ""
             if not request_id:
-                request_id = await self.request(tool, given, key, began, instead_of)
+                request_id = await self.request(tool, arguments, key, began, instead_of)
             self._execution.emit(
-                ApprovalNeeded(request_id, self._order.wo_id, tool.tool_id, given, kind)
+                ApprovalNeeded(request_id, self._order.wo_id, tool.tool_id, arguments, kind)
             )
             raise WorkParkedError((request_id,))
         if decision.event_type == "APPROVAL_GRANTED":
@@ -68,42 +73,48 @@ class Permissions:
         return ToolResult("refused", error=f"approval_denied: {decided_by(decision)}"), None
 
     async def request(
-        self, tool: Tool, given: dict[str, Any], key: str, began: int, instead_of: str = ""
+        self, tool: Tool, arguments: dict[str, Any], key: str, began: int, instead_of: str = ""
     ) -> str:
-        """Ask a person, on record; return the request's id. The arguments are as of :meth:`ask`."""
+        """Record a request for approval; return its id. The arguments are those of :meth:`ask`."""
         request_id = await self._journal.write(
             "APPROVAL_REQUESTED",
             tool_id=tool.tool_id,
-            arguments=given,
+            arguments=arguments,
             idempotency_key=key,
-            kind=_kind(began),
+            kind=_request_kind(began),
             **({"attempt": began} if began else {}),
             **({"instead_of": instead_of} if instead_of else {}),
-            **asked(tool, given),
+            **action_fields(tool, arguments),
         )
         self._execution.services.on_request(request_id)
         return request_id
 
     def was_granted(self, tool: Tool, key: str) -> bool:
-        """Whether a person granted this very call, of the tool as it is defined now."""
+        """Return True if a person granted this call of the tool as presently defined."""
         return any(
-            _about(request) == (key, "approval", 0)
+            _attempt(request) == (key, "approval", 0)
             and request.metadata.get("tool_digest", tool.digest) == tool.digest
             and self._history.is_granted(request.id)
             for request in self._history.requests
         )
 
     def note_of_edit(self, key: str) -> str:
-        """The note to a model on arguments that a person changed; empty where none were."""
+        """Return the note to a model about arguments that a person changed; empty if none were."""
         if (edit := self._history.edit(key)) is None:
             return ""
         shown = dump(edit.metadata["arguments"]).decode()
         return f"{edit.metadata['decided_by']} changed the arguments; it ran with {shown}\n"
 
     async def begin(self, intent: LedgerEntry, permit: Permit | None, tool: Tool) -> str:
-        """Put on record that a tool is about to run; or why it must not, and nothing is written.
+        """Write a tool's intent and charge its price, in one transaction; return why it is refused.
 
-        What it costs is charged in the same transaction, once for each call.
+        If refused, nothing is written. An empty text means that the tool may run. The price is
+        charged once for all attempts of a call.
+
+        Args:
+            intent: the ``TOOL_INTENT``.
+            permit: the person's permit; None if the call needs none.
+            tool: the tool.
         """
         began = self._history.intents[intent.metadata["idempotency_key"]]
         price = nano_of(tool.price_usd) if tool.price_usd and not began else 0
@@ -125,7 +136,7 @@ class Permissions:
     def _permitted(
         self, intent: LedgerEntry, permit: Permit | None, tool: Tool
     ) -> Callable[[Transaction], str]:
-        """Writes an intent in a transaction, or gives why its permit does not let it."""
+        """Return a function that writes an intent in a transaction, or returns why not."""
         prepare = self._journal.prepared_entry
         granted = None if permit is None else permit.begin(intent, tool.digest, prepare)
         prepared = prepare(intent) if granted is None else None
@@ -139,21 +150,21 @@ class Permissions:
         return write
 
 
-def _about(request: LedgerEntry) -> tuple[str, str, int]:
+def _attempt(request: LedgerEntry) -> tuple[str, str, int]:
     data = request.metadata
     return data["idempotency_key"], data["kind"], data.get("attempt", 0)
 
 
-def _is_for(request: LedgerEntry, tool: Tool, given: Mapping[str, Any]) -> bool:
-    """Whether a request is for exactly this action; those of earlier versions name no digest."""
+def _is_same_action(request: LedgerEntry, tool: Tool, arguments: Mapping[str, Any]) -> bool:
+    """Return True if a request is for this action. Earlier versions recorded no digest."""
     data = request.metadata
     return (data["tool_id"], data["arguments"], data.get("tool_digest", tool.digest)) == (
-        tool.tool_id, given, tool.digest
+        tool.tool_id, arguments, tool.digest
     )  # fmt: skip
 
 
 def not_run_again(tool_id: str, decided: str) -> ToolResult:
-    """Return the result of a call that a person does not want made a second time."""
+    """Return the result of a call that a person does not want repeated."""
     text = (
         f"{tool_id} had begun before, and it is unknown whether it took effect. It was not run "
         f"again: {decided}"
@@ -161,5 +172,5 @@ def not_run_again(tool_id: str, decided: str) -> ToolResult:
     return ToolResult("error", error=text)
 
 
-def _kind(began: int) -> str:
+def _request_kind(began: int) -> str:
     return "unknown_outcome" if began else "approval"

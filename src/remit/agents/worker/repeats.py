@@ -1,4 +1,4 @@
-"""The guard against repeated effects: which calls of an order would repeat an earlier one."""
+"""Protection against repeated effects: calls of an order that would repeat an earlier call."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from remit.ledger import Erased
 
 
 class Repeats:
-    """Matches the calls of one order with earlier calls that must not be made twice unasked.
+    """Matches an order's calls with earlier calls that must not be repeated without a decision.
 
-    Earlier calls are those of work without an answer, which the order is given, and calls of the
-    order itself whose outcome is unknown. Each is matched once, and a person's "no" for good.
+    Earlier calls are those of work without an answer, given to the order as effects, and the
+    order's own calls with an unknown outcome. Each is matched once. A person's denial applies to
+    all equal calls.
 
     Args:
-        given: the effects that the order was given.
-        history: the order's calls by the record, which are matched as they were when made.
-        tool: returns a tool by its id; ``None`` if the program has it no more.
-        interrupted: keys of the order's calls before its program began again.
+        effects: effects of earlier work, given to the order.
+        history: the order's recorded calls; their matches are reconstructed.
+        tool: returns a tool by id; None if the program no longer has it.
+        interrupted: keys of calls that another program made before it was restarted.
     """
 
     def __init__(
         self,
-        given: Collection[Effect],
+        effects: Collection[Effect],
         history: OrderHistory,
         tool: Callable[[str], Tool | None],
         interrupted: Collection[str] = (),
@@ -36,24 +37,24 @@ class Repeats:
         self._open: list[Effect] = []
         self._matched: dict[str, Effect] = {}
         self._denied: dict[str, ToolResult] = {}
-        for effect in sorted(given, key=lambda one: one.decision != "granted"):
+        for effect in sorted(effects, key=lambda one: one.decision != "granted"):
             if effect.status != "error":
                 self._add(effect, tool(effect.tool_id))
         ended_unknown = any(map(history.is_unknown, history.tool_calls))
         if self._open or interrupted or ended_unknown or history.asked_about:
             self._replay(history, interrupted)
 
-    def match(self, tool: Tool, given: Any, key: str) -> Effect | None:
-        """Return the earlier call that a call would repeat; ``None`` if it repeats none.
+    def match(self, tool: Tool, arguments: Any, key: str) -> Effect | None:
+        """Return the earlier call that a call would repeat; None if there is none.
 
         Args:
             tool: the tool.
-            given: its arguments.
-            key: the call's idempotency key; the same key matches the same call.
+            arguments: its arguments.
+            key: the call's idempotency key; the same key always matches the same call.
         """
         if key in self._matched or not self._open:
             return self._matched.get(key)
-        actions = {action_of(tool.tool_id, given), self._canonical(tool, given)}
+        actions = {action_of(tool.tool_id, arguments), self._canonical(tool, arguments)}
         for effect in self._open:
             if effect.tool_id == tool.tool_id and (
                 effect.action in actions or self._action_of(effect, tool) in actions
@@ -64,16 +65,16 @@ class Repeats:
         return None
 
     def release(self, key: str) -> None:
-        """Undo a match: the call was refused for another reason."""
+        """Undo the match of a call that was refused for another reason."""
         if (effect := self._matched.pop(key, None)) is not None:
             self._open.insert(0, effect)
 
     def add(self, tool: Tool, effect: Effect) -> None:
-        """Add what an ended call of the order left: an unknown outcome, or a sub-agent's effects.
+        """Add an ended call with an unknown outcome, or the effects of a failed sub-agent.
 
         Args:
             tool: the tool.
-            effect: the call; its status is ``unknown`` if nobody knows whether it took effect.
+            effect: the call, with status ``unknown`` if nobody knows whether it took effect.
         """
         inner = [effect] if tool.sub_agent is None else tool.sub_agent.effects(effect.key)
         for one in inner:
@@ -88,16 +89,16 @@ class Repeats:
             self._open.append(effect)
 
     def forget(self, key: str) -> None:
-        """Leave out an earlier call that is continued under its own key."""
+        """Remove an earlier call that is continued under its own key."""
         self._open = [effect for effect in self._open if effect.key != key]
 
-    def deny(self, tool: Tool, given: Any, result: ToolResult) -> None:
-        """Note that a person does not want a call made again: equal calls get ``result``."""
-        self._denied[self._canonical(tool, given)] = result
+    def deny(self, tool: Tool, arguments: Any, result: ToolResult) -> None:
+        """Note that a person denied the repetition of a call; equal calls get ``result``."""
+        self._denied[self._canonical(tool, arguments)] = result
 
-    def denied(self, tool: Tool, given: Any) -> ToolResult | None:
-        """Return the result of a call that a person does not want made again."""
-        return self._denied.get(self._canonical(tool, given)) if self._denied else None
+    def denied(self, tool: Tool, arguments: Any) -> ToolResult | None:
+        """Return the result for a call whose repetition was denied; None if it was not."""
+        return self._denied.get(self._canonical(tool, arguments)) if self._denied else None
 
     def _replay(self, history: OrderHistory, interrupted: Collection[str]) -> None:
         """Match the recorded calls in the order in which they were made."""
@@ -106,27 +107,27 @@ class Repeats:
         begun, ended = history.last_intents().values(), history.tool_calls.values()
         for entry in sorted([*history.requests, *begun, *ended], key=lambda one: one.id):
             data = entry.metadata
-            given = None if isinstance(data["arguments"], Erased) else data["arguments"]
-            asked.setdefault(data["idempotency_key"], (data["tool_id"], given))
+            arguments = None if isinstance(data["arguments"], Erased) else data["arguments"]
+            asked.setdefault(data["idempotency_key"], (data["tool_id"], arguments))
         answers: dict[str, list[str]] = {}
         for key in asked:
             answers.setdefault(key.rpartition("/")[0], []).append(key)
         for keys in answers.values():
             for key in sorted(keys, key=lambda one: int(one.rpartition("/")[2])):
-                tool_id, given = asked[key]
+                tool_id, arguments = asked[key]
                 end = history.tool_calls.get(key)
                 refused = key not in effects and end and end.metadata["status"] == "refused"
                 tool = self._tool(tool_id)
                 if tool is None or refused or key in interrupted:
                     continue
-                effect = self.match(tool, given, key)
+                effect = self.match(tool, arguments, key)
                 request = history.asked_about.get(key)
-                said = None if request is None else history.decisions.get(request.id)
-                if said is not None and said.event_type == "APPROVAL_DENIED":
-                    self.deny(tool, given, not_run_again(tool_id, decided_by(said)))
+                decision = None if request is None else history.decisions.get(request.id)
+                if decision is not None and decision.event_type == "APPROVAL_DENIED":
+                    self.deny(tool, arguments, not_run_again(tool_id, decided_by(decision)))
                 elif effect is not None and effect.decision == "denied":
-                    self.deny(tool, given, not_run_again(tool_id, effect.decided))
-            for key in keys:  # calls of one answer are made at once, so none repeats another
+                    self.deny(tool, arguments, not_run_again(tool_id, effect.decided))
+            for key in keys:  # Calls of one answer are concurrent, so none repeats another.
                 tool = self._tool(asked[key][0])
                 if tool is None or key not in effects:
                     continue
@@ -135,15 +136,15 @@ class Repeats:
                 if key in interrupted and effects[key].status != "error":
                     self._add(effects[key], tool)
 
-    def _canonical(self, tool: Tool, given: Any) -> str:
-        return action_of(tool.tool_id, tool.canonical(given))
+    def _canonical(self, tool: Tool, arguments: Any) -> str:
+        return action_of(tool.tool_id, tool.canonical(arguments))
 
     def _action_of(self, effect: Effect, tool: Tool) -> str:
         return self._canonical(tool, _arguments(effect))
 
 
 def _arguments(effect: Effect) -> Any:
-    """Return the arguments of an effect as data; text that was cut stays text."""
+    """Return the arguments of an effect as data, or as text if they were cut."""
     try:
         return load_exact(effect.arguments.encode())
     except JsonTextError:

@@ -1,4 +1,4 @@
-"""One order worked on: contract, rendered template, tool loop, both schemas, its end."""
+"""The steps of one execution: contract, prompt, tool loop, schemas and the recorded end."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any
 
 from remit.agents.files import attached, with_note
 from remit.agents.worker.calls import ModelCalls
+from remit.agents.worker.conversation import shorten
 from remit.agents.worker.execution import Execution, WorkFailedError
 from remit.agents.worker.model_answer import (
     cut_short,
+    sendable,
     stop_problem,
     with_distinct_ids,
 )
-from remit.agents.worker.output import HeldOutput
-from remit.agents.worker.printed import abilities, asks_for_abilities, printed_answer
-from remit.agents.worker.shortening import shortened
-from remit.agents.worker.toolbox import Toolbox, sendable
+from remit.agents.worker.output import OutputSchema
+from remit.agents.worker.replies import asks_for_help, fixed_answer, help_text
+from remit.agents.worker.toolbox import Toolbox
 from remit.agents.worker.toolchoice import ToolChooser
 from remit.agents.workorders import (
     Answer,
@@ -36,8 +37,8 @@ from remit.kernel.budget import BudgetLimits, BudgetScope, nano_of
 from remit.kernel.exchange import Message, PromptRequest, conversation
 from remit.kernel.schemas import first_problem
 
-_REFUSALS = ("approval_denied", "approval_invalid", "tool_not_allowed")
-_OF_CALL = (
+_REFUSAL_CODES = ("approval_denied", "approval_invalid", "tool_not_allowed")
+CALL_FIELDS = (
     "dispatch_entry_id", "outcome", "model_id", "input_tokens", "output_tokens", "latency_ms",
 )  # fmt: skip
 
@@ -46,8 +47,8 @@ class Run:
     """The steps of one execution.
 
     Args:
-        execution: what it works with.
-        started: when it began, by ``time.perf_counter``, where that was not now.
+        execution: the execution.
+        started: time of its start by ``time.perf_counter``; now if None.
     """
 
     def __init__(self, execution: Execution, started: float | None = None) -> None:
@@ -58,13 +59,19 @@ class Run:
         self._history = execution.history
         self._calls = ModelCalls(execution)
         self._toolbox = Toolbox(execution)
-        self._held: HeldOutput | None = None
+        self._output: OutputSchema | None = None
         if (schema := self._order.constraints.output_schema) is not None:
-            self._held = HeldOutput(schema, execution.check_output, execution.emit)
+            self._output = OutputSchema(schema, execution.check_output, execution.emit)
         self._started = time.perf_counter() if started is None else started
 
     async def work(self) -> Any:
-        """Do what is left to do; gives the order's result."""
+        """Execute the order's remaining steps; return its result.
+
+        Raises:
+            WorkFailedError: the order cannot be completed.
+            WorkParkedError: the order waits for a person.
+            ContractError: the contract or its prompt pack cannot be used.
+        """
         order = self._order
         if order.wo_type is WorkOrderType.TOOL_CALL:
             self.begin()
@@ -88,23 +95,24 @@ class Run:
         return await self._ask(contract, pack)
 
     def begin(self, **pinned: str) -> None:
-        """Record that the order is worked on, and calls that the record does not name yet."""
+        """Note ``WO_EXECUTING``, and after an interruption the model calls not noted yet."""
         if self._history.began is None:
             self._journal.note("WO_EXECUTING", **pinned)
             return
         for entry in self._history.unnoted:
-            data = {name: entry.metadata[name] for name in _OF_CALL}
+            data = {name: entry.metadata[name] for name in CALL_FIELDS}
             self._journal.note("LLM_CALL", exchange_entry_id=entry.id, **data)
         self._journal.note("WO_EXECUTING", **pinned, resumed=True)
 
     async def park(self, request_ids: tuple[str, ...]) -> WorkOrder:
-        """Leave the order as it is, waiting."""
+        """Write the noted entries and return the order as waiting for these requests."""
         await self._journal.flush()
         return replace(self._order, waiting_for=request_ids, cost=self.cost())
 
     def cost(self) -> WorkOrderCost:
-        """What the order has cost so far, with its tools and what its sub-agents used."""
-        used = self._calls.used if not self._toolbox.calls else None  # a tool may call models too
+        """Return the order's cost so far, with its tools and sub-agents."""
+        # A tool may call models too, whose usage only the ledger shows.
+        used = self._calls.used if not self._toolbox.calls else None
         used = self._history.usage() if used is None else used
         used.include(self._toolbox.usage())
         return WorkOrderCost(
@@ -120,7 +128,15 @@ class Run:
     async def end(
         self, output: Any, error: WorkFailedError | None, *, hold: bool = False
     ) -> WorkOrder:
-        """Put the end on record, with what it cost, or hold it for the next write."""
+        """Record the order's end and cost; return the ended order.
+
+        A person is asked about calls with an unknown outcome if the order failed.
+
+        Args:
+            output: the result; ignored if there is an error.
+            error: why the order failed; None if it succeeded.
+            hold: True to leave the entry for the caller's next write.
+        """
         self._journal.check()
         if error is not None or self._toolbox.has_unknown:
             await self._toolbox.report_unknown()
@@ -143,34 +159,38 @@ class Run:
         )  # fmt: skip
 
     async def cancel(self, error: WorkFailedError) -> WorkOrder:
-        """End an order that will not be resumed, and what its sub-agents left unfinished."""
+        """End an order that will not be resumed, and its sub-agents' unfinished work."""
         self.begin()
         await self._toolbox.cancel_sub_agents()
         return await self.end(None, error)
 
     def _contract(self) -> tuple[PromptContract, PromptPack]:
-        """The contract and its pack; of an order that began, the very same."""
+        """Return the contract and its prompt pack; for a resumed order the recorded versions.
+
+        Raises:
+            ContractError: either was changed after the order began.
+        """
         contract_id = self._order.constraints.prompt_contract_id
         began = self._history.began.metadata if self._history.began is not None else {}
         contract = self._services.contracts.load(contract_id, began.get("contract_version"))
         if (aside := self._order.constraints.set_aside) and not began and contract.name in aside:
             contract = self._services.contracts.in_place_of(contract, aside) or contract
         pack = self._services.contracts.load_pack(contract.prompt_pack_id)
-        for what, digest, then in (
+        for name, digest, recorded in (
             (contract_id, contract.digest, began.get("contract_digest")),
             (contract.prompt_pack_id, pack.digest, began.get("prompt_pack_digest")),
         ):
-            if then is not None and then != digest:
+            if recorded is not None and recorded != digest:
                 raise ContractError(
                     "contract_schema_invalid",
-                    f"{what} was changed after {self._order.wo_id} began with it.",
-                    next_step="Put it back, or give the change a version of its own.",
+                    f"{name} was changed after {self._order.wo_id} began with it.",
+                    next_step="Put the former text back, or give the change a new version.",
                 )
         return contract, pack
 
     async def _run_tools(self) -> dict[str, Any]:
-        """The tools of a ``tool_call`` order, one after the other."""
-        self._toolbox.available()  # one that does not exist fails before any runs
+        """Run the tools of a ``tool_call`` order, one after the other."""
+        self._toolbox.available()  # Raises before the first call if a tool does not exist.
         context = self._order.input_context
         wanted = context.get("tool_calls") or [context]
         for number, call in enumerate(wanted):
@@ -181,13 +201,13 @@ class Run:
             if result.status == "refused":
                 code = result.error.partition(":")[0]
                 raise WorkFailedError(
-                    code if code in _REFUSALS else "tool_not_allowed", result.error
+                    code if code in _REFUSAL_CODES else "tool_not_allowed", result.error
                 )
         return {"tool_results": self._toolbox.results}
 
     async def _ask(self, contract: PromptContract, pack: PromptPack) -> Any:
-        request, held = self._calls.request(contract), self._held
-        if held is not None:
+        request, output = self._calls.request(contract), self._output
+        if output is not None:
             schema = self._order.constraints.output_schema
             request = replace(request, structured_output=True, output_schema=schema)
         tools = self._toolbox.available()
@@ -201,53 +221,53 @@ class Run:
         small = self._services.config.small_model
         able = self._services.gateway.capabilities(request)
         of_system = bool(tools) or contract.agent_class == "ADMIN"
-        data = contract.output_schema is not None or held is not None
+        data = contract.output_schema is not None or output is not None
         speaks = able.prose or data or not of_system
         native = able.native_tools and speaks
-        if held is not None and not able.structured_output:
+        if output is not None and not able.structured_output:
             request = replace(request, structured_output=None)
         variables["native_tools"] = native
         if not native:
             most = min(request.max_tokens or small.max_tokens, small.max_tokens)
             request = replace(request, max_tokens=most)
-        if contract.agent_class == "ADMIN" and asks_for_abilities(str(variables["user_input"])):
-            return self._print(_joined(effects, abilities(tools)))
+        if contract.agent_class == "ADMIN" and asks_for_help(str(variables["user_input"])):
+            return self._print(_join(effects, help_text(tools)))
         if not speaks or (tools and not native):
             chooser = ToolChooser(self._execution, self._calls, self._toolbox)
             message = str(variables["user_input"])
             used = variables["tool_results"] = await chooser.choose(tools, message)
             if self._toolbox.handed_to:
-                return self._handed_over()
+                return self._handover()
             if not speaks:
-                text = printed_answer(message, used, tools, chooser.near, chooser.unknown)
-                return self._print(_joined(effects, text))
+                text = fixed_answer(message, used, tools, chooser.choice)
+                return self._print(_join(effects, text))
             tools = []
             first = max(0, len(history) - 2 * small.context_turns)
             history = [] if variables["tool_results"] else history[first:]
 
         def render() -> list[Message]:
-            note = _joined(effects, str(assembled.get("note") or ""))
+            note = _join(effects, str(assembled.get("note") or ""))
             messages = with_note(pack.render(variables, history), note)
             if files := variables.get("files"):
                 messages = attached(messages, files)
-            if held is not None and messages[-1]["role"] == "assistant":
-                messages = messages[:-1]  # a text begun for the model is not how data begins
-            if held is not None and not able.structured_output:
-                return held.described(messages)
+            if output is not None and messages[-1]["role"] == "assistant":
+                messages = messages[:-1]  # A prefilled answer would not begin as data does.
+            if output is not None and not able.structured_output:
+                return output.with_schema(messages)
             return messages
 
         definitions = [tool.definition() for tool in tools]
         answer = await self._converse(contract, request, render, definitions)
         if self._toolbox.handed_to:
-            return self._handed_over()
-        if contract.output_schema is not None and held is None:
-            return await _checked(contract.output_schema, answer.text)
+            return self._handover()
+        if contract.output_schema is not None and output is None:
+            return await _parse_output(contract.output_schema, answer.text)
         result = {
             "text": answer.text,
             "finish_reason": answer.finish_reason,
             "tool_results": self._toolbox.results,
         }
-        return result if held is None else {**result, "output": held.data(answer.text)}
+        return result if output is None else {**result, "output": output.data(answer.text)}
 
     async def _converse(
         self,
@@ -256,20 +276,20 @@ class Run:
         render: Callable[[], list[Message]],
         definitions: Sequence[Mapping[str, Any]],
     ) -> Answer:
-        """Ask, use tools, ask again; from where the record stops."""
-        on_text, held = None, self._held
+        """Call the model and its tools in turn, from the last recorded answer to the final one."""
+        on_text, output = None, self._output
         if self._execution.on_event is None:
             pass
-        elif held is not None:
-            on_text = held.take
+        elif output is not None:
+            on_text = output.take
         elif contract.output_schema is None:
-            on_text = self._emit_text  # what people read; with an output schema, it is data
+            on_text = self._emit_text  # With an output schema, the text is data for programs.
         answer = self._history.last_answer(contract.contract_id)
         messages = list(answer.messages) if answer is not None else render()
         while True:
             if answer is None:
-                if held is not None:
-                    held.begin()
+                if output is not None:
+                    output.begin()
                 answer = await self._calls.ask(
                     request, messages, tools=definitions, on_text=on_text
                 )
@@ -277,13 +297,13 @@ class Run:
                 raise stopped
             blocks = with_distinct_ids(answer.blocks, messages)
             uses = [block for block in blocks if block.get("type") == "tool_use"]
-            if not uses or not (definitions or self._toolbox.held_back):
-                problem = "" if held is None else await held.problem(answer.text)
-                if held is None or not problem:
+            if not uses or not (definitions or self._toolbox.withheld):
+                problem = "" if output is None else await output.problem(answer.text)
+                if output is None or not problem:
                     return answer
                 if answer.finish_reason == "length":
                     raise cut_short(answer)
-                held.repair(messages, answer.text or "…", problem)
+                output.repair(messages, answer.text or "…", problem)
                 self._execution.emit(AnswerRejected((problem,), True))
                 answer = None
                 continue
@@ -293,21 +313,21 @@ class Run:
                 uses, answer.exchange_entry_id, takes_images=able.images
             )
             if self._toolbox.handed_to:
-                return answer  # another agent goes on
+                return answer  # Another agent answers the rest of the session.
             messages.append({"role": "user", "content": results})
             if (most := self._services.context_tokens) is not None:
-                messages = shortened(messages, most)
+                messages = shorten(messages, most)
             answer = None
 
-    def _handed_over(self) -> dict[str, Any]:
-        """What an order gives whose session another agent goes on with."""
+    def _handover(self) -> dict[str, Any]:
+        """Return the result of an order that hands its session to another agent."""
         return {
             "text": "", "finish_reason": "", "tool_results": self._toolbox.results,
             "handed_to": self._toolbox.handed_to,
         }  # fmt: skip
 
     def _print(self, text: str) -> dict[str, Any]:
-        """An answer that no model gave; asking again changes nothing."""
+        """Return the result of an order whose answer code wrote."""
         self._emit_text(text)
         return {
             "text": text, "finish_reason": "stop", "tool_results": self._toolbox.results,
@@ -318,14 +338,14 @@ class Run:
         self._execution.emit(TextDelta(text))
 
     def _allocate(self) -> None:
-        """Give the order its own limits, when it has any."""
+        """Allocate the order's own limits with the next write, if it sets any."""
         constraints = self._order.constraints
         if not constraints.token_budget and constraints.usd_budget is None:
             return
         if self._services.budgeter is None:
             if constraints.usd_budget is not None:
                 raise WorkFailedError(
-                    "budget_exhausted", "the order has a USD budget, and budgets are off"
+                    "budget_exhausted", "the order has a USD budget, but budgets are off"
                 )
             return
         usd = constraints.usd_budget
@@ -335,20 +355,20 @@ class Run:
         scope = BudgetScope(self._order.session_id, self._order.wo_id)
         by = self._services.agent_id
         self._journal.hold(self._services.budgeter.allocation(scope, limits, by))
-        self._calls.given = limits.tokens
+        self._calls.initial_tokens = limits.tokens
 
 
-async def _checked(schema: Mapping[str, Any], text: str) -> Any:
+async def _parse_output(schema: Mapping[str, Any], text: str) -> Any:
     """Return the data of an answer under a contract's output schema.
 
     Raises:
         WorkFailedError: ``output_schema_invalid``.
     """
-    held = HeldOutput(schema, None, lambda _: None)
-    if problem := await held.problem(text):
-        raise WorkFailedError("output_schema_invalid", f"the answer: {problem}")
-    return held.data(text)
+    output = OutputSchema(schema, None, lambda _: None)
+    if problem := await output.problem(text):
+        raise WorkFailedError("output_schema_invalid", f"the answer is not usable: {problem}")
+    return output.data(text)
 
 
-def _joined(*parts: str) -> str:
+def _join(*parts: str) -> str:
     return "\n\n".join(filter(None, parts))

@@ -1,14 +1,13 @@
-"""Tools for models that cannot ask for them: a choice held to a schema, then its arguments.
+"""Tools for models without tool calls: a choice constrained by a schema, then the arguments.
 
-Two small questions under contracts of their own, so that the record says what was asked and
-anyone can replay it. Names that the message holds are taken from it by code.
+Each is a small question under a contract of its own, so that it is recorded and can be replayed.
+Names in the message are taken from it by code.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,13 +15,15 @@ from typing import Any
 import orjson
 
 from remit.agents.tools import Tool, ToolResult
-from remit.agents.worker.arguments import narrowed_schema, only_value
+from remit.agents.worker.arguments import narrow_schema, only_value
 from remit.agents.worker.calls import ModelCalls
-from remit.agents.worker.candidates import Offer, choose
+from remit.agents.worker.candidates import Choice, choose
+from remit.agents.worker.conversation import result_text
 from remit.agents.worker.english import with_digits
 from remit.agents.worker.execution import Execution
 from remit.agents.worker.model_answer import stop_problem
-from remit.agents.worker.toolbox import Toolbox, result_text
+from remit.agents.worker.toolbox import Toolbox
+from remit.kernel.errors import excerpt
 from remit.kernel.exchange import Message, conversation
 from remit.kernel.json_text import JsonTextError, load_answer
 from remit.kernel.schemas import first_problem
@@ -32,34 +33,40 @@ _log = logging.getLogger("remit.worker")
 
 _CHOICE = "PRC-TOOLCHOICE-001"
 _ARGUMENTS = "PRC-TOOLARGUMENTS-001"
-_LONGEST = 300
 
 
 class ToolChooser:
-    """Finds out which tool a message calls for, and runs it.
+    """Chooses the tool that a message calls for, and runs it.
 
     Attributes:
-        near: where it cannot tell which is meant, the likeliest tools.
-        unknown: words of the message that the first of these does not account for.
+        choice: the result of the rules; empty before :meth:`choose`, and if the order was resumed.
     """
 
     def __init__(self, execution: Execution, calls: ModelCalls, toolbox: Toolbox) -> None:
+        self._execution = execution
         self._contracts = execution.services.contracts
-        self._history = execution.history
-        self._journal = execution.journal
-        self._wo_id = execution.order.wo_id
         self._calls = calls
         self._toolbox = toolbox
-        self._asked_in = ""
-        self.near: list[Tool] = []
-        self.unknown: tuple[str, ...] = ()
-        self._names: tuple[str, ...] = ()
+        self._exchange_id = ""
+        self.choice = Choice()
 
     async def choose(self, tools: Sequence[Tool], message: str) -> list[dict[str, Any]]:
-        """At most one tool, run; its result in words for the answer's template."""
-        earlier = self._history.last_tool_use()
+        """Run at most one tool; return its id, status and result in words, in a list.
+
+        A recorded choice of the order is repeated. The status is ``absent`` if the result does not
+        contain a name of the message.
+
+        Args:
+            tools: the tools of the order.
+            message: the user's message.
+
+        Raises:
+            WorkParkedError: the call waits for a person.
+            WorkFailedError: the model refused, or a call must not be repeated.
+        """
+        earlier = self._execution.history.last_tool_use()
         if earlier is not None and not isinstance(earlier.metadata["arguments"], Erased):
-            # What was chosen then stays chosen, whatever tools say now.
+            # A recorded choice is kept, even if the tools have changed.
             tool_id, arguments = earlier.metadata["tool_id"], earlier.metadata["arguments"]
             key = earlier.metadata["idempotency_key"]
             chosen = next((tool for tool in tools if tool.tool_id == tool_id), None)
@@ -69,7 +76,7 @@ class ToolChooser:
                 message = with_digits(message)
                 chosen = await self._choice(tools, message)
                 arguments = {} if chosen is None else await self._arguments(chosen, message)
-            key = f"{self._wo_id}/{self._asked_in}/0"
+            key = f"{self._execution.order.wo_id}/{self._exchange_id}/0"
         if chosen is None:
             return []
         result = await self._toolbox.use(chosen.tool_id, arguments, key)
@@ -77,40 +84,29 @@ class ToolChooser:
         status: str = result.status
         text = _in_words(chosen, result)
         if status == "ok":
-            held = f"{text} {result_text(result)}".lower()
-            absent = [name for name in self._names if name.lower() not in held]
+            shown = f"{text} {result_text(result)}".lower()
+            absent = [name for name in self.choice.names if name.lower() not in shown]
             if absent:
-                status, text = "absent", f"it shows no {' and no '.join(absent)}"
+                status, text = "absent", f"the result does not mention {' or '.join(absent)}"
         return [{"tool_id": chosen.tool_id, "status": status, "text": text}]
 
     async def _choice(self, tools: Sequence[Tool], message: str) -> Tool | None:
         contract = self._contracts.load(_CHOICE)
-        offers = {
-            tool.tool_id: Offer(
-                [phrase for phrase, _ in tool.examples],
-                # The first sentence says what a tool does; others, what it keeps to itself.
-                [tool.tool_id, re.split(r"(?<=\.)\s", tool.description)[0]],
-                tool.input_schema,
-            )
-            for tool in tools
-            if tool.understand is None
-        }
-        talk = [str(item["input"]["user_input"]) for item in contract.examples]
-        choice = choose(message, offers, talk)
         by_id = {tool.tool_id: tool for tool in tools}
-        self.near, self.unknown = [by_id[id_] for id_ in choice.near], choice.unknown
-        self._names = choice.names
+        askable = {id_: tool for id_, tool in by_id.items() if tool.understand is None}
+        talk = [str(item["input"]["user_input"]) for item in contract.examples]
+        choice = self.choice = choose(message, askable, talk)
         chosen = by_id.get(choice.chosen)
         if chosen is not None and choice.names and chosen.on_unknown != "retry":
-            # Its result may not hold what was asked for, and it may not run to find out.
-            self.near, self.unknown = [chosen], choice.names
+            # Only a run would show whether the result contains the names.
+            self.choice = Choice(near=(choice.chosen,), unknown=choice.names)
             return None
         if not choice.between:
             return chosen
-        given = Counter(tool.label for tool in tools)
+        uses = Counter(tool.label for tool in tools)
         labels = {
-            # A label that two tools share does not say which of them is meant.
-            tool.label if tool.label and given[tool.label] == 1 else tool.tool_id: tool
+            # A label that two tools share is ambiguous.
+            tool.label if tool.label and uses[tool.label] == 1 else tool.tool_id: tool
             for tool in map(by_id.__getitem__, choice.between)
         }
         label_of = {tool.tool_id: label for label, tool in labels.items()}
@@ -119,7 +115,7 @@ class ToolChooser:
             {
                 "user_input": message,
                 "candidates": [
-                    {"label": label, "about": _one_line(tool.description)}
+                    {"label": label, "about": excerpt(" ".join(tool.description.split()), 300)}
                     for label, tool in labels.items()
                 ],
             },
@@ -131,10 +127,10 @@ class ToolChooser:
         return labels.get(answer) if isinstance(answer, str) else None
 
     async def _arguments(self, tool: Tool, message: str) -> dict[str, Any]:
-        schema = narrowed_schema(tool.input_schema, message)
+        schema = narrow_schema(tool.input_schema, message)
         if (only := only_value(schema)) is not None:
             return only
-        # With the space after the colon: small models copy what they have seen most.
+        # json.dumps puts a space after colons, as in most texts that small models have learned.
         examples = ((phrase, json.dumps(dict(given))) for phrase, given in tool.examples)
         answer = await self._ask(
             _ARGUMENTS,
@@ -151,24 +147,26 @@ class ToolChooser:
         history: Sequence[Message],
         schema: Mapping[str, Any],
     ) -> Any:
-        """Ask one question; return ``None`` for an answer outside the schema.
+        """Ask one question under a contract; return None for an answer outside the schema.
+
+        A recorded answer is reused.
 
         Raises:
             WorkFailedError: the model refused, or stopped without an answer.
         """
-        answer = self._history.last_answer(contract_id)
+        answer = self._execution.history.last_answer(contract_id)
         if answer is None:
             contract = self._contracts.load(contract_id)
             pack = self._contracts.load_pack(contract.prompt_pack_id)
-            before = self._journal.prompts_used
-            self._journal.prompts_used = [contract.prompt_pack_id]
+            journal = self._execution.journal
+            previous, journal.prompts_used = journal.prompts_used, [contract.prompt_pack_id]
             try:
                 answer = await self._calls.ask(
                     self._calls.request(contract), pack.render(variables, history), schema=schema
                 )
             finally:
-                self._journal.prompts_used = before
-        self._asked_in = answer.exchange_entry_id
+                journal.prompts_used = previous
+        self._exchange_id = answer.exchange_entry_id
         if (stopped := stop_problem(answer)) is not None:
             raise stopped
         try:
@@ -179,17 +177,11 @@ class ToolChooser:
 
 
 def _understood(tools: Sequence[Tool], message: str) -> tuple[Tool | None, dict[str, Any]]:
-    """Return the tool that surely understands a message, with the arguments that are meant."""
+    """Return the tool that certainly understands a message, and its arguments."""
     for tool in tools:
         if tool.understand is not None and (given := tool.understand(message)) is not None:
             return tool, dict(given)
     return None, {}
-
-
-def _one_line(text: str) -> str:
-    """A tool's description, which a stranger may have written, without line breaks."""
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 
 
 def _in_words(tool: Tool, result: ToolResult) -> str:

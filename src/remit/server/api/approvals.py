@@ -51,7 +51,7 @@ def approval_routes(ledger: LedgerClient, queue: ApprovalQueue) -> Routes:
             reason=decision.reason,
             arguments=decision.arguments,
             until=expiry_of(decision.until) if decision.until else None,
-            person=queue.person_behind(caller),
+            person=queue.person_behind(caller.key_id, caller.user_id, caller.name),
             subject_id=context.subject_id,
         )
         return queue.get(request_id).to_dict()
@@ -63,7 +63,7 @@ def approval_routes(ledger: LedgerClient, queue: ApprovalQueue) -> Routes:
     def delegate(delegation: Delegation, caller: Caller, context: Context) -> dict[str, Any]:
         """Let somebody approve in the caller's place for a time."""
         entry_id = queue.delegate(
-            by=queue.person_behind(caller),
+            by=queue.person_behind(caller.key_id, caller.user_id, caller.name),
             to=delegation.to,
             until=expiry_of(delegation.until),
             reason=delegation.reason,

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Query
 
-from remit.agents.queue import OrderQueue, OrderStatus, Submission, for_key, no_such_order
+from remit.agents.queue import OrderQueue, OrderStatus, Submission, bind_to_key, no_such_order
 from remit.agents.sessions import response_of
 from remit.gateway.auth import Identity, expiry_of
 from remit.ledger import LedgerClient
@@ -58,7 +58,7 @@ def order_routes(ledger: LedgerClient, orders: OrderQueue) -> Routes:
             max_attempts=order.max_attempts,
         )  # fmt: skip
         if key:
-            wanted = for_key(ledger, wanted, key)
+            wanted = bind_to_key(ledger, wanted, key)
         order_id = orders.submit(wanted, by=name_of(caller), key=submitted_as)
         return orders.get(order_id).to_dict()
 

@@ -68,7 +68,9 @@ def change(sources: Sources, asked: Asked) -> Redirect:
         by=name_of(asked.identity),
         reason=asked.form.get("reason", "").strip()[:2000],
         arguments=arguments,
-        person=sources.runtime.approvals.person_behind(asked.identity),
+        person=sources.runtime.approvals.person_behind(
+            asked.identity.key_id, asked.identity.user_id, asked.identity.name
+        ),
     )
     return Redirect(f"/console/approvals/{quote(request_id, safe='')}")
 

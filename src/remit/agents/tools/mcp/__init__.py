@@ -1,4 +1,4 @@
-"""Tools of MCP servers. Needs the extra ``mcp``; nothing imports this until it is used."""
+"""The tools of MCP servers. Needs the extra ``mcp``; imported only when a server is used."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import logging
 from remit.agents.tools.definition import ToolError
 
 try:
-    import mcp  # noqa: F401 - asked for by name below, so that its absence is reported plainly
+    import mcp  # noqa: F401 - a missing package is reported below
 except ImportError as error:
     raise ToolError(
         "MCP servers need the extra 'mcp', which is not installed.",
-        next_step="pip install 'remit[mcp]'.",
+        next_step="Run `pip install 'remit[mcp]'`.",
     ) from error
 
 from remit.agents.tools.mcp.origin import mcp_origin
@@ -20,24 +20,19 @@ from remit.agents.tools.mcp.secrets import McpSecrets
 from remit.agents.tools.mcp.server import McpServer
 from remit.agents.tools.mcp.texts import MCP_LISTS, PinnedTexts
 from remit.agents.tools.mcp.transports import mcp_transport
-from remit.agents.tools.pin import Pin, PinnedTool
-from remit.agents.tools.pins import Pins
 
 __all__ = [
     "MCP_LISTS",
     "McpSecrets",
     "McpServer",
-    "Pin",
     "PinnedTexts",
-    "PinnedTool",
-    "Pins",
     "mcp_origin",
     "mcp_schema",
     "mcp_tool_id",
     "mcp_transport",
 ]
 
-# The SDK logs what servers say, and the HTTP client complete addresses: both may be secret.
+# The SDK logs texts of servers and the HTTP client logs full addresses; both may be secret.
 for _name, _level in (("mcp", logging.CRITICAL), ("httpx2", logging.WARNING)):
     if logging.getLogger(_name).level == logging.NOTSET:
         logging.getLogger(_name).setLevel(_level)

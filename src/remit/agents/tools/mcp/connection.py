@@ -1,7 +1,7 @@
-"""One connection to a server: a session in a task of the background loop.
+"""The connection to a server: a session in its own task of the background loop.
 
-The SDK's cancel scopes belong to the task that opened them, and callers come from any loop and
-from none: so the session has a task of its own, and callers submit work to it.
+The SDK's cancel scopes belong to the task that opened them, but callers run in any loop or none. So
+the session has its own task, to which callers submit work.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ from remit.agents.tools.definition import ToolUnavailableError
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import run_blocking, start_background
 
-_MOST_MESSAGES = 10_000
-_MOST_QUESTIONS = 5
+_MAX_UNANSWERED = 10_000
+_MAX_QUESTIONS = 5
 _QUESTION_CHARS = 1000
 _T = TypeVar("_T")
 Transport = Callable[[Callable[[str], None]], AbstractAsyncContextManager[Any]]
 """Makes the streams; takes a function that it calls with the reason why they ended."""
 
 
-class ConnectionEndedError(ToolUnavailableError):
-    """The server is gone, or was stopped; what was asked of it may have happened."""
-
-
 class Connection:
-    """A session from its start to its end. It begins to start when it is made.
+    """A session with a server. Its start begins when the object is created.
+
+    Args:
+        name: the server's name, for messages.
+        transport: opens the streams.
 
     Attributes:
-        process_id: of the process whose background loop has the session.
-        ready: the client, once it is initialized.
-        changed: the server said that its tools have changed since this was last set to false.
+        process_id: the process whose background loop runs the session.
+        ready: future of the initialized client.
+        changed: True if the server announced changed tools since this was last set to False.
     """
 
     def __init__(self, name: str, transport: Transport) -> None:
         self._name = name
         self._problem = ""
-        self._over = self._retired = False
+        self._is_over = self._is_retired = False
         self._stopping = asyncio.Event()
         self._calls: set[asyncio.Task[Any] | None] = set()
         self._asked: list[list[str]] = []
-        self._unanswered = 0  # messages since the last answer
+        self._unanswered = 0  # Messages since the last answer.
         self._main: asyncio.Task[None] | None = None
         self.process_id = os.getpid()
         self.ready: Future[Client] = Future()
@@ -65,38 +65,38 @@ class Connection:
 
     @property
     def over(self) -> bool:
-        """True when it takes no more calls."""
-        return self._over or self._retired
+        """True if the session takes no more calls."""
+        return self._is_over or self._is_retired
 
     def submit(
-        self, work: Callable[[Client], Coroutine[Any, Any, _T]], asked: list[str] | None = None
+        self, work: Callable[[Client], Coroutine[Any, Any, _T]], questions: list[str] | None = None
     ) -> Future[_T]:
-        """Run ``work`` with the session; cancelling the future cancels the work.
+        """Run work with the session; return its future. Cancelling the future cancels the work.
+
+        The future raises ToolUnavailableError if the session has ended.
 
         Args:
-            work: what to do with the client.
-            asked: takes what the server asks the person meanwhile (elicitation), which is
-                declined.
-
-        The future raises :class:`ConnectionEndedError` when the session is over.
+            work: takes the client.
+            questions: receives questions that the server asks the person while the work runs
+                (elicitation). Each is declined.
         """
-        return start_background(self._call(work, asked))
+        return start_background(self._call(work, questions))
 
     def retire(self) -> None:
-        """Take no more calls, and end with the last one that runs."""
-        self._retired = True
+        """Accept no more calls, and end after the last running one."""
+        self._is_retired = True
         start_background(self._end(unless_busy=True))
 
     def stop(self) -> None:
-        """Ask it to end; :meth:`join` waits for that."""
+        """Ask the session to end; :meth:`join` waits for the end."""
         start_background(self._end())
 
     def join(self, patience_s: float) -> None:
-        """Wait for the end; after ``patience_s`` seconds it is cancelled and waited for again."""
-        with contextlib.suppress(InvalidInputError):  # a loop cannot wait for itself
+        """Wait for the end; cancel the session after ``patience_s`` seconds, and wait again."""
+        with contextlib.suppress(InvalidInputError):  # A loop cannot wait for itself.
             run_blocking(self._ended(patience_s))
 
-    # -- what follows runs in the background loop ------------------------------------------
+    # -- in the background loop -------------------------------------------------------------
 
     async def _serve(self, transport: Transport) -> None:
         self._main = asyncio.current_task()
@@ -114,44 +114,44 @@ class Connection:
                 self.ready.set_exception(error)
         finally:
             if not self.ready.done():
-                self.ready.set_exception(self._over_error())
+                self.ready.set_exception(self._ended_error())
             self._stop()
 
     async def _received(self, message: object) -> None:
         if isinstance(message, (ToolListChangedNotification, ToolsListChanged)):
             self.changed = True
         self._unanswered += 1
-        if self._unanswered > _MOST_MESSAGES:
-            self._lost(f"It sent {_MOST_MESSAGES:,} messages, and no answer among them.")
+        if self._unanswered > _MAX_UNANSWERED:
+            self._lost(f"The server sent {_MAX_UNANSWERED:,} messages without an answer.")
 
     async def _elicited(self, context: object, params: ElicitRequestParams) -> ElicitResult:
-        """Decline: there is no person behind an agent's tools. The model is shown the question."""
-        for asked in self._asked:
-            if len(asked) < _MOST_QUESTIONS:
-                asked.append(params.message[:_QUESTION_CHARS])
+        """Decline a question, because no person is present; the model is shown the question."""
+        for questions in self._asked:
+            if len(questions) < _MAX_QUESTIONS:
+                questions.append(params.message[:_QUESTION_CHARS])
         return ElicitResult(action="decline")
 
     async def _call(
-        self, work: Callable[[Client], Coroutine[Any, Any, _T]], asked: list[str] | None
+        self, work: Callable[[Client], Coroutine[Any, Any, _T]], questions: list[str] | None
     ) -> _T:
         task = asyncio.current_task()
         self._calls.add(task)
-        if asked is not None:
-            self._asked.append(asked)
+        if questions is not None:
+            self._asked.append(questions)
         try:
-            if self._over:
-                raise self._over_error()
+            if self._is_over:
+                raise self._ended_error()
             found = await work(self.ready.result(0))
             self._unanswered = 0
             return found
         except (Exception, asyncio.CancelledError) as error:
-            if self._over:
-                raise self._over_error() from error
+            if self._is_over:
+                raise self._ended_error() from error
             raise
         finally:
             self._calls.discard(task)
-            self._asked = [other for other in self._asked if other is not asked]
-            if self._retired and not self._calls:
+            self._asked = [other for other in self._asked if other is not questions]
+            if self._is_retired and not self._calls:
                 self._stop()
 
     async def _end(self, *, unless_busy: bool = False) -> None:
@@ -167,12 +167,12 @@ class Connection:
             self._main.cancel()
 
     def _lost(self, problem: str) -> None:
-        if not self._over:
+        if not self._is_over:
             self._problem = problem
             self._stop()
 
     def _stop(self) -> None:
-        self._over = True
+        self._is_over = True
         self._stopping.set()
         for call in self._calls:
             if call is not None:
@@ -180,11 +180,11 @@ class Connection:
         if not self.ready.done() and self._main is not None:
             self._main.cancel()
 
-    def _over_error(self) -> ConnectionEndedError:
-        why = self._problem or "The connection to it ended."
-        return ConnectionEndedError(
-            f"The MCP server {self._name!r} does not answer. {why}",
-            next_step="What was asked of it may still have happened.",
+    def _ended_error(self) -> ToolUnavailableError:
+        reason = self._problem or "The connection ended."
+        return ToolUnavailableError(
+            f"The MCP server {self._name!r} does not answer. {reason}",
+            next_step="Its last call may have taken effect.",
         )
 
 
@@ -192,10 +192,10 @@ class Connection:
 async def _listening(
     client: Client, received: Callable[[object], Awaitable[None]]
 ) -> AsyncIterator[None]:
-    """Hear of changed tools: since 2026-07-28 a client has to ask for that."""
+    """Subscribe to changes of the tools; protocol 2026-07-28 sends them only on request."""
 
     async def listen() -> None:
-        with contextlib.suppress(Exception):  # an older protocol, or a server that has none
+        with contextlib.suppress(Exception):  # An older protocol, or a server without this feature.
             async with client.listen(tools_list_changed=True) as events:
                 async for event in events:
                     await received(event)

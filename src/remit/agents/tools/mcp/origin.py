@@ -1,4 +1,4 @@
-"""Which server stands behind a name: its command line or URL, for the record."""
+"""The origin of a server: its command line or URL, for the ledger."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from remit.kernel.settings import McpServerSettings
 
-_HIDDEN = "[secret]"
-_NAME = re.compile(r"(?i)(?:key|token|secret|passw(?:or)?d|authorization)$")
-_GIVEN = re.compile(r"(?P<name>-*[\w.-]+)(?:=|:\s*)")  # --api-key=…, X-Key: …
-_LONGEST = 2000
+_PLACEHOLDER = "[secret]"
+_SECRET_NAME = re.compile(r"(?i)(?:key|token|secret|passw(?:or)?d|authorization)$")
+_ASSIGNMENT = re.compile(r"(?P<name>-*[\w.-]+)(?:=|:\s*)")  # Such as --api-key=… and X-Key: ….
+_MAX_CHARS = 2000
 
 
 def mcp_origin(settings: McpServerSettings, redacted: Callable[[str], str]) -> str:
-    """Which server it is: its command line or URL, with nothing secret in it.
+    """Return a server's command line or URL without secrets, at most about 2,000 characters.
 
     Args:
-        settings: how it is reached.
-        redacted: takes out the secrets that are known.
+        settings: the server's settings.
+        redacted: removes known secrets from a text.
     """
     if settings.url:
         parts = urlsplit(settings.url)
         query = [
-            (name, _HIDDEN if _NAME.search(name) else value)
+            (name, _PLACEHOLDER if _SECRET_NAME.search(name) else value)
             for name, value in parse_qsl(parts.query, keep_blank_values=True)
         ]
         host = parts.netloc.rpartition("@")[2]
         text = urlunsplit(parts._replace(netloc=host, query=urlencode(query), fragment=""))
     else:
-        words = [settings.command]
-        for word in settings.args:
-            given = _GIVEN.match(word)
-            if words[-1].startswith("-") and _NAME.search(words[-1]):
-                words.append(_HIDDEN)
-            elif given is not None and _NAME.search(given["name"]):
-                words.append(given[0] + _HIDDEN)
+        arguments = [settings.command]
+        for argument in settings.args:
+            assignment = _ASSIGNMENT.match(argument)
+            if arguments[-1].startswith("-") and _SECRET_NAME.search(arguments[-1]):
+                arguments.append(_PLACEHOLDER)
+            elif assignment is not None and _SECRET_NAME.search(assignment["name"]):
+                arguments.append(assignment[0] + _PLACEHOLDER)
             else:
-                words.append(word)
-        text = shlex.join(words) + (f" in {settings.cwd}" if settings.cwd else "")
+                arguments.append(argument)
+        text = shlex.join(arguments) + (f" in {settings.cwd}" if settings.cwd else "")
     text = redacted(text)
-    if len(text) <= _LONGEST:
+    if len(text) <= _MAX_CHARS:
         return text
     digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-    return f"{text[:_LONGEST]}… sha256:{digest}"
+    return f"{text[:_MAX_CHARS]}… sha256:{digest}"

@@ -1,7 +1,7 @@
-"""A server that is started here, and the stdio transport to it.
+"""A server process, and the stdio transport to it.
 
-One JSON message a line, bounded, with nothing of it in any log. The SDK's own transport bounds
-neither a message nor the time to stop, logs what it cannot parse, and leaves children of a server
+Messages are lines of JSON of limited length; no message is logged. The SDK's own transport limits
+neither messages nor the time to stop, logs what it cannot parse, and leaves children of a server
 that ends by itself.
 """
 
@@ -36,15 +36,15 @@ from remit.kernel.settings import McpServerSettings
 
 _Received = MemoryObjectSendStream[SessionMessage | Exception]
 
-_UNREADABLE = "Its answer is no JSON-RPC, or a number in it has too many digits to be read."
+_UNREADABLE = "The answer is not JSON-RPC, or a number in it has too many digits to be read."
 _CHUNK = 65536
-_LAST_BYTES = 8192
-_LAST_LINES = 5
-_LINE_CHARS = 300
-_LOOK_S = 0.01
-_LAST_READ_S = 0.5  # somebody outside the server's group may hold its stderr open
-# Asks Linux to end the server when the thread that started it ends, however it ends: after
-# SIGKILL nothing of ours is left to do it. Elsewhere the end of its stdin has to do.
+_MAX_STDERR_BYTES = 8192
+_MAX_LINES = 5
+_MAX_LINE_CHARS = 300
+_POLL_S = 0.01
+_STDERR_WAIT_S = 0.5  # A process outside the server's group may hold its stderr open.
+# Linux ends the server when the thread that started it ends, also after SIGKILL, when no code of
+# this process runs any more. On other systems the server notices the end of its stdin.
 _LAUNCH = """\
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -55,7 +55,15 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class ServerProcess:
-    """A child in a process group of its own, not yet started."""
+    """A server's process in its own process group; started by :meth:`streams`.
+
+    Args:
+        settings: the server's settings.
+        environment: the process's environment variables.
+
+    Raises:
+        ToolError: the program was not found.
+    """
 
     def __init__(self, settings: McpServerSettings, environment: Mapping[str, str]) -> None:
         self._settings = settings
@@ -68,18 +76,21 @@ class ServerProcess:
         self.child: Process | None = None
 
     def last_words(self) -> str:
-        """The last lines of its stderr; empty when it wrote nothing. They may hold secrets."""
+        """Return the last lines of the server's stderr; may be empty, and may contain secrets."""
         text = self._stderr.decode("utf-8", "replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return "\n".join(line[:_LINE_CHARS] for line in lines[-_LAST_LINES:])
+        return "\n".join(line[:_MAX_LINE_CHARS] for line in lines[-_MAX_LINES:])
 
     @asynccontextmanager
     async def streams(self, ended: Callable[[str], None]) -> AsyncIterator[Any]:
-        """Start it; the streams of messages from and to it. It is stopped at the end.
+        """Start the server and yield its message streams; stop it at the end of the context.
 
         Args:
-            ended: called once, with the reason why no more messages will come; empty when the
-                server closed its stdout.
+            ended: called once when no more messages will come, with the reason; empty if the server
+                closed its stdout.
+
+        Raises:
+            ToolError: the program cannot be started.
         """
         child = self.child = await self._started()
         assert child.stdin is not None
@@ -95,7 +106,8 @@ class ServerProcess:
         try:
             yield receive, send
         finally:
-            await _uncancelled(self._end(child, tasks, listening))  # it must not outlive us
+            # The server must not outlive this process.
+            await _uncancelled(self._end(child, tasks, listening))
             for stream in (received, receive, send, to_send):
                 stream.close()
 
@@ -124,13 +136,13 @@ class ServerProcess:
         try:
             while True:
                 line = await stdout.readuntil()
-                # A server that prints to stdout; what it says may be secret.
-                for one in _batched(line):
-                    if (message := _message(one)) is not None:
+                # Text that is not a message is dropped unlogged: it may be secret.
+                for item in _batched(line):
+                    if (message := _message(item)) is not None:
                         await received.send(SessionMessage(message))
         except asyncio.LimitOverrunError:
             limit = self._settings.max_message_bytes
-            problem = f"It sent a message of more than {limit:,} bytes."
+            problem = f"The server sent a message of more than {limit:,} bytes."
         except (asyncio.IncompleteReadError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass
         finally:
@@ -139,15 +151,15 @@ class ServerProcess:
 
     async def _listen(self, stderr: asyncio.StreamReader) -> None:
         while chunk := await stderr.read(_CHUNK):
-            said = self._stderr + chunk
-            if len(said) > _LAST_BYTES:  # from a line's start: half a secret is not recognized
-                said = said[-_LAST_BYTES:].partition(b"\n")[2]
-            self._stderr = said
+            text = self._stderr + chunk
+            if len(text) > _MAX_STDERR_BYTES:  # A cut within a line could split a secret.
+                text = text[-_MAX_STDERR_BYTES:].partition(b"\n")[2]
+            self._stderr = text
 
     async def _end(
         self, child: Process, tasks: list[asyncio.Task[None]], listening: asyncio.Task[None]
     ) -> None:
-        """Close its stdin, wait, SIGTERM to the group, wait, SIGKILL to the group."""
+        """Close the server's stdin, wait, send SIGTERM to its group, wait, and send SIGKILL."""
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -158,27 +170,27 @@ class ServerProcess:
                 _signal(child, number)
             if await self._exited(child):
                 break
-        _signal(child, signal.SIGKILL)  # what is left of its group
+        _signal(child, signal.SIGKILL)  # Ends children that the server left behind.
         await self._exited(child)
-        await asyncio.wait({listening}, timeout=_LAST_READ_S)
+        await asyncio.wait({listening}, timeout=_STDERR_WAIT_S)
         listening.cancel()
-        child._transport.close()  # type: ignore[attr-defined] # the pipes, also where a child still holds them
+        child._transport.close()  # type: ignore[attr-defined] # closes pipes that a child still holds
 
     async def _exited(self, child: Process) -> bool:
         loop = asyncio.get_running_loop()
         end = loop.time() + self._settings.stop_timeout_s
-        while child.returncode is None:  # wait() also waits for pipes that its children hold
+        while child.returncode is None:  # wait() would wait for pipes held by children too.
             if loop.time() >= end:
                 return False
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
         return True
 
 
 def _message(line: bytes) -> JSONRPCMessage | None:
-    """Return the message of a line, or an error if an answer cannot be read; ``None`` for text.
+    """Return the message of a line; None for other text.
 
-    Unpaired surrogates become U+FFFD. An answer that is dropped would leave its request waiting
-    until its time is up.
+    Unpaired surrogates become U+FFFD. An answer that cannot be read becomes an error; dropping it
+    would leave its request waiting for its time limit.
     """
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -198,7 +210,7 @@ def _message(line: bytes) -> JSONRPCMessage | None:
 
 
 def _batched(line: bytes) -> list[bytes]:
-    """The messages of a line: one, or those of an array, which MCP 2025-03-26 lets servers send."""
+    """Return the messages of a line; MCP 2025-03-26 lets servers send arrays of them."""
     if not line.lstrip().startswith(b"["):
         return [line]
     try:
@@ -210,7 +222,7 @@ def _batched(line: bytes) -> list[bytes]:
 async def _send(
     stdin: asyncio.StreamWriter, to_send: MemoryObjectReceiveStream[SessionMessage]
 ) -> None:
-    with contextlib.suppress(OSError):  # it is gone; the end of its stdout says so
+    with contextlib.suppress(OSError):  # The server is gone; the end of its stdout is reported.
         async for item in to_send:
             text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
             stdin.write(text.encode("utf-8", "replace") + b"\n")
@@ -218,7 +230,7 @@ async def _send(
 
 
 async def _uncancelled(work: Coroutine[Any, Any, None]) -> None:
-    """Await ``work`` to its end, also when cancelled."""
+    """Await work to its end, even if cancelled."""
     task = asyncio.ensure_future(work)
     while not task.done():
         with contextlib.suppress(asyncio.CancelledError):
@@ -233,11 +245,11 @@ def _signal(child: Process, number: signal.Signals) -> None:
 
 def _program(settings: McpServerSettings, environment: Mapping[str, str]) -> str:
     command = settings.command
-    here = os.path.join(settings.cwd, command) if os.sep in command else command
-    program = shutil.which(here, path=environment.get("PATH", os.defpath))
+    path = os.path.join(settings.cwd, command) if os.sep in command else command
+    program = shutil.which(path, path=environment.get("PATH", os.defpath))
     if program is None:
         raise ToolError(
-            f"There is no program {command!r}.",
-            next_step="Install it, or write its full path.",
+            f"The program {command!r} was not found.",
+            next_step="Install it, or give its full path.",
         )
     return os.path.abspath(program)

@@ -1,6 +1,6 @@
-"""A server's resources and prompts, as tools: a model looks at what there is, and reads it.
+"""A server's resources and prompts as tools.
 
-They have the names that other frameworks give them: ``list_resources``, ``read_resource``,
+The tools have the names that other frameworks use: ``list_resources``, ``read_resource``,
 ``list_prompts`` and ``get_prompt``.
 """
 
@@ -14,11 +14,12 @@ from mcp import Client, MCPError
 from mcp.types import METHOD_NOT_FOUND
 from mcp.types import Tool as Offered
 
-from remit.agents.tools.mcp.results import illustrated, said, said_resource
+from remit.agents.tools.mcp.results import block_text, resource_text, with_images
 from remit.agents.tools.mcp.texts import PinnedTexts
 
-_MOST = 1000  # resources or prompts of one list
-_NOTHING: dict[str, Any] = {"type": "object", "properties": {}}
+# Maximum number of items of a list that are read.
+_MAX_ITEMS = 1000
+_NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
 _URI = {
     "type": "object",
     "properties": {"uri": {"type": "string", "description": "as list_resources gives it"}},
@@ -35,36 +36,43 @@ _PROMPT = {
 
 
 class ContextTool(Offered):
-    """A tool that Remit makes of what a server offers beside its tools."""
+    """A tool that Remit provides for a server's resources or prompts."""
 
 
-async def context_tools(client: Client, taken: set[str]) -> list[Offered]:
-    """The tools for what the server has; names of its own tools are left alone."""
+async def context_tools(client: Client, reserved: set[str]) -> list[Offered]:
+    """Return the tools for a server's resources and prompts, as far as it offers any.
+
+    Args:
+        client: the connected client.
+        reserved: names of the server's own tools, which take precedence.
+    """
     offers = client.server_capabilities
     found: list[Offered] = []
-    # Many say that they have them, and have none.
+    # Many servers claim the capability and offer nothing.
     if offers.resources is not None and (
         await _has(client.list_resources, "resources")
         or await _has(client.list_resource_templates, "resource_templates")
     ):
         found += [
             _tool(
-                "list_resources", _NOTHING, "List the resources that the server has for reading."
+                "list_resources",
+                _NO_ARGUMENTS,
+                "List the server's resources.",
             ),
             _tool("read_resource", _URI, "Read one of the server's resources."),
         ]
     if offers.prompts is not None and await _has(client.list_prompts, "prompts"):
         found += [
-            _tool("list_prompts", _NOTHING, "List the server's prompts, with their arguments."),
+            _tool("list_prompts", _NO_ARGUMENTS, "List the server's prompts and their arguments."),
             _tool("get_prompt", _PROMPT, "Get one of the server's prompts, filled in."),
         ]
-    return [tool for tool in found if tool.name not in taken]
+    return [tool for tool in found if tool.name not in reserved]
 
 
 async def _has(first_page: Callable[[], Awaitable[Any]], name: str) -> bool:
     try:
         return bool(getattr(await first_page(), name))
-    except MCPError:  # it does not know the request after all
+    except MCPError:  # The server does not know the request, despite its claim.
         return False
 
 
@@ -75,10 +83,10 @@ def _tool(name: str, schema: dict[str, Any], description: str) -> ContextTool:
 async def call_context_tool(
     client: Client, name: str, arguments: Mapping[str, Any], texts: PinnedTexts
 ) -> Any:
-    """Return the result of one of these tools, as JSON.
+    """Return the result of a tool of :func:`context_tools`, as JSON.
 
     Raises:
-        ToolError: the prompt or the resource is not as it was pinned.
+        ToolError: the prompt or the resource differs from its pin.
     """
     if name == "list_resources":
         found = await asyncio.to_thread(texts.lists, await text_lists(client, prompts=False))
@@ -89,22 +97,32 @@ async def call_context_tool(
         await asyncio.to_thread(texts.lists, await text_lists(client, prompts=False))
         texts.require_resource(uri)
         read = await client.read_resource(uri)
-        text = "\n".join(said_resource(content) for content in read.contents)
-        return illustrated(text, read.contents)
+        text = "\n".join(resource_text(content) for content in read.contents)
+        return with_images(text, read.contents)
     found = await asyncio.to_thread(texts.lists, await text_lists(client, resources=False))
     if name == "list_prompts":
         return {"prompts": _plain(found["prompts/list"])}
     given = {str(key): str(value) for key, value in (arguments.get("arguments") or {}).items()}
     prompt = await client.get_prompt(str(arguments["name"]), given)
     await asyncio.to_thread(texts.require_prompt, str(arguments["name"]), given, _dumped(prompt))
-    text = "\n".join(f"{message.role}: {said(message.content)}" for message in prompt.messages)
-    return illustrated(text, [message.content for message in prompt.messages])
+    text = "\n".join(
+        f"{message.role}: {block_text(message.content)}" for message in prompt.messages
+    )
+    return with_images(text, [message.content for message in prompt.messages])
 
 
 async def text_lists(
     client: Client, *, resources: bool = True, prompts: bool = True
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return what a server lists besides tools, as it sent it, by request."""
+    """Return the server's lists of resources, resource templates and prompts, keyed by request.
+
+    Items are returned as the server sent them.
+
+    Args:
+        client: the connected client.
+        resources: True to read resources and templates.
+        prompts: True to read prompts.
+    """
     offers = client.server_capabilities
     found: dict[str, list[dict[str, Any]]] = {}
     if resources and offers.resources is not None:
@@ -122,11 +140,11 @@ async def text_lists(
 async def _all(page_at: Callable[[str | None], Awaitable[Any]], name: str) -> list[Any]:
     found: list[Any] = []
     cursor, seen = None, set[str]()
-    while len(found) < _MOST:
+    while len(found) < _MAX_ITEMS:
         try:
             page = await page_at(cursor)
         except MCPError as error:
-            if error.code == METHOD_NOT_FOUND:  # some say that they have them, and have none
+            if error.code == METHOD_NOT_FOUND:  # Some servers claim the capability only.
                 break
             raise
         found += getattr(page, name)
@@ -134,7 +152,7 @@ async def _all(page_at: Callable[[str | None], Awaitable[Any]], name: str) -> li
         if not cursor or cursor in seen:
             break
         seen.add(cursor)
-    return found[:_MOST]
+    return found[:_MAX_ITEMS]
 
 
 def _dumped(sent: Any) -> dict[str, Any]:
@@ -142,8 +160,8 @@ def _dumped(sent: Any) -> dict[str, Any]:
 
 
 def _plain(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    left_out = ("icons", "_meta", "annotations")
+    omitted = ("icons", "_meta", "annotations")
     return [
-        {name: value for name, value in item.items() if name not in left_out and value is not None}
+        {name: value for name, value in item.items() if name not in omitted and value is not None}
         for item in items
     ]

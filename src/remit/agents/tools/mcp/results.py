@@ -1,4 +1,4 @@
-"""What a server's tools and answers are here."""
+"""Conversion of MCP results, schemas and names to those of Remit's tools."""
 
 from __future__ import annotations
 
@@ -23,60 +23,62 @@ from remit.agents.tools.definition import ToolError
 from remit.agents.tools.output import Illustrated
 from remit.kernel.json_text import JsonTextError, load_exact
 
-# Images that providers take, by the bytes with which the data begins.
+# Media types that providers accept, keyed by the first bytes of the data.
 _IMAGES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
     b"GIF8": "image/gif",
 }
-_MAX_IMAGES = 20  # of one result
-_MAX_IMAGE_BYTES = 3_700_000  # 5 MB of base64, the lowest limit of the large providers
-_LONGEST_ID = 64
-_DIGEST = 8
-_DECLINED = "[While it ran, the server asked, and nobody could answer: {}]"
+_MAX_IMAGES = 20
+_MAX_IMAGE_BYTES = 3_700_000  # 5 MB of base64, the lowest limit among the large providers.
+_MAX_ID_CHARS = 64
+_DIGEST_CHARS = 8
+_DECLINED_QUESTION = (
+    "[While the tool ran, the server asked a question that nobody could answer: {}]"
+)
 
 
 def mcp_tool_id(server: str, name: str) -> str:
-    """The id of a server's tool: ``{server}__{tool}``, in the characters that providers take.
+    """Return the id of a server's tool, ``{server}__{tool}``, in characters that providers accept.
 
-    One that would be too long ends in the start of its hash.
+    An id over 64 characters is cut and ends with the beginning of its hash.
     """
     full = f"{server}__{name}"
     plain = re.sub(r"[^A-Za-z0-9_-]", "_", full)
-    if len(plain) <= _LONGEST_ID:
+    if len(plain) <= _MAX_ID_CHARS:
         return plain
-    digest = hashlib.sha256(full.encode("utf-8", "replace")).hexdigest()[:_DIGEST]
-    return f"{plain[: _LONGEST_ID - _DIGEST - 1]}_{digest}"
+    digest = hashlib.sha256(full.encode("utf-8", "replace")).hexdigest()[:_DIGEST_CHARS]
+    return f"{plain[: _MAX_ID_CHARS - _DIGEST_CHARS - 1]}_{digest}"
 
 
-def output(result: CallToolResult, asked: Sequence[str] = ()) -> Any:
-    """Return the answer of a server's tool: its data, its texts, or both if they differ.
+def tool_output(result: CallToolResult, questions: Sequence[str] = ()) -> Any:
+    """Return a tool's answer: its data, its texts, or both if they differ.
 
-    Media become a short note; images that a provider can take follow as content blocks.
+    Media become short notes; images that a provider accepts are attached as content blocks.
 
     Args:
         result: the server's answer.
-        asked: questions that the server put to a person while the tool ran, and that nobody
-            answered; the model should know them, so that it can ask.
+        questions: questions that the server asked during the call and nobody answered; the model is
+            told, so that it can ask the user.
 
     Raises:
-        ToolError: the server says that the tool failed.
+        ToolError: the server reports that the tool failed.
     """
-    notes = [_DECLINED.format(question) for question in asked]
-    texts = [text for block in result.content if (text := said(block))]
+    notes = [_DECLINED_QUESTION.format(question) for question in questions]
+    texts = [text for block in result.content if (text := block_text(block))]
     if result.is_error:
-        text = "\n".join(texts) or "The tool failed and does not say why."
+        text = "\n".join(texts) or "The tool failed without a reason."
         raise ToolError("\n".join([text, *notes]))
     data = result.structured_content
     if data is None:
-        return illustrated("\n".join([*texts, *notes]), result.content)
+        return with_images("\n".join([*texts, *notes]), result.content)
     shown = data if _repeats(texts, data) else {"text": "\n".join(texts), "structuredContent": data}
-    shown = {**shown, "unanswered_questions": [*asked]} if notes else shown
-    return illustrated(shown, result.content)
+    shown = {**shown, "unanswered_questions": [*questions]} if notes else shown
+    return with_images(shown, result.content)
 
 
-def illustrated(value: Any, blocks: Iterable[Any]) -> Any:
-    """Return a value, together with the images among content blocks or resources."""
+def with_images(value: Any, blocks: Iterable[Any]) -> Any:
+    """Return a value, as Illustrated if the content blocks or resources contain images."""
     images = [image for block in blocks if (image := _image(block))]
     return Illustrated(value, tuple(images[:_MAX_IMAGES])) if images else value
 
@@ -98,7 +100,7 @@ def _image(block: Any) -> dict[str, Any] | None:
 
 
 def _read_image(data: str) -> tuple[str, str]:
-    """Return the media type by the data itself, and the data; empty if no provider takes it."""
+    """Return an image's media type, detected from the data, and the data; empty if unusable."""
     try:
         read = base64.b64decode(data, validate=True)
     except ValueError:
@@ -111,9 +113,9 @@ def _read_image(data: str) -> tuple[str, str]:
 
 
 def _repeats(texts: Sequence[str], data: Mapping[str, Any]) -> bool:
-    """Return True if texts say no more than structured content, as the protocol recommends.
+    """Return True if texts only repeat the structured content, as the protocol recommends.
 
-    Servers put a value that is no object under ``result``, and a list in one text an item.
+    Servers put a value that is not an object under ``result``, and each item of a list in a text.
     """
     plain = data["result"] if data.keys() == {"result"} else data
     values = [_parsed(text) for text in texts]
@@ -129,8 +131,8 @@ def _parsed(text: str) -> Any:
         return text
 
 
-def said(block: Any) -> str:
-    """A block of content as text; media become a short note."""
+def block_text(block: Any) -> str:
+    """Return a content block as text; media become a short note."""
     if isinstance(block, TextContent):
         return block.text
     if isinstance(block, ImageContent) and _read_image(block.data)[0]:
@@ -138,15 +140,15 @@ def said(block: Any) -> str:
     if isinstance(block, (ImageContent, AudioContent)):
         return _note(block.type, block.mime_type, block.data)
     if isinstance(block, ResourceLink):
-        about = [block.title, block.description, block.mime_type]
-        return f"[resource {block.name}: {'; '.join([str(block.uri), *filter(None, about)])}]"
+        details = [block.title, block.description, block.mime_type]
+        return f"[resource {block.name}: {'; '.join([str(block.uri), *filter(None, details)])}]"
     if isinstance(block, EmbeddedResource):
-        return f"[resource {block.resource.uri}]\n{said_resource(block.resource)}"
+        return f"[resource {block.resource.uri}]\n{resource_text(block.resource)}"
     return f"[{type(block).__name__}]"
 
 
-def said_resource(contents: TextResourceContents | BlobResourceContents) -> str:
-    """The text of a resource; of a binary one, a short note."""
+def resource_text(contents: TextResourceContents | BlobResourceContents) -> str:
+    """Return the text of a resource; a short note for a binary one."""
     if isinstance(contents, TextResourceContents):
         return contents.text
     return _note("resource", contents.mime_type or "binary", contents.blob)
@@ -161,36 +163,40 @@ def _size(base64: str) -> int:
 
 
 def mcp_schema(schema: Any) -> Any:
-    """Return a server's schema as one of draft 2020-12, without its regular expressions.
+    """Return a server's schema in JSON Schema draft 2020-12, without regular expressions.
 
-    Servers may write older drafts, which have boolean ``exclusiveMinimum`` and ``required``, and
-    lists in ``items``. A schema without these is unchanged, so that its pin stays the same. A
-    regular expression that backtracks without end would block this process, and a server is a
-    stranger; it checks by itself what it gets.
+    Servers may use older drafts with boolean ``exclusiveMinimum`` and ``required``, and lists in
+    ``items``. A schema without such parts is unchanged, so that its pin stays the same. Regular
+    expressions are removed because a hostile one could block this process; the server checks
+    arguments itself.
     """
     if isinstance(schema, list):
         return [mcp_schema(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    kept: dict[str, Any] = {}
+    converted: dict[str, Any] = {}
     for name, value in schema.items():
         if name in ("pattern", "patternProperties"):
             continue
         if name in ("properties", "$defs", "definitions", "dependentSchemas") and isinstance(
             value, dict
         ):
-            kept[name] = {key: mcp_schema(item) for key, item in value.items()}
+            converted[name] = {key: mcp_schema(item) for key, item in value.items()}
         elif name in ("enum", "const", "default", "examples", "required"):
-            kept[name] = value
+            converted[name] = value
         else:
-            kept[name] = mcp_schema(value)
+            converted[name] = mcp_schema(value)
     for limit, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
-        if isinstance(kept.get(exclusive), bool) and kept.pop(exclusive) and limit in kept:
-            kept[exclusive] = kept.pop(limit)
-    if isinstance(kept.get("items"), list):
-        kept["prefixItems"] = kept.pop("items")
-        if "additionalItems" in kept:
-            kept["items"] = kept.pop("additionalItems")
-    if isinstance(kept.get("required"), bool):  # of draft 3
-        del kept["required"]
-    return kept
+        if (
+            isinstance(converted.get(exclusive), bool)
+            and converted.pop(exclusive)
+            and limit in converted
+        ):
+            converted[exclusive] = converted.pop(limit)
+    if isinstance(converted.get("items"), list):
+        converted["prefixItems"] = converted.pop("items")
+        if "additionalItems" in converted:
+            converted["items"] = converted.pop("additionalItems")
+    if isinstance(converted.get("required"), bool):  # Draft 3 of JSON Schema.
+        del converted["required"]
+    return converted

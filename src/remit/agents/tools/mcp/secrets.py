@@ -1,4 +1,4 @@
-"""Values from the environment for a server, which no error may show."""
+"""Values from the environment for a server, which no message may show."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from remit.agents.tools.definition import ToolError
 from remit.kernel.secrets import redact_secrets
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
-_SHORTEST = 6  # what is shorter (a port, "true") is in every other text
+_MIN_CHARS = 6  # Shorter values (a port, "true") occur in many other texts.
 
 
 class McpSecrets:
@@ -23,14 +23,20 @@ class McpSecrets:
         self._known: set[str] = set()
 
     def filled(self, values: Mapping[str, SecretStr]) -> dict[str, str]:
-        """The values with each ``${VARIABLE}`` replaced by the environment's."""
+        """Return values with each ``${VARIABLE}`` replaced from the environment.
+
+        The results are remembered as secrets.
+
+        Raises:
+            ToolError: a variable is not set.
+        """
         filled = {name: self._filled(value.get_secret_value()) for name, value in values.items()}
         for value in filled.values():
-            self._known.update(part for part in (value, *value.split()) if len(part) >= _SHORTEST)
+            self._known.update(part for part in (value, *value.split()) if len(part) >= _MIN_CHARS)
         return filled
 
     def redacted(self, text: str) -> str:
-        """``text`` with ``[secret]`` for each of these values, and for what looks like one."""
+        """Return a text with remembered values, and texts that look like secrets, replaced."""
         for value in sorted(self._known, key=len, reverse=True):
             text = text.replace(value, "[secret]")
         return redact_secrets(text)

@@ -21,13 +21,12 @@ from pydantic import ValidationError
 
 from remit.agents.tools.definition import (
     Context,
-    OutcomeUnknownError,
     Tool,
     ToolError,
     ToolUnavailableError,
     current_call,
 )
-from remit.agents.tools.mcp.connection import Connection, ConnectionEndedError, Transport
+from remit.agents.tools.mcp.connection import Connection, Transport
 from remit.agents.tools.mcp.origin import mcp_origin
 from remit.agents.tools.mcp.process import ServerProcess
 from remit.agents.tools.mcp.resources import (
@@ -36,11 +35,12 @@ from remit.agents.tools.mcp.resources import (
     context_tools,
     text_lists,
 )
-from remit.agents.tools.mcp.results import mcp_schema, mcp_tool_id, output
+from remit.agents.tools.mcp.results import mcp_schema, mcp_tool_id, tool_output
 from remit.agents.tools.mcp.secrets import McpSecrets
 from remit.agents.tools.mcp.texts import PinnedTexts
 from remit.agents.tools.mcp.transports import mcp_transport
-from remit.agents.tools.pins import Pins, Refused
+from remit.agents.tools.pin import PinnedTool
+from remit.agents.tools.pins import Pins
 from remit.kernel.errors import ConfigError, excerpt
 from remit.kernel.loops import Closeable, call_in_thread
 from remit.kernel.schemas import schema_problem
@@ -49,35 +49,35 @@ from remit.kernel.settings import McpServerSettings
 _log = logging.getLogger("remit.tools")
 _T = TypeVar("_T")
 _KEY = "remit/idempotency_key"
-# Answers of a server that is well: it knows the call, or says what is wrong with it.
-_OWN_ERRORS = (INVALID_PARAMS, METHOD_NOT_FOUND, INTERNAL_ERROR)
-_MOST_TOOLS = 1000
-_PROGRESS_EVERY_S = 0.1
-_TEXT_CHARS = 500
-_CHECK_S = 60.0  # a change that a server does not speak of is seen within this time
-_UNSEEN = "Not available until a person accepts its definition."
+# Error codes about a call, with which a healthy server answers.
+_CALL_ERRORS = (INVALID_PARAMS, METHOD_NOT_FOUND, INTERNAL_ERROR)
+_MAX_TOOLS = 1000
+_PROGRESS_INTERVAL_S = 0.1
+_MAX_PROGRESS_CHARS = 500
+# Maximum age of a check of a remote server's definitions, seconds.
+_CHECK_S = 60.0
+_WITHHELD = "Not available until a person accepts its definition."
 _open: weakref.WeakSet[McpServer] = weakref.WeakSet()
 
 
 class McpServer(Closeable):
-    """One server of ``[mcp.NAME]``, over stdio or streamable HTTP.
+    """A server of ``[mcp.NAME]``, over stdio or streamable HTTP.
 
-    It starts when its tools are first asked for. One that died is started again by the next
-    call. Nothing that it says of itself is trusted: what may be repeated, and which of its
-    tools are admitted, the operator decides.
+    The server is started when its tools are first requested; after its death, by the next call. The
+    operator, not the server, decides which tools are admitted and which may be repeated.
 
     Args:
-        name: of the server; its tools' ids begin with it.
-        settings: how it is reached, and its limits.
-        pins: what its tools are held against: one that differs is shown to a model as it was
-            pinned, and refused; left out, every definition is taken as it comes.
+        name: the server's name; the ids of its tools begin with it.
+        settings: its address and limits.
+        pins: the pins of its definitions. A tool that differs from its pin is shown to models as
+            pinned, and refused. None accepts every definition.
     """
 
     def __init__(self, name: str, settings: McpServerSettings, pins: Pins | None = None) -> None:
         self.name = name
         self._pins = pins
-        self._refused: Mapping[str, Refused] = {}
-        self._offered: list[Offered] = []  # what it listed when that was checked
+        self._refused: Mapping[str, PinnedTool] = {}
+        self._offered: list[Offered] = []  # The definitions at the last check.
         self._checked: tuple[Connection, float] | None = None
         self._settings = settings
         self._secrets = McpSecrets(name)
@@ -92,15 +92,20 @@ class McpServer(Closeable):
     def configured(
         cls, name: str, known: Mapping[str, McpServerSettings], pins: Pins | None = None
     ) -> Self:
-        """The server that ``known``, the settings of all of them, has under ``name``.
+        """Return the server with a name.
+
+        Args:
+            name: the server's name.
+            known: settings of all configured servers.
+            pins: see the class.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: no server has that name.
         """
         if name not in known:
             raise ConfigError(
                 f"There is no MCP server {name!r} in the configuration.",
-                next_step=f"Add [mcp.{name}] to remit.toml; there are "
+                next_step=f"Add [mcp.{name}] to remit.toml. Configured servers: "
                 f"{', '.join(sorted(known)) or 'none'}.",
             )
         return cls(name, known[name], pins)
@@ -109,61 +114,69 @@ class McpServer(Closeable):
         return f"McpServer({self.name!r})"
 
     def tools(self) -> list[Tool]:
-        """What the server offers now; it is started when it does not run. Blocks until then.
+        """Return the server's present tools; start the server if needed. Blocks.
 
         Raises:
-            ToolError: it does not start or answer in time, or two of its tools would have the
-                same id.
+            ToolError: the server does not start or answer in time, or two tools would have the same
+                id.
         """
         self._closed = False
         return [self._shown(tool) for tool in self._checked_tools()]
 
-    def refused(self) -> dict[str, Refused]:
-        """Return the tools and other texts of the server that wait for a person, by id. Blocks.
+    def refused(self) -> dict[str, PinnedTool]:
+        """Return the refused tools and other texts of the server, by id. Blocks.
 
         Raises:
-            ToolError: as :meth:`tools`.
+            ToolError: as for :meth:`tools`.
         """
         self._closed = False
         self._checked_tools()
-        self._texts.lists(self._asked(text_lists, "texts"))
+        self._texts.lists(self._ask(self._connected(), text_lists, "texts"))
         return {**self._refused, **self._texts.refused()}
 
     def close(self) -> None:
-        """End the connection, and the server if it was started here, with all its children."""
+        """End the connection; if the server was started here, end it with all its children."""
         self._end()
         self._join()
 
     # -- the connection --------------------------------------------------------------------
 
-    def _own(self) -> Connection | None:
-        """The connection, unless it is another's: of the process that forked this one."""
+    def _own_connection(self) -> Connection | None:
+        """Return the connection; None if there is none, or it belongs to the parent process."""
         found = self._connection
         return found if found is not None and found.process_id == os.getpid() else None
 
     def _end(self) -> None:
         self._closed = True
-        if connection := self._own():
+        if connection := self._own_connection():
             connection.stop()
 
     def _join(self) -> None:
-        if connection := self._own():
-            # Each of the three waits for the process, and some for the session's own end.
+        if connection := self._own_connection():
+            # Stopping waits up to three times for the process, and once for the session.
             connection.join(4 * self._settings.stop_timeout_s)
         self._connection = None
 
     def _running(self) -> Connection:
-        """The connection that takes calls, a new one when there is none; perhaps not ready."""
+        """Return a connection that takes calls; it may still be starting.
+
+        Raises:
+            ToolError: the server is closed, or its program or an environment variable is missing.
+        """
         with self._lock:
             if self._closed:
                 raise ToolError(f"The MCP server {self.name!r} is closed.")
-            connection = self._own()
+            connection = self._own_connection()
             if connection is None or connection.over:
                 connection = self._connection = Connection(self.name, self._transport())
             return connection
 
     def _connected(self) -> Connection:
-        """The connection, ready. Blocks while it starts."""
+        """Return a started connection. Blocks.
+
+        Raises:
+            ToolError: the server does not start in time.
+        """
         connection = self._running()
         try:
             connection.ready.result(self._settings.start_timeout_s)
@@ -171,7 +184,7 @@ class McpServer(Closeable):
             connection.stop()
             connection.join(4 * self._settings.stop_timeout_s)
             seconds = f"{self._settings.start_timeout_s:g}"
-            raise self._not_started(f"It did not answer within {seconds} s.") from None
+            raise self._not_started(f"The server did not answer within {seconds} s.") from None
         except BaseException as error:
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
@@ -191,19 +204,16 @@ class McpServer(Closeable):
         except ToolError:
             if before is None or before is not self._connection:
                 raise
-        # An earlier connection, whose end showed only now: listing twice changes nothing.
+        # Only now has the earlier connection turned out to be dead. A list can be repeated.
         if before is not None:
             before.retire()
         return self._list(self._connected())
 
     def _list(self, connection: Connection) -> list[Offered]:
-        connection.changed = False  # before they are listed: what changes then counts
-        return self._answer(connection, _all_tools, "tools")
+        connection.changed = False  # First, so that a change during the listing is noticed.
+        return self._ask(connection, _all_tools, "tools")
 
-    def _asked(self, work: Callable[[Client], Coroutine[Any, Any, _T]], listed: str) -> _T:
-        return self._answer(self._connected(), work, listed)
-
-    def _answer(
+    def _ask(
         self,
         connection: Connection,
         work: Callable[[Client], Coroutine[Any, Any, _T]],
@@ -222,14 +232,15 @@ class McpServer(Closeable):
             raise self._failure(error, connection) from error
 
     def _checked_tools(self) -> list[Tool]:
-        """What it offers now, held against the pins."""
+        """Return the present tools, after comparing them with the pins."""
         offered = self._listed()
         made = self._made(offered)
         connection = self._connection
         if self._pins is not None and connection is not None:
             waiting = self._refused or self._texts.refused()
             if waiting or offered != self._offered or not self._is_fresh():
-                # Before the tools: instructions that a known server adds are a change.
+                # Instructions are checked before tools get pins: added by a known server, they are
+                # a change.
                 self._texts.initialized(_initialized(connection.ready.result(0)))
                 self._refused = self._pins.check(self.name, self._origin(), made)
                 self._checked = connection, time.monotonic()
@@ -240,7 +251,7 @@ class McpServer(Closeable):
         return mcp_origin(self._settings, self._secrets.redacted)
 
     def _is_fresh(self) -> bool:
-        """Whether this connection's tools were held against the pins lately."""
+        """Return True if this connection's definitions were checked within the last minute."""
         connection, at = self._checked or (None, 0.0)
         return (
             connection is not None
@@ -250,26 +261,20 @@ class McpServer(Closeable):
         )
 
     def _shown(self, tool: Tool) -> Tool:
-        """A tool as a model may see it: a definition not yet accepted could hold instructions."""
+        """Return a tool as models may see it; unaccepted texts could contain instructions."""
         refused = self._refused.get(tool.tool_id)
         if refused is None:
             return tool
         _log.warning("%s", refused.reason)
         pinned = refused.pin.read() if refused.pin is not None else None
-        if pinned is None:
-            return replace(tool, description=_UNSEEN, input_schema={"type": "object"}, stated={})
-        return replace(
-            tool,
-            description=pinned.description,
-            input_schema=pinned.parameters,
-            stated=pinned.stated,
-        )
+        description, parameters, stated = pinned or (_WITHHELD, {"type": "object"}, {})
+        return replace(tool, description=description, input_schema=parameters, stated=stated)
 
     async def _refusal(self, tool_id: str) -> str:
-        """Why a tool must not be called now; empty when it may."""
+        """Return why a tool must not be called now; empty if it may."""
         if self._pins is None:
             return ""
-        # To ask a server that runs here costs next to nothing: so each call is checked.
+        # A local server answers quickly, so its definitions are checked before every call.
         if self._settings.command or not self._is_fresh():
             try:
                 await call_in_thread(f"remit-mcp-{self.name}-check", self._checked_tools)
@@ -284,7 +289,7 @@ class McpServer(Closeable):
         for name in allowed:
             if name not in known:
                 _log.warning(
-                    "the MCP server %s has no tool %s, which [mcp] tools names", self.name, name
+                    "the MCP server %s offers no tool %s, which [mcp] tools lists", self.name, name
                 )
         made: dict[str, Tool] = {}
         names: dict[str, str] = {}
@@ -292,16 +297,16 @@ class McpServer(Closeable):
             if allowed and tool.name not in allowed:
                 continue
             if problem := schema_problem(mcp_schema(tool.input_schema)):
-                _log.warning("left out: tool %s of the MCP server %s: its input schema is %s",
+                _log.warning("ignored the tool %s of the MCP server %s: the input schema is %s",
                              excerpt(tool.name), self.name, problem)  # fmt: skip
                 continue
             tool_id = mcp_tool_id(self.name, tool.name)
             if tool_id in made:
                 first, second = (repr(excerpt(name)) for name in (names[tool_id], tool.name))
                 raise ToolError(
-                    f"The tools {first} and {second} of the MCP server {self.name!r} would both be "
-                    f"{tool_id!r}.",
-                    next_step=f"Let one of them in only: [mcp.{self.name}] tools.",
+                    f"The tools {first} and {second} of the MCP server {self.name!r} would have "
+                    f"the same id {tool_id!r}.",
+                    next_step=f"List only one of them in [mcp.{self.name}] tools.",
                 )
             names[tool_id] = tool.name
             made[tool_id] = self._tool(tool_id, tool)
@@ -311,8 +316,8 @@ class McpServer(Closeable):
         name = offered.name
 
         async def function(**arguments: Any) -> Any:
-            if why := await self._refusal(tool_id):
-                raise ToolError(why)
+            if reason := await self._refusal(tool_id):
+                raise ToolError(reason)
             return await self._call(offered, arguments)
 
         async def refusal() -> str:
@@ -338,57 +343,58 @@ class McpServer(Closeable):
             connection = await call_in_thread(f"remit-mcp-{self.name}-start", self._connected)
         call = current_call()
         meta: Any = None if call is None else {_KEY: call.idempotency_key}
-        progress = _Progress(call)
-        asked: list[str] = []
-        sent = False
+        progress = _progress_callback(call)
+        questions: list[str] = []
+        is_sent = False
 
         async def work(client: Client) -> Any:
-            nonlocal sent
+            nonlocal is_sent
             if isinstance(tool, ContextTool):
                 return await call_context_tool(client, tool.name, arguments, self._texts)
-            sent = True
+            is_sent = True
             result = await client.call_tool(
                 tool.name, arguments, progress_callback=progress, meta=meta
             )
-            return output(result, asked)
+            return tool_output(result, questions)
 
         try:
-            return await asyncio.wrap_future(connection.submit(work, asked))
+            return await asyncio.wrap_future(connection.submit(work, questions))
         except Exception as error:
             failure = self._failure(error, connection)
-            if sent and isinstance(failure, ToolUnavailableError):  # no answer of the tool
-                raise OutcomeUnknownError(failure.message, next_step=failure.next_step) from error
+            if isinstance(failure, ToolUnavailableError):
+                failure.is_outcome_unknown = is_sent
             raise failure from error
 
-    # -- what went wrong -------------------------------------------------------------------
+    # -- failures -------------------------------------------------------------------------
 
     def _failure(self, error: BaseException, connection: Connection) -> ToolError:
         if isinstance(error, ToolError):
             return error
-        why = f"The MCP server {self.name!r} failed: {self._reason(error)}"
-        if isinstance(error, MCPError) and error.code in _OWN_ERRORS:
-            return ToolError(why)
+        message = f"The MCP server {self.name!r} failed: {self._reason(error)}"
+        if isinstance(error, MCPError) and error.code in _CALL_ERRORS:
+            return ToolError(message)
         if not (isinstance(error, MCPError) and error.code == PARSE_ERROR):
             connection.retire()
-        return ToolUnavailableError(why)
+        return ToolUnavailableError(message)
 
-    def _not_started(self, why: str) -> ToolError:
-        said = self._process.last_words() if self._process is not None else ""
-        tail = f" Its last words: {self._secrets.redacted(said)}" if said else ""
+    def _not_started(self, reason: str) -> ToolError:
+        output = self._process.last_words() if self._process is not None else ""
+        tail = f" It last printed: {self._secrets.redacted(output)}" if output else ""
         return ToolUnavailableError(
-            f"The MCP server {self.name!r} did not start. {why}{tail}",
+            f"The MCP server {self.name!r} did not start. {reason}{tail}",
             next_step=f"Check [mcp.{self.name}].",
         )
 
     def _reason(self, error: BaseException) -> str:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        if isinstance(error, ConnectionEndedError):
+        if isinstance(error, ToolUnavailableError):
             return error.message
         if isinstance(error, ValidationError):
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            return f"What it sent is not MCP: {'.'.join(map(str, first['loc']))}: {first['msg']}."
-        if isinstance(error, (MCPError, ToolError, RuntimeError)):  # the SDK's own are plain ones
+            place = ".".join(map(str, first["loc"]))
+            return f"A message of the server is not MCP: {place}: {first['msg']}."
+        if isinstance(error, (MCPError, ToolError, RuntimeError)):
             return self._secrets.redacted(str(error))
         return f"{type(error).__name__}."
 
@@ -407,30 +413,32 @@ async def _all_tools(client: Client) -> list[Offered]:
     while True:
         page = await client.list_tools(cursor=cursor)
         found += page.tools
-        if len(found) > _MOST_TOOLS:
-            raise ToolError(f"It offers more than {_MOST_TOOLS:,} tools.")
+        if len(found) > _MAX_TOOLS:
+            raise ToolError(f"The server offers more than {_MAX_TOOLS:,} tools.")
         cursor = page.next_cursor
         if not cursor or cursor in seen:
             return found + await context_tools(client, {tool.name for tool in found})
         seen.add(cursor)
 
 
-class _Progress:
-    """Passes a call's progress on to the loop of the caller, a few times a second."""
+def _progress_callback(call: Context[Any] | None) -> Callable[..., Coroutine[Any, Any, None]]:
+    """Return the SDK's progress callback, which reports to a call at most ten times a second.
 
-    def __init__(self, call: Context[Any] | None) -> None:
-        self._report = call.progress if call is not None else None
-        self._loop = asyncio.get_running_loop()
-        self._next = 0.0
+    The call's own callback runs in the present event loop.
+    """
+    report = call.progress if call is not None else None
+    loop = asyncio.get_running_loop()
+    next_report = 0.0
 
-    async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
-        """The SDK's callback for progress."""
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        nonlocal next_report
         now = time.monotonic()
-        if self._report is not None and now >= self._next:
-            self._next = now + _PROGRESS_EVERY_S
-            self._loop.call_soon_threadsafe(
-                self._report, progress, total, (message or "")[:_TEXT_CHARS]
-            )
+        if report is not None and now >= next_report:
+            next_report = now + _PROGRESS_INTERVAL_S
+            text = (message or "")[:_MAX_PROGRESS_CHARS]
+            loop.call_soon_threadsafe(report, progress, total, text)
+
+    return on_progress
 
 
 @atexit.register

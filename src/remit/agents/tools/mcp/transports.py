@@ -1,4 +1,4 @@
-"""How a server of ``[mcp.NAME]`` is reached: its process, or its address."""
+"""The transport to a server of ``[mcp.NAME]``: its process or its address."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from remit.kernel.settings import McpServerSettings
 def mcp_transport(
     settings: McpServerSettings, secrets: McpSecrets
 ) -> tuple[Transport, ServerProcess | None]:
-    """The transport to a server, and the process that it will start, if it starts one.
+    """Return the transport to a server, and the process that it will start; None for a URL.
 
     Raises:
-        ToolError: a variable that its settings name is not set, or its program is not there.
+        ToolError: an environment variable is not set, or the program was not found.
     """
     if settings.url:
         headers = secrets.filled(settings.headers)

@@ -1,4 +1,4 @@
-"""The streamable HTTP transport: the SDK's, with bounded answers."""
+"""The SDK's streamable HTTP transport, with answers of limited size."""
 
 from __future__ import annotations
 
@@ -14,14 +14,20 @@ from mcp.client.streamable_http import streamable_http_client
 async def web_streams(
     url: str, headers: Mapping[str, str], limit: int, connect_s: float
 ) -> AsyncIterator[Any]:
-    """Messages, of at most ``limit`` bytes, from and to the MCP endpoint at ``url``.
+    """Open the message streams to an MCP endpoint.
 
-    Answers may take any time: the caller that waits for one sets the limit.
+    There is no time limit for an answer; the caller sets it.
+
+    Args:
+        url: the endpoint.
+        headers: headers of every request.
+        limit: maximum size of a message in bytes.
+        connect_s: time limit for connecting, seconds.
     """
 
     async def bound(response: httpx2.Response) -> None:
         if response.headers.get("content-encoding", "identity") != "identity":
-            raise httpx2.StreamError("The server compressed its answer, which was not asked for.")
+            raise httpx2.StreamError("The server compressed its answer without being asked.")
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             response.stream = _Bounded(response.stream, limit)
 
@@ -37,17 +43,17 @@ async def web_streams(
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """A body that ends in an error when it is longer than ``limit``."""
+    """A response body that raises an error when it exceeds its limit."""
 
     def __init__(self, body: Any, limit: int) -> None:
         self._body = body
         self._limit = limit
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = self._limit
+        remaining = self._limit
         async for chunk in self._body:
-            left -= len(chunk)
-            if left < 0:
+            remaining -= len(chunk)
+            if remaining < 0:
                 raise httpx2.StreamError(f"The answer is longer than {self._limit:,} bytes.")
             yield chunk
 

@@ -66,12 +66,13 @@ class Approving:
             said = f"approval_denied: {found.decided_by} said no{why}"
             raise WaitsError(found.request_id, "denied", said)
         if found is None or not (found.state == "pending" or found.usable()):
+            caller = self._identity
             found = self._queue.request(
                 tool,
                 arguments,
                 session_id=self._session_id,
                 agent_id=self._agent_id,
-                requested_by=self._queue.person_behind(self._identity),
+                requested_by=self._queue.person_behind(caller.key_id, caller.user_id, caller.name),
                 subject_id=self._subject_id,
             )
         if found.state == "granted":

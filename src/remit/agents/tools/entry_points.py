@@ -1,7 +1,7 @@
 """Tools of installed distributions: entry points of the group ``remit.tools``.
 
-An entry point's name is the tool's id. One is imported only when an agent names that id:
-importing whatever happens to be installed is how somebody else's code gets in.
+An entry point's name is the tool's id. A distribution is imported only when an agent names one of
+its ids; otherwise installing a package would run its code.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ from remit.agents.tools.definition import Tool, ToolError
 TOOL_GROUP = "remit.tools"
 
 
-def installed_tool(tool_id: str) -> Tool | None:
-    """The tool that an installed distribution offers under this id; ``None`` when none does.
-
-    Its code is imported here, for the first time.
+def load_tool(tool_id: str) -> Tool | None:
+    """Import and return the installed tool with an id; None if no distribution offers it.
 
     Raises:
-        ToolError: two distributions offer it, it cannot be imported, or it is not a tool of
-            that id.
+        ToolError: two distributions offer the id, the import fails, or the object is not a tool
+            with that id.
     """
     found = list(entry_points(group=TOOL_GROUP, name=tool_id))
     if not found:
@@ -30,42 +28,42 @@ def installed_tool(tool_id: str) -> Tool | None:
     if len({entry.value for entry in found}) > 1:
         raise ToolError(
             f"Several installed distributions offer a tool {tool_id!r}: "
-            f"{', '.join(sorted(_whose(entry) for entry in found))}.",
+            f"{', '.join(sorted(_distribution(entry) for entry in found))}.",
             next_step="Uninstall all but one of them.",
         )
-    return _loaded(found[0], tool_id)
+    return _load(found[0], tool_id)
 
 
-def installed_ids() -> set[str]:
-    """The ids of the tools that installed distributions offer."""
+def offered_ids() -> set[str]:
+    """Return the ids of the tools that installed distributions offer."""
     return {entry.name for entry in entry_points(group=TOOL_GROUP)}
 
 
-def _loaded(entry: EntryPoint, tool_id: str) -> Tool:
-    where = f"The tool {tool_id!r} of {_whose(entry)} ({entry.value})"
+def _load(entry: EntryPoint, tool_id: str) -> Tool:
+    name = f"The tool {tool_id!r} of {_distribution(entry)} ({entry.value})"
     try:
         found = entry.load()
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
         raise ToolError(
-            f"{where} cannot be imported: {type(error).__name__}: {error}.",
+            f"{name} cannot be imported: {type(error).__name__}: {error}.",
             next_step="Fix or uninstall that distribution, or take the tool off the list.",
         ) from error
     if isinstance(found, Tool):
         if found.tool_id != tool_id:
             raise ToolError(
-                f"{where} calls itself {found.tool_id!r}.",
-                next_step="The entry point's name and the tool's id must be the same.",
+                f"{name} has the id {found.tool_id!r}.",
+                next_step="Give the entry point and the tool the same name.",
             )
         return found
     if not inspect.isfunction(found):
         raise ToolError(
-            f"{where} is a {type(found).__name__}, neither a Tool nor a function.",
-            next_step="Point the entry point at a function, or at what @remit.tool made of it.",
+            f"{name} is a {type(found).__name__}, neither a Tool nor a function.",
+            next_step="Point the entry point at a function, or at a result of @remit.tool.",
         )
     return tool(tool_id=tool_id)(found)
 
 
-def _whose(entry: EntryPoint) -> str:
+def _distribution(entry: EntryPoint) -> str:
     return entry.dist.name if entry.dist is not None else "an unnamed distribution"

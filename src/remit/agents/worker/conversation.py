@@ -1,0 +1,74 @@
+"""The conversation of an order: tool results for models, and shortening."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from remit.agents.tools import ToolResult
+from remit.kernel.exchange import Message
+from remit.kernel.json_text import dump
+
+_NOTE = "(This result was left out to keep the conversation short. The tool has run.)"
+_BYTES_PER_TOKEN = 4  # An estimate; the budget counts tokens exactly.
+
+
+def shorten(messages: Sequence[Message], max_tokens: int) -> list[Message]:
+    """Return the messages; if they are too long, with a note in place of the oldest tool results.
+
+    A call keeps its (replaced) result. The last message, which the model has not seen, is
+    unchanged. A conversation that is too long is reduced to half of the limit, so that it then
+    grows only at its end, as providers' prompt caches require.
+
+    Args:
+        messages: the conversation.
+        max_tokens: the limit, in estimated tokens.
+    """
+    result = list(messages)
+    size = len(dump(result))
+    if size <= max_tokens * _BYTES_PER_TOKEN:
+        return result
+    for index, message in enumerate(result[:-1]):
+        blocks = message["content"]
+        if not isinstance(blocks, list) or not any(map(_is_result, blocks)):
+            continue
+        if size <= max_tokens * _BYTES_PER_TOKEN // 2:
+            break
+        result[index] = {
+            **message,
+            "content": [{**one, "content": _NOTE} if _is_result(one) else one for one in blocks],
+        }
+        size += len(dump(result[index])) - len(dump(message))
+    return result
+
+
+def count_omitted(messages: Sequence[Message]) -> int:
+    """Return the number of tool results that were replaced by a note."""
+    return sum(
+        _is_result(block) and block["content"] == _NOTE
+        for message in messages
+        if isinstance(message["content"], list)
+        for block in message["content"]
+    )
+
+
+def _is_result(block: object) -> bool:
+    return isinstance(block, dict) and block.get("type") == "tool_result"
+
+
+def result_text(result: ToolResult) -> str:
+    """Return a tool's result as text for the model."""
+    if result.status != "ok":
+        return f"{result.status}: {result.error}"
+    output = result.output
+    text = output if isinstance(output, str) else dump(output).decode()
+    return f"The tool ran; {result.note}\n{text}" if result.note else text
+
+
+def with_images(text: str, result: ToolResult, takes_images: bool) -> str | list[dict[str, Any]]:
+    """Return the content of a result: its text, and its images if the model accepts images."""
+    if not result.images:
+        return text
+    if not takes_images:
+        return f"{text}\n(Images are left out: this model accepts none.)"
+    return [{"type": "text", "text": text}, *map(dict, result.images)]

@@ -1,0 +1,222 @@
+"""Orders executed by another program, such as an agent of another framework."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from remit.agents.tools import Tool, ToolResult
+from remit.agents.worker.execution import Execution, WorkFailedError, WorkParkedError
+from remit.agents.worker.run import CALL_FIELDS, Run
+from remit.agents.worker.toolbox import Toolbox
+from remit.agents.workorders import WorkOrder, WriteBuffer
+from remit.kernel.budget import BudgetLimits, BudgetScope, nano_of
+from remit.kernel.canonical import exact_json
+from remit.kernel.errors import InvalidInputError
+from remit.ledger import LedgerEntry
+
+if TYPE_CHECKING:
+    from remit.agents.worker.executor import HO1Executor
+
+_NO_TEXT_CRITERIA = {"non_empty": False, "failures_are_told": False}
+
+
+class AttachedOrder:
+    """An executing order whose steps another program takes.
+
+    The program calls models through the gateway's endpoints in the order's name. Its tools run
+    here, so intents, results, refusals and approvals are recorded as for any order.
+
+    Args:
+        services: the worker.
+        order: the order, in state ``executing``.
+        guard: raises if the order is no longer this process's.
+        buffer: holds the caller's unwritten entries.
+        gate: records whether the ended order's answer may be delivered.
+
+    Attributes:
+        order: the order.
+    """
+
+    def __init__(
+        self,
+        services: HO1Executor,
+        order: WorkOrder,
+        guard: Callable[[], None],
+        buffer: WriteBuffer,
+        gate: Callable[[WorkOrder], Awaitable[WorkOrder]],
+    ) -> None:
+        self.order = order
+        self._gate = gate
+        self._interrupted_keys: set[str] = set()
+        self._services = services
+        self._guard = guard
+        self._buffer = buffer
+        self._is_waiting = False
+        self._started = time.perf_counter()
+        self._arguments: dict[str, bytes] = {}
+        self._results: dict[str, ToolResult] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._reload()
+
+    @property
+    def tools(self) -> list[Tool]:
+        """The tools that the order may use."""
+        return self._toolbox.available()
+
+    async def begin(self) -> None:
+        """Record that the order is executed, and allocate its limits; write the buffered entries.
+
+        Raises:
+            InvalidInputError: the order has ended.
+        """
+        execution = self._execution
+        if execution.history.ended is not None:
+            raise InvalidInputError(
+                f"The order {self.order.wo_id} has ended.",
+                next_step="Start a run with another key.",
+            )
+        is_new = execution.history.began is None
+        if not is_new:
+            self._load_arguments()
+            self._interrupted_keys = set(execution.history.intents)
+        Run(execution).begin()
+        if is_new:
+            constraints = self.order.constraints
+            usd = constraints.usd_budget
+            self._allocate(
+                BudgetLimits(
+                    constraints.token_budget or None,
+                    None if usd is None else nano_of(usd),
+                    constraints.turn_limit or None,
+                )
+            )
+        await execution.journal.flush()
+        self._reload()
+
+    async def use(self, tool_id: str, arguments: Any, call_id: str) -> ToolResult:
+        """Run a tool and return its result; repeat a recorded result of the same call.
+
+        A tool that the order may not use is refused, and the refusal is recorded.
+
+        Args:
+            tool_id: the tool.
+            arguments: JSON values by name.
+            call_id: the model's id of the call. The same id with other arguments is another call,
+                because some models count from 0 in each answer.
+
+        Raises:
+            InvalidInputError: the call id is empty or contains a slash.
+            WorkParkedError: a person must decide first; then call again.
+            WorkFailedError: the call began before, must not be repeated, and its outcome is
+                unknown.
+        """
+        if not call_id or "/" in call_id:
+            raise InvalidInputError(f"{call_id!r} is not a valid id of a tool call.")
+        key = self._key(call_id, tool_id, arguments)
+        async with self._locks[key]:
+            if key not in self._results:
+                self._results[key] = await self._use(tool_id, arguments, key)
+        return self._results[key]
+
+    async def _use(self, tool_id: str, arguments: Any, key: str) -> ToolResult:
+        self._interrupted_keys.discard(key)
+        if self._is_waiting:  # Decisions of people are only in the ledger.
+            self._is_waiting = bool(self._reload().history.undecided)
+        toolbox, journal = self._toolbox, self._execution.journal
+        try:
+            return await toolbox.use(tool_id, arguments, key)
+        except WorkParkedError:
+            self._is_waiting = True
+            raise
+        finally:
+            await journal.flush()
+
+    def _key(self, call_id: str, tool_id: str, arguments: Any) -> str:
+        """Return the idempotency key of a call: its id, and the number of earlier calls with it."""
+        encoded = _encode(arguments)
+        for number in itertools.count():
+            key = f"{self.order.wo_id}/{call_id}/{number}"
+            if self._arguments.setdefault(key, encoded) == encoded:
+                return key
+        raise AssertionError("unreachable")
+
+    def _load_arguments(self) -> None:
+        """Read the arguments of recorded calls, to distinguish calls with the same id."""
+        for event_type in ("APPROVAL_REQUESTED", "TOOL_INTENT", "TOOL_CALL"):
+            for entry in self._entries(event_type, with_content=True):
+                key, arguments = entry.metadata["idempotency_key"], entry.metadata["arguments"]
+                self._arguments.setdefault(key, _encode(arguments))
+
+    async def end(self, result: Any, error: WorkFailedError | None = None) -> WorkOrder:
+        """Record the order's end with its cost, pass the order to the quality gate, and return it.
+
+        An order whose result the gate rejects is returned as failed with ``answer_rejected``,
+        without the result. No further model call may be made for the order.
+
+        Args:
+            result: a text, or any other JSON value; None for no result.
+            error: why the order failed; None if it succeeded.
+        """
+        await self._execution.journal.flush()
+        execution = self._reload()
+        execution.check()
+        self._record_calls(execution)
+        self._allocate(BudgetLimits(turns=0))  # No further model call may be made for the order.
+        await execution.journal.flush()
+        output: dict[str, Any] | None = None
+        if error is None:
+            is_data = not isinstance(result, (str, type(None)))
+            output = {
+                "text": _encode(result).decode() if is_data else result or "",
+                "finish_reason": "stop",
+                "tool_results": execution.history.tool_results(),
+            }
+            if is_data:
+                output["output"] = result
+        ended = await Run(self._reload(), self._started).end(output, error, hold=True)
+        if result is None:  # Without a text, only the order's own criteria apply.
+            criteria = {**_NO_TEXT_CRITERIA, **ended.acceptance_criteria}
+            ended = replace(ended, acceptance_criteria=criteria)
+        return await self._gate(ended)
+
+    def _record_calls(self, execution: Execution) -> None:
+        """Note each model call that was made in the order's name and is not noted yet."""
+        exchanges = list(self._entries("EXCHANGE"))
+        known = {str(entry.metadata.get("retry_of", "")) for entry in exchanges}
+        known |= {str(entry.metadata["exchange_entry_id"]) for entry in self._entries("LLM_CALL")}
+        for entry in exchanges:
+            if entry.id not in known:
+                data = {name: entry.metadata[name] for name in CALL_FIELDS}
+                execution.journal.note("LLM_CALL", exchange_entry_id=entry.id, **data)
+
+    def _entries(self, event_type: str, *, with_content: bool = False) -> Iterable[LedgerEntry]:
+        return self._execution.journal.ledger.query(
+            work_order_id=self.order.wo_id, session_id=self.order.session_id,
+            event_type=event_type, with_content=with_content,
+        )  # fmt: skip
+
+    def _reload(self) -> Execution:
+        """Read the order's entries again, and rebuild the execution from them."""
+        execution = Execution(self._services, self.order, None, self._guard, buffer=self._buffer)
+        self._execution, self._toolbox = execution, Toolbox(execution, self._interrupted_keys)
+        return execution
+
+    def _allocate(self, limits: BudgetLimits) -> None:
+        """Allocate limits to the order with the next write."""
+        if (budgeter := self._services.budgeter) is not None:
+            scope = BudgetScope(self.order.session_id, self.order.wo_id)
+            by = self._services.agent_id
+            self._execution.journal.hold(budgeter.allocation(scope, limits, by))
+
+
+def _encode(arguments: Any) -> bytes:
+    try:
+        return exact_json(arguments)
+    except InvalidInputError:  # The toolbox refuses such arguments.
+        return b""
