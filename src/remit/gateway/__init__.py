@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from remit.gateway.answer_store import CannotContinueError, KeptId, TooLongError
 from remit.gateway.auth import Identity, KeyStore
 from remit.gateway.batches import BatchPlan, BatchRefusedError
 from remit.gateway.bounds import call_bound
@@ -33,15 +34,14 @@ from remit.gateway.call import Attempt, CallReport, Candidate, Failure, OnRecord
 from remit.gateway.config import CircuitBreakerConfig, RouterConfig
 from remit.gateway.gateway import LLMGateway
 from remit.gateway.inflight import InFlightCalls
-from remit.gateway.keeping import CannotContinueError, KeptId, TooLongError
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.naming import owner_by_prefix, split_name
 from remit.gateway.neutral import in_neutral_form
-from remit.gateway.routed import RequestRouter, Routed
-from remit.gateway.sending import AnyProvider
+from remit.gateway.request_router import RequestRouter, Routed
 from remit.gateway.steps import Beside, FinishCall, IdempotencyKeyUsedError
 from remit.gateway.stream_tap import KEY_ENDED, SHUTTING_DOWN, STOPPED_READING
 from remit.gateway.tenancy import NotYoursError, check_session, default_session, owner_of
+from remit.gateway.transport import AnyProvider
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel import lazy_names
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome

@@ -23,7 +23,7 @@ __all__ = ["read_result", "refuse_failed", "response", "whole"]
 
 _SMALL = 1024 * 1024  # bytes that hold few values in any case
 _SHOWN = 500  # characters of an answer that failed
-_MOST_VALUES = 5_000_000  # a large batch of embeddings has three million
+_MAX_VALUES = 5_000_000  # a large batch of embeddings has three million
 
 
 def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -> ProviderResponse:
@@ -33,8 +33,8 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
         ProviderError: it is an error, or cannot be had in neutral form.
     """
     body = outgoing.body
-    if len(raw) > _SMALL and has_more_values(raw, _MOST_VALUES):
-        said = f"the answer holds more than {_MOST_VALUES:,} values"
+    if len(raw) > _SMALL and has_more_values(raw, _MAX_VALUES):
+        said = f"the answer holds more than {_MAX_VALUES:,} values"
         raise ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True)
     try:
         value, is_json = counted_once(raw, load_exact(raw)), True

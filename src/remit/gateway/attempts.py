@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 from msgspec import structs
 
+from remit.gateway.answer_store import KeptId
 from remit.gateway.answers import refuse_failed
 from remit.gateway.billing import Bill, estimate
 from remit.gateway.breaker import Permit
 from remit.gateway.call import Attempt, Call, Candidate, Failure
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import CancelledAfterWriteError, InFlightCalls
-from remit.gateway.keeping import KeptId
 from remit.gateway.memory import LARGE_BYTES, run_to_the_end
 from remit.gateway.neutral import finite, send
 from remit.gateway.objects import notes_made
@@ -29,9 +29,9 @@ from remit.gateway.records import (
     prepare_exchange,
     prepare_warning,
 )
-from remit.gateway.sending import send_body
 from remit.gateway.steps import FinishCall, FinishedCall, StartCall
 from remit.gateway.stream_tap import ENDED_BY
+from remit.gateway.transport import send_body
 from remit.gateway.validation import Sent, check_output, response_schema
 from remit.kernel.errors import let_go
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome

@@ -35,7 +35,7 @@ __all__ = ["IMAGE_TOKENS", "Bill", "Billing", "Tariff", "estimate", "input_bound
 
 _NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 _THINKING = ("thinking", "reasoning", "reasoning_effort")
-_MOST_TARIFFS = 1_024  # clients name models: what is remembered of them has an end
+_MAX_TARIFFS = 1_024  # clients name models: what is remembered of them has an end
 _FREE = Bound(Amount(0, 0), (0, 0))
 _ORDINARY = ("default", "standard", "on_demand")  # services at the price of the table
 _LARGEST_WINDOW = 10_000_000  # tokens, of a model whose window is unknown
@@ -91,7 +91,7 @@ class Billing:
         model = (provider_id, model_id)
         found = self._tariffs.get(model)
         if found is None:
-            if len(self._tariffs) >= _MOST_TARIFFS:
+            if len(self._tariffs) >= _MAX_TARIFFS:
                 self._tariffs.clear()
             found = self._tariffs[model] = Tariff(model, self._prices, self._config)
         return found

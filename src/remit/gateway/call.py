@@ -10,11 +10,11 @@ from msgspec import Struct
 from remit.gateway.auth import Identity
 from remit.gateway.billing import Tariff
 from remit.gateway.budget import Amount, Hold
-from remit.gateway.routed import RequestRouter, Routed
-from remit.gateway.sending import AnyProvider
+from remit.gateway.request_router import RequestRouter, Routed
 from remit.gateway.steps import Claim
 from remit.gateway.stream_tap import StreamTap
 from remit.gateway.tenancy import Named
+from remit.gateway.transport import AnyProvider
 from remit.gateway.validation import Sent
 from remit.kernel.exchange import PromptRequest, PromptResponse, Reply, RouteOutcome
 from remit.ledger import Transaction

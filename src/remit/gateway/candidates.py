@@ -10,16 +10,16 @@ from typing import Any
 
 from msgspec.structs import replace as replace_fields
 
+from remit.gateway.answer_store import CannotContinueError
 from remit.gateway.billing import Billing
 from remit.gateway.call import Call, Candidate
 from remit.gateway.config import RouterConfig
-from remit.gateway.keeping import CannotContinueError
 from remit.gateway.naming import Names
 from remit.gateway.neutral import in_neutral_form
 from remit.gateway.objects import Objects, may_name, objects_named
-from remit.gateway.sending import AnyProvider, has_dialect
 from remit.gateway.tenancy import owner_of
 from remit.gateway.tools import ToolLimits
+from remit.gateway.transport import AnyProvider, has_dialect
 from remit.gateway.validation import Sent, encode_sent, response_schema
 from remit.kernel.exchange import PromptRequest
 from remit.providers import Body, ProviderError, ProviderRequest

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal
 
-from remit.gateway.asking import Asking
+from remit.gateway.answer_store import CannotContinueError
 from remit.gateway.attempts import Attempts
 from remit.gateway.auth import AuthProvider, Identity, KeyStore
 from remit.gateway.batches import Batches, Planner, Results
@@ -20,16 +20,16 @@ from remit.gateway.call import Call, CallReport, Candidate, OnRecord
 from remit.gateway.callers import authenticate, path_of
 from remit.gateway.candidates import Candidates, speaks
 from remit.gateway.config import RouterConfig
+from remit.gateway.failover import Asking
 from remit.gateway.inflight import InFlightCalls
-from remit.gateway.keeping import CannotContinueError
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.memory import LARGE_BYTES, run_large
 from remit.gateway.naming import Names
 from remit.gateway.objects import Objects
-from remit.gateway.routed import RequestRouter, Routed
-from remit.gateway.sending import AnyProvider
+from remit.gateway.request_router import RequestRouter, Routed
 from remit.gateway.stream_tap import StreamTap
 from remit.gateway.tenancy import NotYoursError, named_by
+from remit.gateway.transport import AnyProvider
 from remit.gateway.validation import MAX_TOKENS, Sent, check_request, encode_sent
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.exchange import (

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from remit.gateway.budget import BudgetRefusedError, Hold, TokenBudgeter
-from remit.gateway.budget.waiting import WaitingRoom
+from remit.gateway.budget.queue import WaitingRoom
 from remit.gateway.leases import LeaseLostError, Owner
 from remit.gateway.recovery import Policy, Recovery
 from remit.gateway.renewal import Renewal

@@ -11,7 +11,7 @@ from remit.ledger import Transaction
 
 __all__ = ["HIDDEN", "hidden_name", "select_in"]
 
-_MOST = 256
+_MAX_ENTRIES = 256
 HIDDEN = "sha256:"
 """Before the names that :func:`hidden_name` makes."""
 
@@ -40,8 +40,8 @@ def select_in(
     """
     found: list[Iterable[tuple[Any, ...]]] = []
     left = list(keys)
-    for start in range(0, len(left), _MOST):
-        part = left[start : start + _MOST]
+    for start in range(0, len(left), _MAX_ENTRIES):
+        part = left[start : start + _MAX_ENTRIES]
         size = 1 << (len(part) - 1).bit_length()
         part += part[-1:] * (size - len(part))  # the last fills the rest
         if isinstance(part[0], str):

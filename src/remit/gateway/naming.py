@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 
 from remit.gateway.auth import Identity
 from remit.gateway.config import RouterConfig
-from remit.gateway.routed import RequestRouter, Routed
+from remit.gateway.request_router import RequestRouter, Routed
 from remit.kernel.exchange import PromptRequest
 
 __all__ = ["Names", "candidates", "owner_by_prefix", "resolve", "split_name"]

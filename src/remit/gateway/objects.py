@@ -20,8 +20,8 @@ __all__ = [
 
 Kind = Literal["file", "batch", "container"]
 
-_MOST_CHARS = 512
-_AT_ONCE = 500  # ids in one query
+_MAX_ID_CHARS = 512
+_IDS_PER_QUERY = 500  # ids in one query
 _NAMES = ("file_id", "file_ids", "container_id", "container")
 _USES = ("tool_use", "mcp_tool_use")
 _OUTPUTS = ("code_execution_output", "bash_code_execution_output")  # blocks with a file
@@ -81,8 +81,8 @@ class Objects:
     def _of(self, names: list[str], owner: str, how: Literal["=", "<>"]) -> set[str]:
         """Which of these are an owner's, or those of others."""
         found: set[str] = set()
-        for start in range(0, len(names), _AT_ONCE):
-            group = names[start : start + _AT_ONCE]
+        for start in range(0, len(names), _IDS_PER_QUERY):
+            group = names[start : start + _IDS_PER_QUERY]
             rows = self._ledger.select(
                 f"SELECT object_id FROM provider_objects WHERE owner {how} ? AND object_id IN "
                 f"({', '.join('?' * len(group))})",
@@ -196,4 +196,4 @@ def forget(tx: Transaction, object_id: str) -> None:
 
 
 def _is_id(value: object) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= _MOST_CHARS and is_plain_text(value)
+    return isinstance(value, str) and 0 < len(value) <= _MAX_ID_CHARS and is_plain_text(value)

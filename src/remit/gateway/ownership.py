@@ -22,9 +22,9 @@ from remit.ledger import (
 
 __all__ = ["OWNER_CHECKS", "Entry", "entries_of", "owner_on_record"]
 
-_AT_ONCE = 500
+_IDS_PER_QUERY = 500
 _CALLS = "'EXCHANGE', 'EXCHANGE_ORPHANED'"
-_BEGUN = (
+_SESSION_STARTS_SQL = (
     "SELECT seq FROM entries WHERE {column} = ? "
     "AND event_type IN ('SESSION_START', 'WO_PLANNED', 'DISPATCH') ORDER BY seq LIMIT 1"
 )
@@ -55,8 +55,8 @@ def entries_of(select: Select, ids: Iterable[Any]) -> dict[str, Entry]:
     wanted = sorted({seq for one in ids if isinstance(one, str)
                      and (seq := parse_entry_id(one)) is not None})  # fmt: skip
     found: dict[str, Entry] = {}
-    for start in range(0, len(wanted), _AT_ONCE):
-        part = wanted[start : start + _AT_ONCE]
+    for start in range(0, len(wanted), _IDS_PER_QUERY):
+        part = wanted[start : start + _IDS_PER_QUERY]
         rows = select(
             "SELECT seq, event_type, record FROM entries "
             f"WHERE seq IN ({', '.join('?' * len(part))})",
@@ -104,7 +104,7 @@ def _check_sessions(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
             continue
         if archived and (order or ledger.has_left(own)):
             continue
-        for (seq,) in select(_BEGUN.format(column=column), (own,)):
+        for (seq,) in select(_SESSION_STARTS_SQL.format(column=column), (own,)):
             yield seq, _given("session_owners", name, owner, "nobody")
 
 

@@ -20,7 +20,7 @@ __all__ = ["Policy", "Recovery"]
 Policy = Literal["charge", "release"]
 """What the reservation of an unanswered call becomes: its bound is charged, or nothing."""
 
-_MOST_GIVEN_UP = 1000
+_MAX_ABANDONED = 1000
 _COLUMNS = ", ".join(FIELDS)
 # An earlier version wrote the keys of clients as they came.
 _SHOWN_KEYS = (
@@ -65,7 +65,7 @@ class Recovery:
 
     def give_up(self, dispatch_entry_id: str, why: BaseException) -> None:
         """An answer came here that cannot be put on record: what its orphan is to say."""
-        if len(self._given_up) < _MOST_GIVEN_UP:
+        if len(self._given_up) < _MAX_ABANDONED:
             self._given_up[dispatch_entry_id] = (
                 f"The answer came, but could not be put on record ({type(why).__name__})"
             )

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from remit.gateway.answer_store import KeptId
 from remit.gateway.budget import Accounts, Amount, Hold, TokenUsage
 from remit.gateway.budget.errors import busy
-from remit.gateway.keeping import KeptId
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.lookup import select_in
 from remit.gateway.renewal import Renewal

@@ -33,10 +33,10 @@ ENDED_BY = (STOPPED_READING, SHUTTING_DOWN, KEY_ENDED)
 
 _log = logging.getLogger("remit.gateway")
 
-_MOST_UNREAD = 64  # pieces of a stream that have been passed on and not been read yet
-_MOST_UNREAD_BYTES = 256 * 1024
+_MAX_UNREAD_PIECES = 64  # pieces of a stream that have been passed on and not been read yet
+_MAX_UNREAD_BYTES = 256 * 1024
 _STEP_BYTES = 64 * 1024  # a stream grows by this, or doubles, before it is weighed again
-_WAIT_S, _MOST_WAITS = 0.05, 100
+_WAIT_S, _MAX_WAITS = 0.05, 100
 # An answer is in memory as values, as JSON, as its record has it, and as it is stored.
 _COPIES = 4
 _VALUE, _LIST = 16, 64  # bytes that one takes, beside its text
@@ -164,9 +164,9 @@ class StreamTap:
         repeats.forget()
         self._unread.append(raw)
         self._unread_bytes += len(raw)
-        if len(self._unread) >= self._block or self._unread_bytes > _MOST_UNREAD_BYTES:
+        if len(self._unread) >= self._block or self._unread_bytes > _MAX_UNREAD_BYTES:
             self.catch_up()
-            self._block = 1 if repeats.known else min(2 * self._block, _MOST_UNREAD)
+            self._block = 1 if repeats.known else min(2 * self._block, _MAX_UNREAD_PIECES)
         return True
 
     def catch_up(self) -> None:
@@ -202,7 +202,7 @@ class StreamTap:
         if self.holding is None:
             self.holding = Holding(memory, asyncio.current_task())
         self.holding.resize(size)
-        for _ in range(_MOST_WAITS):
+        for _ in range(_MAX_WAITS):
             if not memory.is_over:
                 break
             await asyncio.sleep(_WAIT_S)  # raises CancelledError if the account has ended this one

@@ -32,7 +32,7 @@ _NOT_YOUR_SESSION = "this session is not yours; name another one in x-remit-sess
 _NOT_YOUR_ORDER = "this work order is not yours; name another one in x-remit-work-order, or none"
 _CLAIM = "INSERT INTO session_owners (session_id, owner) VALUES (?, ?)"
 _FIND = "SELECT session_id, owner FROM session_owners WHERE session_id IN ({marks})"
-_BEGUN = (
+_SESSION_START_SQL = (
     "SELECT k.column1 FROM (VALUES {rows}) AS k WHERE EXISTS (SELECT 1 FROM entries "
     "WHERE session_id = k.column1 AND event_type IN ('SESSION_START', 'WO_PLANNED', 'DISPATCH'))"
 )
@@ -142,7 +142,7 @@ class Sessions:
         missing -= self._owners.keys()
         orders = {named.order for named in asked if named.order} - self._planned.keys()
         owners = select_in(self._tx, _FIND, missing)
-        begun = select_in(self._tx, _BEGUN, missing)
+        begun = select_in(self._tx, _SESSION_START_SQL, missing)
         planned = select_in(self._tx, _PLANNED, orders)
 
         def note() -> None:

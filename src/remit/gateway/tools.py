@@ -16,7 +16,7 @@ __all__ = ["NO_LIMITS", "SCHEMAS", "ToolLimits", "Tools", "count_of", "tools_of"
 SCHEMAS = ("functions", "response_format", "output_config", "output_format", "text")
 """Fields that hold schemas, which providers may put into the prompt in words of their own."""
 
-_MOST_DIGITS = 16
+_MAX_DIGITS = 16
 _TOOLS_TOKENS = 1_024  # what it may add where tools are offered, and for each of its own kinds
 _DATED = re.compile(r"_(\d{8}|\d{4}_\d{2}_\d{2})$")
 
@@ -35,7 +35,7 @@ _OF_THE_CLIENT = frozenset({"name", "function", "input_schema", "custom", "descr
 _TAKES_MAX_USES = frozenset({"web_search", "web_fetch"})
 """Anthropic's tools whose uses a request can limit."""
 
-_MOST_RUNS = 10
+_MAX_RUNS = 10
 """How often Anthropic runs a model for one request at most, by its documentation of
 ``pause_turn``."""
 
@@ -100,7 +100,7 @@ def tools_of(endpoint: str, body: Mapping[str, Any], price: Price | None, uses: 
     if body.get("web_search_options") is not None:  # nothing limits the searches of a model
         found.unbounded = found.unbounded or "web_search_options"
     if body.get("mcp_servers"):
-        _server_tool("mcp_servers", "mcp_servers", _MOST_RUNS, price, found, prices)
+        _server_tool("mcp_servers", "mcp_servers", _MAX_RUNS, price, found, prices)
     if body.get("tools") or any(body.get(name) for name in SCHEMAS):
         found.tokens += _TOOLS_TOKENS
     if endpoint == "openai.responses":
@@ -110,7 +110,7 @@ def tools_of(endpoint: str, body: Mapping[str, Any], price: Price | None, uses: 
             found.limits = NO_LIMITS
     else:
         found.nano = sum(per_use * times for per_use, times in prices)
-        found.runs = min(sum(times for _, times in prices), _MOST_RUNS - 1)
+        found.runs = min(sum(times for _, times in prices), _MAX_RUNS - 1)
     return found
 
 
@@ -150,7 +150,7 @@ def _offered(
                 limits = found.limits
                 found.limits = ToolLimits(uses, (*limits.tools, number))
         elif endpoint == "anthropic.messages":
-            times = _MOST_RUNS
+            times = _MAX_RUNS
             if price is not None and price.server_tools.get(name):
                 found.unbounded = (
                     found.unbounded or f'{where} (type "{str(kind)[:60]}", without a limit)'
@@ -176,7 +176,7 @@ def _server_tool(
 
 def count_of(value: Any) -> int | None:
     """A count as lenient providers take it: ``3``, ``3.0``, and of a form ``"3"``."""
-    if type(value) is str and len(value) < _MOST_DIGITS:
+    if type(value) is str and len(value) < _MAX_DIGITS:
         try:
             value = float(value)
         except ValueError:

@@ -16,7 +16,7 @@ from remit.routing.candidate import Candidate
 from remit.routing.errors import CircuitOpenError, ModelCallError, NoAdapterError, RouteAttempt
 from remit.routing.exploration import Drawn
 from remit.routing.options import RouteOptions
-from remit.routing.scoring import unmet_need
+from remit.routing.scores import unmet_need
 
 JUDGE_PART = "judge"
 """What the calls of an ensemble's judge are called among the attempts."""

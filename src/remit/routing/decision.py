@@ -25,7 +25,7 @@ RULES_UNAVAILABLE = "rv:sha256:unavailable"
 
 _INPUTS = {"candidates_considered", "context", "prompt", "rule_version_hash"}
 _PREFIX = "rv:"
-_MOST_ATTEMPTS = 2**31 - 1
+_MAX_ATTEMPTS = 2**31 - 1
 _VERSION = re.compile(r"rv:sha256:([0-9a-f]{64}|unavailable)")
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -92,7 +92,7 @@ class RoutingDecisionRecord:
     chosen_model_id: str
     candidates_considered: tuple[str, ...]
     scores: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]]
-    fallback_attempts: Annotated[int, Field(ge=0, le=_MOST_ATTEMPTS)]
+    fallback_attempts: Annotated[int, Field(ge=0, le=_MAX_ATTEMPTS)]
     rule_version_hash: str
     decision_hash: str
     type: Literal["routing_decision"] = "routing_decision"

@@ -10,8 +10,7 @@ from remit.kernel.errors import NotFoundError, RemitError, excerpt
 from remit.ledger import EntryArchivedError, EntryNotFoundError, Erased, LedgerClient, LedgerEntry
 from remit.routing.call_explanation import explain_call
 from remit.routing.calls import JUDGE_PART
-from remit.routing.intent import Intent, read_intent
-from remit.routing.recorded import (
+from remit.routing.decision_replay import (
     EVENT,
     fields_of,
     find_decision,
@@ -20,7 +19,8 @@ from remit.routing.recorded import (
     rows_of,
     scored_inputs,
 )
-from remit.routing.scoring import ANY_TASK, is_single, learned_parts, measured, score_parts
+from remit.routing.intent import Intent, read_intent
+from remit.routing.scores import ANY_TASK, is_single, learned_parts, measured, score_parts
 
 _SINGLE = "No evidence says that choosing by prompt pays: the best single model comes first."
 _UNMEASURED = (

@@ -19,7 +19,7 @@ from remit.kernel.settings import ExplorationSettings
 from remit.ledger import LedgerClient
 from remit.routing.candidate import Candidate
 from remit.routing.intent import read_intent
-from remit.routing.scoring import ANY_TASK, ScoringInputs
+from remit.routing.scores import ANY_TASK, ScoringInputs
 
 __all__ = ["Drawn", "Exploration", "draw", "draws_agree"]
 

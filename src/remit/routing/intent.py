@@ -32,7 +32,7 @@ _SCRIPTS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("hi", re.compile("[\u0900-\u097f]")),
     ("th", re.compile("[\u0e00-\u0e7f]")),
 )
-_LEAST_OF_SCRIPT = 4
+_MIN_SCRIPT_CHARS = 4
 _MATHEMATICS, _CODE = "mathematics", "code"
 
 
@@ -136,7 +136,7 @@ def part_read(asked: str, rules: IntentRules) -> str:
 def _language(text: str, words: frozenset[bytes], rules: IntentRules) -> str:
     if not text.isascii():
         for code, pattern in _SCRIPTS:
-            if len(pattern.findall(text)) >= _LEAST_OF_SCRIPT:
+            if len(pattern.findall(text)) >= _MIN_SCRIPT_CHARS:
                 return code
     best, most = "", 0
     for code, common in rules.languages.items():

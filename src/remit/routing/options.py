@@ -21,7 +21,7 @@ from remit.routing.candidate import Candidate
 from remit.routing.emitters import NO_OP_DECISION_EMITTER, DecisionEmitter
 from remit.routing.exploration import Exploration
 from remit.routing.prompts import StagePrompts
-from remit.routing.scoring import ScoringFn, score_candidates
+from remit.routing.scores import ScoringFn, score_candidates
 from remit.routing.weights import Rules
 
 _Positive = Annotated[float, Field(gt=0, lt=1e9)]

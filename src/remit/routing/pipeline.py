@@ -9,10 +9,10 @@ from typing import Any
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest, PromptResponse
 from remit.routing.calls import Answer, Calls, Listeners
+from remit.routing.candidate_order import Ranking
 from remit.routing.errors import ModelCallError
 from remit.routing.intent import text_asked
 from remit.routing.options import Stage
-from remit.routing.ranking import Ranking
 
 
 async def run_stages(

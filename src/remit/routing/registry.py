@@ -17,7 +17,7 @@ from remit.routing.candidate import Candidate
 from remit.routing.ensemble import JUDGE_CONTRACT
 from remit.routing.prompts import StagePrompts
 from remit.routing.reliability import USUAL, Reliability
-from remit.routing.scoring import task_of
+from remit.routing.scores import task_of
 from remit.routing.weights import Rules
 
 _NANO = 1_000_000_000

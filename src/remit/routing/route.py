@@ -12,9 +12,9 @@ from remit.gateway import Beside, FinishCall
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.loops import blocking
 from remit.ledger import EncodedValue
-from remit.routing.asked import Asked, Prompt, as_it_came, asked_of
 from remit.routing.calls import Calls, Listeners, models_of
 from remit.routing.candidate import Candidate
+from remit.routing.candidate_order import Ranking, name_of, rank
 from remit.routing.decision import (
     DecisionForm,
     RoutingDecision,
@@ -33,8 +33,8 @@ from remit.routing.ensemble import ask_ensemble
 from remit.routing.errors import FallbackChainExhaustedError
 from remit.routing.options import RouteOptions, RouteResult, model_timeout_s
 from remit.routing.pipeline import run_stages
-from remit.routing.ranking import Ranking, name_of, rank
-from remit.routing.scoring import ScoringInputs, task_of
+from remit.routing.request import Asked, Prompt, as_it_came, asked_of
+from remit.routing.scores import ScoringInputs, task_of
 from remit.routing.trail import ThoughtRecord
 from remit.routing.weights import Rules
 

@@ -7,9 +7,9 @@ from typing import Any
 from remit.gateway import CircuitState, LLMGateway
 from remit.kernel.settings import RouteSettings
 from remit.routing.candidate import Candidate
-from remit.routing.ranking import rank
+from remit.routing.candidate_order import rank
 from remit.routing.registry import Registry
-from remit.routing.scoring import ScoringInputs, is_single, measured, task_of
+from remit.routing.scores import ScoringInputs, is_single, measured, task_of
 from remit.routing.weights import Weights
 
 __all__ = ["models_status", "route_status"]

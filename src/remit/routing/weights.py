@@ -29,14 +29,14 @@ from remit.kernel.json_text import JsonTextError, load_unique
 from remit.kernel.validation import first_error
 from remit.routing.decision import RULES_UNAVAILABLE
 from remit.routing.errors import WeightsError
-from remit.routing.learned import LearnedHead
+from remit.routing.learned_head import LearnedHead
 
 _log = logging.getLogger("remit.routing")
 
 MILLION = 1_000_000
 FindHead = Callable[[str], LearnedHead | None]
 """Gives the learned head of a digest; `None` or WeightsError where there is none."""
-_MOST = 1_000_000
+_MAX_WEIGHT = 1_000_000
 _PREFIX_BYTES = 7
 COMMON = b"abcdefghijklmnopqrstuvwxyz0123456789 \n.,'-"
 """Bytes that most texts have."""
@@ -44,8 +44,12 @@ COMMON = b"abcdefghijklmnopqrstuvwxyz0123456789 \n.,'-"
 
 def _millionths(value: Any) -> int:
     """A decimal from 0 to a million with at most 6 places, in exact millionths."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _MOST:
-        raise ValueError(f"it takes a number from 0 to {_MOST:,}")
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not 0 <= value <= _MAX_WEIGHT
+    ):
+        raise ValueError(f"it takes a number from 0 to {_MAX_WEIGHT:,}")
     scaled = Decimal(repr(value)) * MILLION  # a float's shortest form is what the file says
     if scaled != int(scaled):
         raise ValueError("it takes at most 6 decimals")
@@ -66,7 +70,7 @@ _Penalty = Literal["context_window", "tools", "images"]
 _Name = Annotated[str, Text(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 _Number = Annotated[int, BeforeValidator(_millionths)]
 _Positive = Annotated[_Number, Field(gt=0)]
-_Count = Annotated[int, Field(strict=True, ge=1, le=_MOST)]
+_Count = Annotated[int, Field(strict=True, ge=1, le=_MAX_WEIGHT)]
 _Word = Annotated[bytes, BeforeValidator(_lower_case)]
 
 

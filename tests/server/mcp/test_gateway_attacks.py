@@ -13,7 +13,7 @@ from remit.gateway.auth import Identity
 from remit.kernel.settings import ApprovalSettings, McpServerSettings
 from remit.ledger import LedgerClient
 from remit.server.api.routes import name_of
-from remit.server.mcp.gateway.approving import Approving, WaitsError
+from remit.server.mcp.gateway.approvals import Approving, WaitsError
 from remit.server.mcp.gateway.definitions import Definitions
 from remit.server.mcp.gateway.rules import Rules
 

@@ -14,7 +14,7 @@ from remit.ledger import KERNEL_ROWS, Finding, Select, Uncheckable, entry_id, im
 
 __all__ = ["RecordedKey", "check_keys", "recorded_keys"]
 
-_GIVEN = ("name", "role", "prefix", "user_id", "team_id", "organisation_id", "expires")
+_KEY_FIELDS = ("name", "role", "prefix", "user_id", "team_id", "organisation_id", "expires")
 _LISTS = ("models", "agents", "tiers")
 _NOTHING = dict.fromkeys(("rotated", "old_until", "old_hash", "revoked", "revoked_entry"), "")
 _SHOWN = frozenset(item.name for item in fields(VirtualKey))
@@ -68,7 +68,7 @@ def _after(
         revoked = {"revoked": at, "revoked_entry": entry_id(seq), "changed": changed}
         ended = {"key_id": metadata["key_id"], "old_until": "", "old_hash": ""}
         return {**before, **revoked, **ended}
-    given = {name: metadata.get(name) for name in _GIVEN}
+    given = {name: metadata.get(name) for name in _KEY_FIELDS}
     given |= {name: json.dumps(metadata[name]) for name in _LISTS if name in metadata}
     given |= {"hash": metadata.get("hash"), "changed": changed}
     if decision != "ROTATED":

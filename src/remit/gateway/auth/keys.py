@@ -13,7 +13,7 @@ from remit.gateway.auth.errors import AuthenticationError, AuthUnavailableError
 from remit.gateway.auth.identity import Identity
 from remit.gateway.auth.key_cache import AuthLimits, KeyCache, RefusalCounter, mark
 from remit.gateway.auth.virtual_key import (
-    MOST_KEY_CHARS,
+    MAX_KEY_CHARS,
     KeyRow,
     NewKey,
     VirtualKey,
@@ -99,7 +99,7 @@ class KeyStore(Closeable):
             AuthUnavailableError: as :meth:`authenticate`.
         """
         cache = self._require_cache()
-        if isinstance(token, str) and len(token) <= MOST_KEY_CHARS and token.isascii():
+        if isinstance(token, str) and len(token) <= MAX_KEY_CHARS and token.isascii():
             return cache.by_secret(hashlib.sha256(token.encode("ascii")).digest())
         return None
 

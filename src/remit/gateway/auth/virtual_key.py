@@ -33,7 +33,7 @@ _DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 _HOSTS_CHARS = len(_PREFIX) + _SECRET_CHARS
-MOST_KEY_CHARS = _HOSTS_CHARS + 33
+MAX_KEY_CHARS = _HOSTS_CHARS + 33
 """No key is longer: the prefix; for a tenant's its name and ``_``; the secret."""
 
 

@@ -22,7 +22,7 @@ from remit.gateway.batches.rows import Row, hold_name
 from remit.gateway.call import Failure
 from remit.gateway.config import RouterConfig
 from remit.gateway.objects import provider_id_of
-from remit.gateway.sending import AnyProvider
+from remit.gateway.transport import AnyProvider
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient
 from remit.providers import ProviderError, Timeouts, UpstreamProvider, error_of
@@ -39,7 +39,7 @@ _LOST_AFTER_MS = 31 * _WINDOW_MS
 """Providers keep results for a month: results that cannot be read by then never will be."""
 
 _ENDED = ("completed", "failed", "expired", "cancelled")
-_MOST_STATUS = 1024 * 1024
+_MAX_STATUS_BYTES = 1024 * 1024
 _LINE_BYTES = 64 * 1024 * 1024
 
 
@@ -142,7 +142,7 @@ class Batches:
         age_ms = await asyncio.to_thread(getattr, self._ledger, "now_ms") - row.created_ms
         try:
             async with await provider.fetch(path, {}, self._timeouts) as came:
-                raw = await came.read(_MOST_STATUS)
+                raw = await came.read(_MAX_STATUS_BYTES)
         except ProviderError:
             if age_ms <= _WINDOW_MS:
                 raise
@@ -205,7 +205,7 @@ async def _groups(
     rest = bytearray()
     async with await provider.fetch(path, {}, timeouts) as came:
         if came.status != 200:
-            raise error_of(came.status, came.headers, await came.read(_MOST_STATUS))
+            raise error_of(came.status, came.headers, await came.read(_MAX_STATUS_BYTES))
         async for piece in came.chunks():
             rest += piece
             if len(rest) > _LINE_BYTES:

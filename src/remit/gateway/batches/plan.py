@@ -21,7 +21,7 @@ from remit.gateway.batches.rows import (
 )
 from remit.gateway.billing import Billing
 from remit.gateway.budget import Amount
-from remit.gateway.budget.raised import row_of
+from remit.gateway.budget.raised_bounds import row_of
 from remit.gateway.call import Attempt
 from remit.gateway.naming import Names
 from remit.gateway.objects import KeptObject, Objects, keep, objects_named
@@ -34,7 +34,7 @@ from remit.providers.wire import RESPONSES, BodyError, Dialect, is_reference
 
 __all__ = ["BatchPlan", "BatchRefusedError", "Planner"]
 
-_MOST_LINES = 100_000
+_MAX_LINES = 100_000
 
 
 class BatchRefusedError(InvalidInputError):
@@ -154,9 +154,9 @@ class Planner:
         Raises:
             BatchRefusedError: one of them cannot be sent, or the key may not use its model.
         """
-        if not texts or len(texts) > _MOST_LINES:
+        if not texts or len(texts) > _MAX_LINES:
             where = "requests" if dialect == "anthropic" else "input_file_id"
-            said = f"A batch has 1 to {_MOST_LINES:,} requests, this one has {len(texts):,}."
+            said = f"A batch has 1 to {_MAX_LINES:,} requests, this one has {len(texts):,}."
             raise BatchRefusedError("INVALID_INPUT", said, where)
         payer = f"key:{identity.key_id}" if identity.key_id else f"session:{request.session_id}"
         raised: dict[tuple[str, str], int] = {

@@ -17,9 +17,9 @@ from remit.gateway.call import Attempt, Call, Candidate, Failure
 from remit.gateway.lookup import HIDDEN
 from remit.gateway.objects import KeptObject, keep, provider_id_of
 from remit.gateway.records import dispatch_entry, exchange_entry, prepare_exchange
-from remit.gateway.sending import AnyProvider
 from remit.gateway.stream_tap import StreamTap
 from remit.gateway.tenancy import owner_of
+from remit.gateway.transport import AnyProvider
 from remit.gateway.validation import Sent
 from remit.kernel.exchange import RouteOutcome
 from remit.kernel.json_text import load

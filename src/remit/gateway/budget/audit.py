@@ -11,9 +11,9 @@ from typing import Any, Self
 import orjson
 
 from remit.gateway.budget.account import FIELDS, MAX_COUNT, OF_A_WINDOW
+from remit.gateway.budget.calls_out import Outstanding
 from remit.gateway.budget.holds import Hold
-from remit.gateway.budget.outstanding import Outstanding
-from remit.gateway.budget.raised import row_of
+from remit.gateway.budget.raised_bounds import row_of
 from remit.kernel.budget import BudgetScope, nano_of
 from remit.ledger import (
     KERNEL_ROWS,
@@ -47,7 +47,7 @@ _COMPARED = (
 _TEXTS = {"period": "", "time_zone": "", "on_short": ""}
 _RESERVED = ("reserved_tokens", "reserved_nano")
 _OWNERS = ("user_id", "team_id", "organisation_id")
-_AT_ONCE = 4096  # entries looked at together
+_ENTRIES_PER_READ = 4096  # entries looked at together
 _MARK = "accounts"
 _BOUND = "bound_percent"  # the field of a difference in raised_bounds
 # As an expression, which no index has: the entries are read in their order.
@@ -122,7 +122,7 @@ class _Accounts:
             The sequence number after the last entry that was added.
         """
         after = first
-        for rows in pages(select, _ENTRIES, first, end - 1, _AT_ONCE):
+        for rows in pages(select, _ENTRIES, first, end - 1, _ENTRIES_PER_READ):
             for seq, event_type, stored in rows:
                 try:
                     self.add(seq, event_type, orjson.loads(as_bytes(stored)))

@@ -10,7 +10,7 @@ from remit.gateway.budget.account import FIELDS, OF_A_WINDOW
 from remit.gateway.budget.accounts import Accounts, of_now
 from remit.gateway.budget.errors import BudgetRefusedError
 from remit.gateway.budget.holds import Hold
-from remit.gateway.budget.raised import RaisedBounds
+from remit.gateway.budget.raised_bounds import RaisedBounds
 from remit.gateway.budget.resets import reset_metadata
 from remit.kernel.budget import (
     Amount,

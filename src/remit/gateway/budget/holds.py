@@ -11,7 +11,7 @@ from remit.kernel.budget import TokenUsage
 
 __all__ = ["Hold"]
 
-_MOST_PERCENT = 1_000
+_MAX_PERCENT = 1_000
 """No bound is raised beyond ten times: one absurd bill must not bar a model for ever."""
 
 
@@ -58,7 +58,7 @@ class Hold(Struct, forbid_unknown_fields=True, gc=False):
         if self.nano is not None and usage.cost_nano is not None:
             parts.append((usage.cost_nano, self.nano))
         percent = max(-(-used * self.percent // max(held, 1)) for used, held in parts)
-        return min(percent, _MOST_PERCENT)
+        return min(percent, _MAX_PERCENT)
 
     def overrun(self, usage: TokenUsage) -> dict[str, Any]:
         """What an ``EXCHANGE`` says of a bill above its bound; nothing of any other."""

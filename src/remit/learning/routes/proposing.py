@@ -12,7 +12,7 @@ from remit.learning.routes.fitting import MOST_PROMPTS, GradedPrompt, fit_head
 from remit.learning.routes.reading import held_out
 from remit.learning.statistics import Estimate, paired_effect
 from remit.routing import LearnedHead, Weights, buckets_of
-from remit.routing.learned import MILLION, learned_score
+from remit.routing.learned_head import MILLION, learned_score
 
 __all__ = ["IN_FORCE", "LEAST_PROMPTS", "QUALITY_KEPT", "RULES_FILE", "RouteFit", "fit_route"]
 

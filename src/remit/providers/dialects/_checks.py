@@ -23,7 +23,7 @@ __all__ = [
 
 _MAX_DEPTH = 100
 _MAX_TOKENS = 10**9
-_LEAST, _MOST = -(2**63), 2**64 - 1
+_MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 _MODEL = re.compile("[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,512}")
 _PLAIN_KEY = re.compile("[A-Za-z0-9_-]{1,64}")
 
@@ -62,7 +62,7 @@ def _problem(value: dict[str, Any] | list[Any], depth: int) -> _Problem | None:
             continue
         found: _Problem | None
         if kind is int:
-            if _LEAST <= item <= _MOST:
+            if _MIN_INTEGER <= item <= _MAX_INTEGER:
                 continue
             found = ("holds a whole number of more than 64 bits", [])
         elif kind is float:

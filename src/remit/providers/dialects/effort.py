@@ -22,7 +22,7 @@ _WITH_BUDGET = re.compile(r".*claude.*(-3[-.]|sonnet-4([-.][025]|$)|opus-4([-.][
 _SAMPLES = re.compile(_WITH_BUDGET.pattern + r"|.*claude.*-4[-.]6")
 _BUDGETS = {"minimal": 2048, "low": 2048, "medium": 8192, "high": 16384}
 _GREAT_BUDGET = 32768
-_LEAST_BUDGET = 1024
+_MIN_BUDGET_TOKENS = 1024
 _TO_ANTHROPIC = {"minimal": "low", "none": "low"}
 _TO_OPENAI = {"xhigh": "high", "max": "high"}
 
@@ -68,7 +68,7 @@ def messages_thinking(wanted: Reasoning, model: str, max_tokens: int) -> dict[st
     if budget is None:
         budget = _BUDGETS.get(wanted.effort or "medium", _GREAT_BUDGET)
     budget = min(budget, max_tokens // 2 if wanted.budget_tokens is None else max_tokens - 1)
-    if budget < _LEAST_BUDGET:
+    if budget < _MIN_BUDGET_TOKENS:
         return {}
     return {"thinking": {"type": "enabled", "budget_tokens": budget, **display}}
 

@@ -36,14 +36,14 @@ from remit.providers.wire.usage import Usage
 
 if TYPE_CHECKING:
     from remit.providers.wire.form import FormBody, ObjectBody
-    from remit.providers.wire.passed import Passed
+    from remit.providers.wire.passthrough import Passed
     from remit.providers.wire.repeats import Repeats
 else:
     __getattr__ = lazy_names(
         __name__,
         {
             "form": "FormBody ObjectBody",
-            "passed": "Passed",
+            "passthrough": "Passed",
             "repeats": "Repeats",
         },
     )

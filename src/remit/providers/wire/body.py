@@ -27,8 +27,8 @@ from remit.providers.wire.endpoint import Endpoint
 
 _LONGEST_WAS = 256  # bytes of a replaced value that the record repeats
 # What one body may hold: in memory a value takes up to a hundred bytes, though on the wire two.
-_MOST_VALUES = 500_000
-_MOST_MEMBERS = 50_000  # of the body itself: those that are there twice count twice
+_MAX_VALUES = 500_000
+_MAX_MEMBERS = 50_000  # of the body itself: those that are there twice count twice
 _DECISIVE = frozenset(
     {
         "model", "messages", "input", "prompt", "documents", "system", "instructions", "tools",
@@ -42,7 +42,7 @@ _DECISIVE = frozenset(
 )  # fmt: skip
 """Members on which money, the model or the way of a call rests."""
 _LIST = re.compile(rb"\[[ \t\n\r]*[^ \t\n\r0-9-]")  # a list of tokens is one text
-_MOST_ASKED = 20_000  # messages, or items of the input: each is a value of its own on record
+_MAX_INPUT_ITEMS = 20_000  # messages, or items of the input: each is a value of its own on record
 
 
 class BodyError(InvalidInputError):
@@ -64,17 +64,17 @@ def object_in(raw: bytes) -> dict[str, Any]:
     Raises:
         BodyError: it is no object, or would take much more memory than it has bytes.
     """
-    if len(raw) > _MOST_VALUES and has_more_values(raw, _MOST_VALUES):
-        raise BodyError(f"The body holds more than {_MOST_VALUES:,} values.")
+    if len(raw) > _MAX_VALUES and has_more_values(raw, _MAX_VALUES):
+        raise BodyError(f"The body holds more than {_MAX_VALUES:,} values.")
     try:
         value = load(raw)
     except JsonTextError as error:
         raise BodyError(error.message) from error
     if type(value) is not dict:
         raise BodyError("The body is not a JSON object.")
-    many = len(raw) > _MOST_MEMBERS and raw.count(b",") >= _MOST_MEMBERS
-    if many and next(islice(members(raw), _MOST_MEMBERS, None), None) is not None:
-        raise BodyError(f"The body has more than {_MOST_MEMBERS:,} members.")
+    many = len(raw) > _MAX_MEMBERS and raw.count(b",") >= _MAX_MEMBERS
+    if many and next(islice(members(raw), _MAX_MEMBERS, None), None) is not None:
+        raise BodyError(f"The body has more than {_MAX_MEMBERS:,} members.")
     return value
 
 
@@ -147,9 +147,9 @@ class Body(Struct, gc=False):
         asked = value.get(endpoint.prompt)
         if endpoint.prompt == "messages" and (type(asked) is not list or not asked):
             raise BodyError("messages is not a list with at least one message.", "messages")
-        if type(asked) is list and len(asked) > _MOST_ASKED and type(asked[0]) is not int:
+        if type(asked) is list and len(asked) > _MAX_INPUT_ITEMS and type(asked[0]) is not int:
             raise BodyError(
-                f"{endpoint.prompt} has more than {_MOST_ASKED:,} parts.", endpoint.prompt
+                f"{endpoint.prompt} has more than {_MAX_INPUT_ITEMS:,} parts.", endpoint.prompt
             )
         for name in endpoint.output_limit:
             limit = value.get(name)

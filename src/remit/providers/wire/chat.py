@@ -27,7 +27,7 @@ _UNCOUNTED = frozenset(
     {"id", "type", "role", "name", "format", "object", "status", "call_id", "data", "signature",
      "encrypted_content", "annotations", "obfuscation"}
 )  # fmt: skip
-_SAME_THOUGHTS = ("reasoning_content", "reasoning", "reasoning_details")
+_REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
 
 
 def is_answer(answer: Any) -> bool:
@@ -266,12 +266,12 @@ class ChatSum:
                 self._count(each, depth + 1)
         elif type(value) is dict:
             thoughts = False
-            for key in _SAME_THOUGHTS:
+            for key in _REASONING_KEYS:
                 if value.get(key) and not thoughts:
                     thoughts = True
                     self._count(value[key], depth + 1)
             for key, each in value.items():
-                if key not in _UNCOUNTED and key not in _SAME_THOUGHTS:
+                if key not in _UNCOUNTED and key not in _REASONING_KEYS:
                     self._count(each, depth + 1)
 
     def appended(self, value: Any) -> tuple[str, Pieces] | None:

@@ -18,8 +18,8 @@ from remit.providers.wire.sound import longest_seconds
 
 __all__ = ["FormBody", "ObjectBody"]
 
-_MOST_PARTS = 256
-_MOST_HEADER_BYTES = 16_384
+_MAX_PARTS = 256
+_MAX_HEADER_BYTES = 16_384
 _BOUNDARY = re.compile(r'(?:^|;)\s*boundary\s*=\s*(?:"([^"]{1,200})"|([^\s;"]{1,200}))', re.I)
 _DISPOSITION = re.compile(
     rb'(?:^|\r\n)content-disposition\s*:\s*form-data((?:\s*;\s*[\w*]+\s*=\s*(?:"[^"]*"|[^\s;"]+))*)',
@@ -167,9 +167,9 @@ def _parts(raw: bytes, content_type: str) -> list[tuple[str, bytes, int, int]]:
         if raw[at : at + 2] == b"--":
             return parts
         start = raw.find(b"\r\n", at, at + 256)
-        head_end = raw.find(b"\r\n\r\n", start, start + _MOST_HEADER_BYTES) if start >= 0 else -1
+        head_end = raw.find(b"\r\n\r\n", start, start + _MAX_HEADER_BYTES) if start >= 0 else -1
         end = raw.find(b"\r\n" + mark, head_end + 2) if head_end >= 0 else -1
-        if end < 0 or len(parts) >= _MOST_PARTS:
+        if end < 0 or len(parts) >= _MAX_PARTS:
             raise BodyError("The form is cut, or has too many parts.")
         head = raw[start + 2 : head_end]
         named = _DISPOSITION.search(head)

@@ -11,7 +11,7 @@ from remit.providers.wire.answer import StreamSum, bytes_of, read_event
 from remit.providers.wire.delta import Pieces
 
 _PROBE = "a text that no model says"
-_MOST_TRIES = 16  # streams whose events differ in more, such as by a number, differ in each
+_MAX_TRIES = 16  # streams whose events differ in more, such as by a number, differ in each
 
 
 class Repeats:
@@ -76,7 +76,7 @@ class Repeats:
         """
         self._pieces = None
         found = self._total.appended(value)
-        if found is None or self._tries >= _MOST_TRIES or raw.count(data) != 1:
+        if found is None or self._tries >= _MAX_TRIES or raw.count(data) != 1:
             return
         if not raw.endswith(b"\n\n"):
             return

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 __all__ = ["longest_seconds"]
 
-_MOST_FRAMES = 500_000  # the work is bounded: three hours of MP3 at 48 kHz
-_MOST_SEGMENTS = 2_000_000
+_MAX_FRAMES = 500_000  # the work is bounded: three hours of MP3 at 48 kHz
+_MAX_SEGMENTS = 2_000_000
 
 _FLAC_FRAME = re.compile(rb"(?=(\xff[\xf8-\xfb][\x10-\xff][\x00-\xff].{12}))", re.DOTALL)
 _FLAC_RATES = (0, 88_200, 176_400, 192_000, 8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000,
@@ -75,7 +75,7 @@ def _flac(data: bytes) -> float:
     rate, stated = packed >> 44, packed & (1 << 36) - 1
     seconds = 0.0
     for number, found in enumerate(_FLAC_FRAME.finditer(data + bytes(16))):
-        if number >= _MOST_FRAMES:
+        if number >= _MAX_FRAMES:
             raise _UnknownLengthError
         seconds += _flac_frame(found[1], rate)
     return max(stated / rate, seconds)
@@ -120,7 +120,7 @@ def _mp3(data: bytes) -> float:
     """Add up each header of a frame of MPEG audio or of AAC, wherever it is."""
     seconds, first = 0.0, 0
     for number, found in enumerate(_MP3_FRAME.findall(data)):
-        if number >= _MOST_FRAMES:
+        if number >= _MAX_FRAMES:
             raise _UnknownLengthError
         rate, samples = _mp3_frame(*(byte[0] for byte in found))
         first = first or rate
@@ -182,7 +182,7 @@ def _ogg(data: bytes) -> float:
         last = max(last, place)
         start, begins = at + 27 + len(lengths), True
         segments += 1 + len(lengths)
-        if segments > _MOST_SEGMENTS:
+        if segments > _MAX_SEGMENTS:
             raise _UnknownLengthError
         for length in lengths:
             if begins:

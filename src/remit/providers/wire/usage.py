@@ -86,9 +86,9 @@ _SERVED = frozenset(SERVED)
 _TOOL_USES = ("server_tool_use", "server_tool_use_details", "server_side_tool_usage_details")
 _NAMES_OF_USES = frozenset(_TOOL_USES)
 _TOOL_SUFFIXES = ("_requests", "_calls")
-_MOST_TOOLS = 100  # of one provider: what an answer names stands in its record
+_MAX_TOOLS = 100  # of one provider: what an answer names stands in its record
 _LONGEST_TOOL = 100
-_MOST_USES = 10_000  # of one tool in one answer: more is no count of uses
+_MAX_TOOL_USES = 10_000  # of one tool in one answer: more is no count of uses
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 _NOT_SAID: Mapping[str, str] = MappingProxyType({})
 
@@ -379,7 +379,7 @@ def _tool_uses(usage: dict[str, Any], counts: dict[str, int]) -> Mapping[str, in
         stated = usage.get(place)
         if stated is None:
             continue
-        if type(stated) is not dict or len(stated) > _MOST_TOOLS:
+        if type(stated) is not dict or len(stated) > _MAX_TOOLS:
             raise _UnreadableError
         for name, times in stated.items():
             if len(name) > _LONGEST_TOOL:
@@ -387,12 +387,12 @@ def _tool_uses(usage: dict[str, Any], counts: dict[str, int]) -> Mapping[str, in
             suffix = next(filter(name.endswith, _TOOL_SUFFIXES), "")
             if not suffix or times is None:
                 continue
-            if not is_count(times) or times > _MOST_USES:
+            if not is_count(times) or times > _MAX_TOOL_USES:
                 raise _UnreadableError
             if times:
                 uses[name.removesuffix(suffix)] = times
     searches = counts.get("web_searches", 0)
-    if searches > _MOST_USES:
+    if searches > _MAX_TOOL_USES:
         raise _UnreadableError
     if searches:
         uses.setdefault("web_search", searches)

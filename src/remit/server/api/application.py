@@ -18,7 +18,7 @@ from remit.packages import PackageError
 from remit.runtime import Runtime
 from remit.server.api.approvals import approval_routes
 from remit.server.api.budgets import budget_routes
-from remit.server.api.calls_described import paths_beside_the_api
+from remit.server.api.call_paths import paths_beside_the_api
 from remit.server.api.feedback import feedback_routes
 from remit.server.api.governance import governance_routes
 from remit.server.api.keys import key_routes

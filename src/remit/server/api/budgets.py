@@ -11,7 +11,7 @@ from remit.gateway.auth import Directory, KeyStore
 from remit.gateway.budget import USD_NAMES, BudgetLimits, TokenBudgeter, audit_budgets, usd_of
 from remit.ledger import LedgerClient
 from remit.server.api.requests import BudgetChange, PrefixQuery
-from remit.server.api.responses.spending import Audit, BudgetPage, BudgetSet
+from remit.server.api.responses.budgets import Audit, BudgetPage, BudgetSet
 from remit.server.api.routes import Caller, Routes, name_of, slice_of
 from remit.server.refusals import HttpError
 

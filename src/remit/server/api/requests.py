@@ -10,7 +10,7 @@ from remit.agents.queue import OrderState
 from remit.gateway import MAX_ID_CHARS
 
 _DEFAULT_LIMIT = 50
-_MOST = 500
+_MAX_PAGE = 500
 _MAX_REASON = 2000
 
 
@@ -58,7 +58,7 @@ class _Body(BaseModel):
 class Page(_Query):
     """Which part of a list."""
 
-    limit: int = Field(_DEFAULT_LIMIT, ge=1, le=_MOST, description="most items")
+    limit: int = Field(_DEFAULT_LIMIT, ge=1, le=_MAX_PAGE, description="most items")
     cursor: _Text = Field(None, description="`next_cursor` of the answer before")
 
 

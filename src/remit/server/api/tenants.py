@@ -20,7 +20,7 @@ from remit.server.api.routes import Routes, slice_of
 from remit.server.refusals import HttpError
 from remit.views import read_usage
 
-_AT_ONCE = 8
+_CONCURRENT_OPENS = 8
 _WAIT_S = 2.0  # for the database of one that does not answer
 _NOT_READ = {"entries": None, "spent_today_usd": None}
 
@@ -34,7 +34,7 @@ def tenant_routes(host: Root, ledger: LedgerClient) -> Routes:
         """By name, those that were removed among them: size, last head taken, spending today."""
         names = list_names(host, ledger)
         part, more = slice_of(names, names, query.cursor, query.limit)
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
+        with ThreadPoolExecutor(_CONCURRENT_OPENS) as threads:
             shown = list(threads.map(lambda name: _shown(listed_tenant(host, ledger, name)), part))
         return {"tenants": shown, "next_cursor": more}
 

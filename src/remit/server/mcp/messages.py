@@ -23,7 +23,7 @@ from remit.kernel.json_text import read_integer
 from remit.ledger import is_plain_text
 
 WITH_BATCHES = "2025-03-26"
-_MOST = 100  # messages of one batch
+_MAX_BATCH = 100  # messages of one batch
 
 
 class MessageError(Exception):
@@ -98,8 +98,12 @@ class Batch:
                 f"Batches of messages are part of MCP {WITH_BATCHES} alone, and {spoken}. Send "
                 "each message by itself.",
             )
-        if not 0 < len(values) <= _MOST:
-            why = "The batch is empty." if not values else f"A batch has at most {_MOST} messages."
+        if not 0 < len(values) <= _MAX_BATCH:
+            why = (
+                "The batch is empty."
+                if not values
+                else f"A batch has at most {_MAX_BATCH} messages."
+            )
             raise MessageError(INVALID_REQUEST, why)
         self.messages: list[JSONRPCMessage] = []
         self.waiting: set[RequestId] = set()

@@ -48,7 +48,7 @@ _FROM_RECORD = "items that the provider does not keep, from the record"
 
 
 class ResponseCall:
-    """The keeper of one call (see :class:`remit.gateway.keeping.Keeper`).
+    """The keeper of one call (see :class:`remit.gateway.answer_store.Keeper`).
 
     Args:
         turns: the record.
@@ -125,7 +125,7 @@ class ResponseCall:
     # -- what goes out ------------------------------------------------------------------
 
     async def body_for(self, provider_id: str, *, speaks: bool, window: int | None) -> Body:
-        """See :class:`remit.gateway.keeping.Keeper`."""
+        """See :class:`remit.gateway.answer_store.Keeper`."""
         body = await self._unfolded(provider_id, speaks)
         if speaks or window is None or body.value.get("truncation") != "auto":
             return body
@@ -185,7 +185,7 @@ class ResponseCall:
     # -- what stands on record ----------------------------------------------------------
 
     def ids_ahead(self, to: Candidate) -> Sequence[KeptId]:
-        """See :class:`remit.gateway.keeping.Keeper`."""
+        """See :class:`remit.gateway.answer_store.Keeper`."""
         early = self.polled or (self._named_early and not self._is_native(to))
         if not (self.stored and early):
             return ()
@@ -194,7 +194,7 @@ class ResponseCall:
     def on_record(
         self, metadata: dict[str, Any], attempt: Attempt, result: ProviderResponse | Failure
     ) -> Sequence[KeptId]:
-        """See :class:`remit.gateway.keeping.Keeper`."""
+        """See :class:`remit.gateway.answer_store.Keeper`."""
         if isinstance(result, Failure) and b"previous_response_not_found" in _answer_text(result):
             self._forgotten = attempt.to.provider_id
         if self._previous is not None:

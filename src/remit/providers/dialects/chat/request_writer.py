@@ -11,7 +11,7 @@ from remit.providers.dialects.effort import openai_effort
 from remit.providers.dialects.media import file_fields, image_url
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames, wire_id
-from remit.providers.dialects.refusing import cannot, refuse_promises, words_of
+from remit.providers.dialects.refusals import cannot, refuse_promises, words_of
 from remit.providers.dialects.schemas import named_schema
 from remit.providers.dialects.seals import google_extra
 from remit.providers.dialects.tool_choice import custom_schema, write_choice

@@ -13,7 +13,7 @@ from remit.providers.dialects.media import messages_source
 from remit.providers.dialects.messages.tools import tool_fields
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames, wire_id
-from remit.providers.dialects.refusing import refuse_promises
+from remit.providers.dialects.refusals import refuse_promises
 from remit.providers.dialects.schemas import messages_schema
 
 __all__ = ["in_plain_round", "write_request"]
@@ -21,7 +21,7 @@ __all__ = ["in_plain_round", "write_request"]
 ENDPOINT = "anthropic.messages"
 _ANY_JSON = "Answer with one JSON object and nothing else: no words around it, no code fence."
 _WARMEST = 1.0
-_LEAST_TOP_P_THINKING = 0.95
+_MIN_TOP_P_WITH_THINKING = 0.95
 
 
 def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _thinking(
         if not own:
             body.pop("temperature", None)
             body.pop("top_k", None)
-            if body.get("top_p", 1.0) < _LEAST_TOP_P_THINKING:
+            if body.get("top_p", 1.0) < _MIN_TOP_P_WITH_THINKING:
                 del body["top_p"]
     return {"effort": said["effort"]} if "effort" in said else {}
 

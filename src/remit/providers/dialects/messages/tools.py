@@ -6,7 +6,7 @@ from typing import Any
 
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
-from remit.providers.dialects.refusing import cannot
+from remit.providers.dialects.refusals import cannot
 from remit.providers.dialects.schemas import messages_schema, tool_schema
 from remit.providers.dialects.tool_choice import custom_schema
 

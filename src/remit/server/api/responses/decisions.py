@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from remit.agents.queue import OrderStatus
-from remit.server.api.responses.shared import Paged
+from remit.server.api.responses.page import Paged
 
 
 class FeedbackShape(BaseModel):

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from remit.server.api.responses.shared import Paged
+from remit.server.api.responses.page import Paged
 
 
 class Breaker(BaseModel):

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from remit.server.api.responses.shared import Paged
-from remit.server.api.responses.spending import Budget, Limits
+from remit.server.api.responses.budgets import Budget, Limits
+from remit.server.api.responses.page import Paged
 
 
 class KeyShape(BaseModel):

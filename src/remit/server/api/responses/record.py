@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from remit.server.api.responses.shared import Paged
+from remit.server.api.responses.page import Paged
 
 
 class EntryShape(BaseModel):

@@ -15,7 +15,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.schemas import first_problem, schema_problem
 from remit.kernel.secrets import redact_secrets
 from remit.server.mcp.callers import Caller, CallerError
-from remit.server.mcp.gateway.approving import Approving, WaitsError
+from remit.server.mcp.gateway.approvals import Approving, WaitsError
 from remit.server.mcp.gateway.definitions import Ask, Definition, Definitions
 from remit.server.mcp.gateway.record import Begun, Record
 

@@ -14,8 +14,8 @@ from mcp.types import INTERNAL_ERROR
 from remit.agents.tools import Pins, Tool, mcp_schema, mcp_tool_id
 
 _FRESH_S = 60.0  # a change that a server does not speak of is seen within this time
-_MOST_PAGES = 100
-_MOST_CHANGES = 3  # while the tools are read; then the latest list counts
+_MAX_PAGES = 100
+_MAX_RELOADS = 3  # while the tools are read; then the latest list counts
 _UNSEEN = "Not available until a person accepts its definition."
 
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
@@ -76,7 +76,7 @@ class Definitions:
         """
         late = time.monotonic() - self._checked_at > _FRESH_S
         if self._always or late or name not in self._known or self._seen != self._changes:
-            for _ in range(_MOST_CHANGES):
+            for _ in range(_MAX_RELOADS):
                 await self._read(ask, meta)
                 if self._seen == self._changes:
                     break
@@ -104,7 +104,7 @@ class Definitions:
         params: dict[str, Any] = {"_meta": kept} if kept else {}
         found: list[dict[str, Any]] = []
         began, changes = time.monotonic(), self._changes
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES):
             page = await ask("tools/list", params)
             found += _tools_of(page, self._server)
             cursor = page.get("nextCursor")

@@ -23,12 +23,14 @@ from remit.kernel.secrets import redact_secrets
 from remit.ledger import LedgerClient, LedgerEntry, Prepared, Transaction
 from remit.server.mcp.callers import Caller
 
-_MOST_NOTED = 200
+_MAX_NOTIFICATIONS = 200
 """Notifications of one session that are put on record: a server that floods must not fill it."""
 
 # A tool call is recorded as a worker's is; the rest in the tier whose part writes such entries.
 _TIERS = {"MCP_MESSAGE": "hot", "SESSION_START": "ho2"}
-_BEGUN = "SELECT 1 FROM entries WHERE session_id = ? AND event_type = 'SESSION_START' LIMIT 1"
+_SESSION_START_SQL = (
+    "SELECT 1 FROM entries WHERE session_id = ? AND event_type = 'SESSION_START' LIMIT 1"
+)
 _LATEST = (
     "SELECT id FROM entries WHERE session_id = ? AND event_type = 'TOOL_INTENT' "
     "ORDER BY seq DESC LIMIT 1"
@@ -152,10 +154,10 @@ class Record:
     async def note(self, method: str, params: Any) -> None:
         """:meth:`message` for a notification; after many no more, the last of which says so."""
         self._noted += 1
-        if self._noted < _MOST_NOTED:
+        if self._noted < _MAX_NOTIFICATIONS:
             await self.message(method, params)
-        elif self._noted == _MOST_NOTED:
-            why = f"This server sent {_MOST_NOTED} notifications; later ones are not on record."
+        elif self._noted == _MAX_NOTIFICATIONS:
+            why = f"This server sent {_MAX_NOTIFICATIONS} notifications; later ones are not on record."
             await self.message(method, params, error=why)
 
     def _entry(self, event_type: str, /, **metadata: Any) -> LedgerEntry:
@@ -202,7 +204,7 @@ class Record:
         return entry_id
 
     def _start(self, tx: Transaction) -> None:
-        if not self._started and not tx.execute(_BEGUN, (self.session_id,)):
+        if not self._started and not tx.execute(_SESSION_START_SQL, (self.session_id,)):
             tx.append(self._prepared(self._entry("SESSION_START")))
 
     def _prepared(self, entry: LedgerEntry) -> Prepared:

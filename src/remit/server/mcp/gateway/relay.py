@@ -28,9 +28,9 @@ from remit.server.mcp.gateway.rules import Rules
 from remit.server.mcp.gateway.upstream import Upstream
 
 _log = logging.getLogger("remit.mcp")
-_MOST_ASKED = 16
+_MAX_CONCURRENT_CALLS = 16
 """Requests of one server that wait for its client at once."""
-_MOST_WAITING = 256
+_MAX_QUEUED_CALLS = 256
 """Notifications of one server that wait for its client to read them; further ones are dropped."""
 # Requests whose answers carry content, beside tools/call.
 _WITH_CONTENT = ("resources/read", "prompts/get", "completion/complete", "tasks/result")
@@ -162,7 +162,7 @@ class Relay:
         self, context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
     ) -> dict[str, Any]:
         """A request of the server to the client: sampling, elicitation, roots, ping."""
-        if self._asked >= _MOST_ASKED:
+        if self._asked >= _MAX_CONCURRENT_CALLS:
             raise MCPError(INTERNAL_ERROR, f"{self._asked} requests wait for the client already.")
         options: CallOptions = {}
         if progress_token_from_params(params) is not None:
@@ -187,7 +187,7 @@ class Relay:
             return
         if method == "notifications/tools/list_changed":
             self._definitions.changed()
-        if self._waiting >= _MOST_WAITING:
+        if self._waiting >= _MAX_QUEUED_CALLS:
             return
         self._waiting += 1
         try:
@@ -206,7 +206,7 @@ class Relay:
     def _progress_to(self, context: DispatchContext[Any]) -> Callable[..., Any]:
         async def progress(done: float, total: float | None, message: str | None) -> None:
             self.upstream.alive()
-            if self._waiting < _MOST_WAITING:
+            if self._waiting < _MAX_QUEUED_CALLS:
                 self._waiting += 1
                 try:
                     await context.progress(done, total, message)

@@ -20,10 +20,10 @@ from remit.gateway.inflight import InFlightCalls
 from remit.gateway.lookup import hidden_name
 from remit.gateway.neutral import finite
 from remit.gateway.records import prepare_rejection
-from remit.gateway.replaying import asked_hash, recorded_answer
-from remit.gateway.sending import has_dialect
+from remit.gateway.replays import asked_hash, recorded_answer
 from remit.gateway.steps import IdempotencyKeyUsedError
 from remit.gateway.tenancy import NotYoursError, named_by
+from remit.gateway.transport import has_dialect
 from remit.gateway.validation import Sent
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome

@@ -19,8 +19,8 @@ from remit.ledger import (
 from remit.routing.candidate import Candidate
 from remit.routing.decision import RULES_UNAVAILABLE, compute_decision_hash
 from remit.routing.exploration import draws_agree
-from remit.routing.learned import head_on_record
-from remit.routing.scoring import ScoringInputs, chain_of, score_candidates
+from remit.routing.learned_head import head_on_record
+from remit.routing.scores import ScoringInputs, chain_of, score_candidates
 from remit.routing.trail import ThoughtNotFoundError, get_thought_record
 from remit.routing.weights import Weights
 

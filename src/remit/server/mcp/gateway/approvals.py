@@ -10,7 +10,7 @@ from remit.agents import ApprovalQueue, Permit, arguments_hash
 from remit.agents.tools import Tool
 from remit.gateway.auth import Identity
 
-_MOST_WAITING = 100
+_MAX_PENDING = 100
 
 
 class WaitsError(Exception):
@@ -77,7 +77,7 @@ class Approving:
         if found.state == "granted":
             self._waiting.pop(key, None)
             return self._queue.permit(found.request_id)
-        while len(self._waiting) >= _MOST_WAITING:
+        while len(self._waiting) >= _MAX_PENDING:
             del self._waiting[next(iter(self._waiting))]
         self._waiting[key] = found.request_id
         raise WaitsError(

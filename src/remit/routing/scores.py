@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from remit.kernel.errors import InvalidInputError
 from remit.routing.candidate import GENERAL, Candidate
 from remit.routing.intent import Intent, part_read, read_intent, text_asked
-from remit.routing.learned import NOT_LEARNED, LearnedHead, buckets_of, learned_score
+from remit.routing.learned_head import NOT_LEARNED, LearnedHead, buckets_of, learned_score
 from remit.routing.weights import MILLION, Weights
 
 ANY_TASK = "any"

@@ -13,7 +13,7 @@ from remit.ledger import EncodedValue
 from remit.routing.candidate import Candidate
 from remit.routing.decision import DecisionForm
 from remit.routing.errors import RoutingError
-from remit.routing.scoring import (
+from remit.routing.scores import (
     Scoring,
     ScoringFn,
     ScoringInputs,
