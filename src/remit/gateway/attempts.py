@@ -231,8 +231,8 @@ class Attempts:
     ) -> Failure:
         """Why there is no answer; reports to the breaker. What is none of a call's is raised."""
         tap = call.tap
-        # What a stream had begun to say was produced, and is paid for; what never began
-        # is unknown.
+        # Output that a stream began to send was produced and is billed. If no output came, the
+        # cost is unknown.
         paid: Any = "arrived" if tap.pieces else "bound" if attempt.sent else "nothing"
         if isinstance(error, TimeoutError):
             # A model that is still talking is not ill, however long it talks.

@@ -39,10 +39,11 @@ _MAX_TARIFFS = 1_024  # clients name models: what is remembered of them has an e
 _FREE = Bound(Amount(0, 0), (0, 0))
 _ORDINARY = ("default", "standard", "on_demand")  # services at the price of the table
 _LARGEST_WINDOW = 10_000_000  # tokens, of a model whose window is unknown
-_TIMES_THE_BOUND = 10  # what the provider's own tools bring in may fill a window several times
+# Results of the provider's own tools may fill a window several times.
+_TIMES_THE_BOUND = 10
 _WIDE, _WIDE_WINDOW = "context-1m", 1_000_000  # Anthropic's beta, for accounts that have it
 _LONGEST_SOUND_S = 86_400
-_TOOLS_TOKENS = 1_024  # what providers may add unseen where tools are offered
+_TOOLS_TOKENS = 1_024  # Providers may add an unseen prompt when tools are offered.
 
 
 class Bill(Struct, gc=False):
@@ -308,7 +309,7 @@ class Tariff:
     ) -> Bill:
         if nano is None:
             certainty = unpriced
-        elif nano > MAX_SAFE_INTEGER:  # as far as a record's number is exact: nine million dollars
+        elif nano > MAX_SAFE_INTEGER:  # A recorded number is exact up to nine million dollars.
             nano = MAX_SAFE_INTEGER
         usage = TokenUsage(tokens_in, tokens_out, self._model[1], nano)
         return Bill(usage, certainty, self._version)

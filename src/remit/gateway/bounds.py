@@ -196,7 +196,7 @@ def bound_of(
         limit = _limit(endpoint, body)
         if not limit and price is not None:
             limit = price.max_output_tokens or price.context_window or 0
-        if endpoint in _PICTURES:  # of a form, those that come in too
+        if endpoint in _PICTURES:  # Pictures sent in a form are input.
             files = [value for given in body.values()
                      for value in (given if isinstance(given, list) else [given])]  # fmt: skip
             tokens_in += IMAGE_TOKENS * sum(isinstance(value, Mapping) for value in files)

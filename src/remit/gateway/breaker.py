@@ -114,7 +114,7 @@ class Circuit:
             return None
         trials, generation = self.trials, self.generation
         left_ms = self.trials_until_ms - now_ms
-        if trials and not 0 < left_ms <= _LONGEST_TRIAL_MS:  # their callers have died
+        if trials and not 0 < left_ms <= _LONGEST_TRIAL_MS:  # The callers of the trials have died.
             trials, generation = 0, generation + 1
         if trials >= config.half_open_max:
             return None

@@ -109,7 +109,7 @@ class Breakers:
         self._rows: dict[_Key, Circuit] = {}
         self._raw: list[tuple[Any, ...]] = []
         self._looked_at = 0.0
-        self._ahead_ms = 0.0  # of the shared clock, before this process's monotonic one
+        self._ahead_ms = 0.0  # The shared clock minus this process's monotonic one.
         self._looking: asyncio.Future[None] | None = None
         self._read(ledger.select, ledger)
 
@@ -150,7 +150,7 @@ class Breakers:
         try:
             permit: Permit | None = await trying
             return permit
-        except asyncio.CancelledError:  # by now it has been noted, or could not be
+        except asyncio.CancelledError:  # The shielded attempt has ended by now.
             if trying.done() and trying.exception() is None:
                 if (taken := trying.result()) is not None:
                     taken.release()
@@ -253,7 +253,7 @@ class Breakers:
         ahead_ms = clock.now_ms - time.monotonic() * 1000
         with self._lock:
             if began < self._looked_at:
-                return  # another look, begun later, was done sooner
+                return  # A later read has finished earlier.
             self._looked_at, self._ahead_ms = began, ahead_ms
             if raw != self._raw:
                 self._raw = raw
@@ -371,7 +371,7 @@ class Breakers:
             tx.execute(_PUT, (*key, *_values_of(after)))
         with self._lock:
             local.done = max(local.done, step)
-            if local.steps == step:  # else more is on its way, and this is behind what is known
+            if local.steps == step:  # A later step is pending; its state is newer.
                 local.circuit = after
         return after
 

@@ -168,7 +168,8 @@ class Asking:
                 await asyncio.sleep(wait_s)
                 if failure.to_translate:
                     call.translated.add(to.provider_id)
-                if has_dialect(to.provider):  # it may have learnt what it must be sent
+                # The provider may have learnt from the failure how to translate the request.
+                if has_dialect(to.provider):
                     to = await self._candidates.read(call, sent, to.provider_id, to.model_id)
             permit = await self._breakers.acquire(to.provider_id, to.model_id)
             if permit is None:

@@ -304,7 +304,7 @@ class LLMGateway:
     def _route(self, call: Call) -> Awaitable[PromptResponse]:
         """Steps 1 and 2, and who goes on with the call."""
         request = call.request
-        if call.routed is None:  # what comes from a router was let in with its request
+        if call.routed is None:  # A router's request passed the check before it was routed.
             self._outage.check()
         if problem := check_request(request):
             return self._asking.reject(call, "INVALID_INPUT", problem)
@@ -409,7 +409,7 @@ class LLMGateway:
             return await self._asking.reject(call, "SESSION_NOT_YOURS", error.message)
         except CannotContinueError as error:
             return await self._asking.reject(call, error.code, error.message, param=error.param)
-        except RemitError as error:  # what was asked, or how the route is set up, cannot be
+        except RemitError as error:  # The request or the configuration of its route is invalid.
             return await self._asking.reject(call, "INVALID_INPUT", error.message)
 
     async def reject(

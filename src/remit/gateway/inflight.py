@@ -131,7 +131,7 @@ class InFlightCalls:
                 begun = _outcome(await write)
             except asyncio.CancelledError:
                 raise self._cancelled(step, write) from None
-            except _REFUSALS:  # it may come to it when others have given back what they hold
+            except _REFUSALS:  # The step may succeed after other calls release their holds.
                 raise
             except BaseException:
                 self._let_go(step)
@@ -233,7 +233,7 @@ class InFlightCalls:
     def _submit(self, step: FinishCall, beside: Beside | None) -> asyncio.Future[FinishedCall]:
         if beside is None:
             return self._ledger.step(self.stage, step)
-        if beside.done is not None:  # of an attempt before
+        if beside.done is not None:  # An earlier attempt failed.
             abandon(beside.done)
         finishing, beside.done = self._ledger.step_both(
             (self.stage, step), (beside.opener, beside.step)

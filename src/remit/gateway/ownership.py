@@ -71,7 +71,7 @@ def _entry(seq: int, event_type: str, stored: Any) -> Entry:
     try:
         record = orjson.loads(stored)
         return Entry(seq, event_type, record["reason"], record["metadata"])
-    except (ValueError, TypeError, KeyError):  # of which the ledger's own verification tells
+    except (ValueError, TypeError, KeyError):  # The ledger's verification reports the damage.
         return Entry(seq, event_type, "", {})
 
 

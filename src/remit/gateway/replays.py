@@ -52,7 +52,7 @@ def recorded_answer(
         answer = ledger.exact(exchange_entry_id)["answer"]
         assert isinstance(answer, bytes)
         reply = Reply(meta["wire"], 200, _JSON, answer)
-    if "replied" in meta:  # what the client got, where that is another text
+    if "replied" in meta:  # The client received a converted answer.
         replied = ledger.exact(exchange_entry_id)["replied"]
         assert isinstance(replied, bytes)
         reply = Reply("openai.responses", 200, _JSON, replied)

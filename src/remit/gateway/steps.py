@@ -257,7 +257,7 @@ class Calls:
     def _start(self, step: StartCall) -> tuple[str, Hold | None]:
         # What may refuse comes first, what changes anything after it: an entry that does not
         # fit raises before it is collected, and then the hold is given back.
-        if step.out:  # of a transaction that was rolled back
+        if step.out:  # An earlier transaction of the step was rolled back.
             self._renewal.ended(step.out)
             step.out = ""
         if step.named is not None:

@@ -93,7 +93,7 @@ class StreamTap:
         self.kept = 0  # bytes, at the last weighing
         self.holding: Holding | None = None  # once the stream has grown
         self._asks_usage = False
-        self._at_once: re.Pattern[bytes] | None = None  # where the next may be passed on
+        self._at_once: re.Pattern[bytes] | None = None
         self.first_after_ms: float | None = None
 
     def start(self) -> None:

@@ -17,7 +17,8 @@ SCHEMAS = ("functions", "response_format", "output_config", "output_format", "te
 """Fields that hold schemas, which providers may put into the prompt in words of their own."""
 
 _MAX_DIGITS = 16
-_TOOLS_TOKENS = 1_024  # what it may add where tools are offered, and for each of its own kinds
+# A provider may add this many tokens when tools are offered, and for each tool of its own.
+_TOOLS_TOKENS = 1_024
 _DATED = re.compile(r"_(\d{8}|\d{4}_\d{2}_\d{2})$")
 
 _CLIENT_TOOLS = frozenset(

@@ -32,7 +32,7 @@ from remit.providers.wire import A2A, Passed, StreamSum, stream_sum
 
 __all__ = ["AnyProvider", "has_dialect", "send_body", "too_long"]
 
-_EVENTS_AT_ONCE = 256  # of one piece, before others have their turn
+_EVENTS_AT_ONCE = 256  # After this many events of one piece other calls get a turn.
 _NULL = b',"usage":null'
 _NO_USAGE = re.compile(rb',\s*"usage":\s*null')
 
@@ -99,7 +99,7 @@ async def _streamed(
     kind = reply.content_type if neutral else None
     total = stream_sum(endpoint)
     tap.listen(total, asks_usage=outgoing.asks_usage)
-    unread: list[bytes] | None = []  # what came, as long as nothing of it can be read
+    unread: list[bytes] | None = []  # Data received before the first readable event.
     last = False
     async for events in reply.events(tap.pass_on):
         tap.catch_up()

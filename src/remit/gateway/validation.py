@@ -61,7 +61,7 @@ class Sent(Struct, gc=False):
 def check_request(request: PromptRequest) -> str:
     """The first thing wrong with ``request``, quoting no content; else ``""``."""
     if request.body is not None:
-        pass  # it was checked as it was read; the rest of it is the provider's to judge
+        pass  # The body was checked when it was read; the provider judges the rest.
     elif request.messages is not None:
         if problem := check_messages(request.messages):
             return problem

@@ -33,7 +33,7 @@ _FIELDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
     ("decision_hash", str),
 )  # fmt: skip
 _NAMES = ("model_id", "code", "part", "stage")
-_NEEDED = ("prompt", "context", "profiles", "content")  # to compute a decision again
+_NEEDED = ("prompt", "context", "profiles", "content")
 
 
 def find_decision(ledger: LedgerReader, name: str) -> LedgerEntry:

@@ -138,7 +138,7 @@ class Exploration:
         self._day = ""
         self._seen = -1  # the last exchange that was counted
         self._spent_usd = 0.0
-        self._out: dict[str, float] = {}  # by decision, the most that its exploring can cost
+        self._out: dict[str, float] = {}  # Upper bounds, keyed by decision.
 
     async def draw(
         self,

@@ -88,7 +88,7 @@ class Registry:
         """
         percents = self._reliability.percents()
         seen, made = self._made
-        if seen is not percents:  # one object for one state: scores are remembered by it
+        if seen is not percents:  # Scores are cached by the identity of the candidates.
             self._made = (percents, made := {})
         key = tuple(names)
         found = made.get(key)

@@ -75,7 +75,7 @@ class Outcome:
         calls = self.calls
         if self.result is not None:
             response = self.result.response
-            response.decision_entry_id = self.entry_id  # it is this call's own
+            response.decision_entry_id = self.entry_id
             return response
         if self.refusal is not None:
             return replace(self.refusal, decision_entry_id=self.entry_id)

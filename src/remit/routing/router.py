@@ -123,7 +123,7 @@ class Router:
             asked = asked_plainly(request)
         if request.body is not None and asked is None:
             keeper, whole = request.keeper, request
-            if keeper is not None:  # what a chain goes on from counts as well
+            if keeper is not None:  # The earlier turns of the conversation count too.
                 body = await keeper.body_for("", speaks=False, window=None)
                 whole = replace(request, body=body)
             neutral = in_neutral_form(whole)
@@ -332,7 +332,7 @@ class Router:
             self._kept = head.digest
             try:
                 await record_head(self._ledger, head)
-            except RemitError as error:  # another process may have put it there just now
+            except RemitError as error:  # Another process may have recorded the head first.
                 _log.warning("the learned head was not put on record: %s", error.message)
 
     def _emitter(self, request: PromptRequest, identity: Identity | None) -> ThoughtRecordEmitter:

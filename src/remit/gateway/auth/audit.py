@@ -53,7 +53,7 @@ def recorded_keys(select: Select) -> dict[str, RecordedKey]:
             decision, metadata = record["decision"], record["metadata"]
             key_id = metadata["key_id"]
         except (ValueError, TypeError, KeyError):
-            continue  # of a damaged entry the ledger's own verification tells
+            continue  # The ledger's own verification reports damaged entries.
         before = found[key_id].columns if key_id in found else {}
         found[key_id] = RecordedKey(seq, _after(before, seq, event_type, decision, metadata))
     return found

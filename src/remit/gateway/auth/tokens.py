@@ -149,7 +149,7 @@ class AgentTokens:
         if not hmac.compare_digest(self._signature(signed), signature):
             raise _refused()
         encoded = signed[len(_KIND) :]
-        try:  # another shape means that the secret signed something else
+        try:  # An authentic payload of another shape was signed for another purpose.
             data = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
             claims = _claims.validate_json(data)
         except ValueError as error:

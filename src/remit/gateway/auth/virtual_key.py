@@ -23,8 +23,8 @@ _Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 _PREFIX = "sk-remit-"
 _SECRET_BYTES = 32
-_SECRET_CHARS = 43  # of them, as base64url without padding
-_SHOWN_CHARS = 4  # of the secret
+_SECRET_CHARS = 43  # The secret has this length as base64url without padding.
+_SHOWN_CHARS = 4  # A listing shows this many characters of the secret.
 _MAX_CHARS = 128
 _TIERS = ("hot", "ho2", "ho1")
 _ID_PREFIX = "KEY-"

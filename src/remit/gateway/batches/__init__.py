@@ -119,7 +119,7 @@ class Batches:
     def _settled(self, batch_id: str, task: asyncio.Task[None]) -> None:
         self._settling.pop(batch_id, None)
         if not task.cancelled():
-            task.exception()  # who waited for it got it
+            task.exception()  # The waiting callers have received the exception.
 
     def _rows(self, batch_id: str = "", *, owner: str = "") -> list[Row]:
         sql, named = f"SELECT {', '.join(Row._fields)} FROM batches", batch_id or owner

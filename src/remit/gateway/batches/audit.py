@@ -51,7 +51,7 @@ def check_batches(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
         if row.dispatch_entry_id != meta.get("dispatch_entry_id"):
             yield entry.seq, f"batches: the dispatch of {row.batch_id} is not on record so"
         bounds = ledger.read(row.entry_id).metadata.get(BOUNDS)
-        if isinstance(bounds, list):  # else it is erased, or an older version made it
+        if isinstance(bounds, list):  # Erased batches and those of older versions have none.
             recorded = {line_name(row.batch_id, line[0]): LineRow(*line[1:]) for line in bounds}
             # An earlier version wrote the custom id itself.
             recorded |= {line[0]: LineRow(*line[1:]) for line in bounds}

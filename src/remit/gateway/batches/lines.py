@@ -89,7 +89,8 @@ def answer_of(dialect: Dialect, endpoint: Endpoint, text: bytes) -> ProviderResp
         return Failure(RouteOutcome.ERROR, f"BATCH_{str(kind).upper()[:40]}", f"the request {kind}")
     response = value.get("response")
     status = response.get("status_code") if isinstance(response, dict) else None
-    raw = None if status is None else value_at(text, ("response", "body"))  # else it may be no JSON
+    # Without a status the body may not be JSON.
+    raw = None if status is None else value_at(text, ("response", "body"))
     if raw is not None and type(status) is int:
         if 200 <= status < 300:
             return read_result(endpoint.name, status, raw)

@@ -37,7 +37,7 @@ class _Ended(NamedTuple):
     """A request with its result, ready for the record."""
 
     custom_id: str
-    name: str  # in batch_lines
+    name: str
     call: Call
     attempt: Attempt
     answer: ProviderResponse | Failure

@@ -59,7 +59,7 @@ def line_name(batch_id: str, custom_id: str) -> str:
 def caller_text(request: PromptRequest, identity: Identity) -> str:
     """Return whose a batch is, for its row. Only the batch's entry names the person."""
     caller: dict[str, Any] = {name: getattr(request, name) or "" for name in _CALLER}
-    caller["subject_id"] = ""  # of every version's row; the audit expects the key
+    caller["subject_id"] = ""  # The audit expects the key in the rows of every version.
     caller["identity"] = {name: getattr(identity, name) for name in _OWNERS}
     return orjson.dumps(caller).decode()
 

@@ -364,7 +364,7 @@ def _compare(
     for hold in holds:
         for scope, number in hold.numbered():
             if scope in expected and expected[scope].columns["window_number"] != number:
-                continue  # of a window that has passed
+                continue  # The hold belongs to a window that has ended.
             held[scope].update(
                 reserved_tokens=hold.tokens, reserved_nano=hold.nano or 0, turns=hold.turns
             )

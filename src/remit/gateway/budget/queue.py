@@ -113,7 +113,7 @@ class WaitingRoom:
             raise last
         finally:
             self._leave(ticket)
-            del last  # with its traceback it holds the call until a collection
+            del last  # The traceback would keep the call alive until a garbage collection.
 
     def freed(self, scopes: Iterable[str]) -> None:
         """Something that was held on these scopes no longer is. From any thread."""

@@ -147,7 +147,7 @@ class LeaseManager:
         finally:
             keeper.cancel()
             if not lease.released:
-                with contextlib.suppress(LedgerError):  # it runs out by itself
+                with contextlib.suppress(LedgerError):  # An unreleased lease expires.
                     self._release(name, owner)
 
     @contextlib.contextmanager

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Self
 
 _PROC = Path("/proc")
-_START_FIELD = 19  # of /proc/PID/stat, counted behind the name in brackets: start time in ticks
+# The start time in ticks, in /proc/PID/stat, counted after the name in brackets.
+_START_FIELD = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class Owner:
         if self.boot != boot:
             return one_machine
         if self.namespace != namespace:
-            return False  # another container: the lease's time decides
+            return False  # The owner runs in another container; only its lease's expiry counts.
         start = _start_of(self.pid)
         if start is None:  # gone, or hidden from us (hidepid)
             return not _exists(self.pid)

@@ -43,7 +43,7 @@ def annotations_of(block: Mapping[str, Any], start: int) -> list[dict[str, Any]]
                 }
             )
         elif kind == _OPENAI[0]:
-            continue  # of nothing
+            continue
         else:
             number = citation.get("document_index", citation.get("search_result_index", 0))
             title = citation.get("document_title") or citation.get("title")

@@ -33,7 +33,7 @@ _PLAIN_ROUND = "a round of tools that began without this provider's thoughts end
 _THOUGHTS = ("reasoning_content", "reasoning")
 _CALLS = ("function_call", "custom_tool_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
-_OWN_ITEM = re.compile("rs_[0-9a-f-]{32,64}_[0-9]+")  # as Remit names the items that it makes
+_OWN_ITEM = re.compile("rs_[0-9a-f-]{32,64}_[0-9]+")
 MADE_BY_A_MODEL = re.compile(rb'"tool_|"function_call|"custom_tool_call|"thinking"|"reasoning')
 """Matches each body that may hold a call or a thought: no other one changes for its provider."""
 

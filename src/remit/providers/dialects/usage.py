@@ -17,7 +17,7 @@ _PARTS = (
     "cached_input_tokens", "cache_write_tokens", "cache_write_short_tokens",
     "cache_write_long_tokens", "reasoning_tokens", "audio_input_tokens", "audio_output_tokens",
 )  # fmt: skip
-_TOOLS = ("web_search", "web_fetch")  # that the Messages API counts
+_TOOLS = ("web_search", "web_fetch")
 
 
 def reported(usage: Usage | None) -> dict[str, Any]:

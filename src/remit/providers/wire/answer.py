@@ -140,7 +140,8 @@ def counted_once(data: bytes, value: Any) -> Any:
             text = data[found.start(1) :]
             names = _NAME.findall(text)
             try:
-                if found[1] == b"{" and len(set(names)) < len(names):  # of parts, as a rule
+                # Repeated names are usually names of nested objects, which are legal.
+                if found[1] == b"{" and len(set(names)) < len(names):
                     _decoder.raw_decode(text.decode())
                 return value
             except (_TwiceError, ValueError, RecursionError):

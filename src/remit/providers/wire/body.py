@@ -28,7 +28,7 @@ from remit.providers.wire.endpoint import Endpoint
 _LONGEST_WAS = 256  # bytes of a replaced value that the record repeats
 # What one body may hold: in memory a value takes up to a hundred bytes, though on the wire two.
 _MAX_VALUES = 500_000
-_MAX_MEMBERS = 50_000  # of the body itself: those that are there twice count twice
+_MAX_MEMBERS = 50_000  # Repeated top-level members count separately.
 _DECISIVE = frozenset(
     {
         "model", "messages", "input", "prompt", "documents", "system", "instructions", "tools",

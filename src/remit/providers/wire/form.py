@@ -87,7 +87,7 @@ class FormBody(Body):
         if len(path) != 1 or place is None or not isinstance(value, str):
             raise BodyError(f"{name} cannot be changed in a form.", name)
         text = value.encode()
-        if b"\n" in text:  # it could hold the boundary
+        if b"\n" in text:  # The text could contain the boundary.
             raise BodyError(f"{name} cannot be changed in a form.", name)
         start, end = place
         more = len(text) - (end - start)

@@ -128,8 +128,8 @@ class MessageSum:
         self._usage: dict[str, Any] | None = None
         self._output_told = False  # the count at the start is of what was made by then
         self._blocks: list[tuple[int, dict[str, Any]]] = []
-        self._input: dict[int, list[str]] = {}  # by the block's place in _blocks
-        self._texts: dict[int, Pieces] = {}  # of the text that grows, by index
+        self._input: dict[int, list[str]] = {}  # Keyed by the block's place in _blocks.
+        self._texts: dict[int, Pieces] = {}  # Growing texts, keyed by index.
         self.is_last = False
 
     def add(self, name: str, data: bytes) -> Any:

@@ -86,7 +86,7 @@ class Repeats:
         except orjson.JSONEncodeError:  # half of a character
             return
         if text not in data:
-            text = json.dumps(found[0]).encode()  # as many servers write it
+            text = json.dumps(found[0]).encode()  # Many servers escape non-ASCII characters.
         if data.count(text) != 1:
             return
         start = data.index(text)

@@ -46,7 +46,7 @@ def facts(answer: Any) -> AnswerFacts:
         text = string(answer)
         return AnswerFacts(text=text, more_than_text=answer is not None and answer != text)
     usage = read_usage(answer.get("usage"), generates=False, content=True, answer=answer)
-    if answer.get("svg_usage") is not None:  # of a second model, beside an image's own
+    if answer.get("svg_usage") is not None:  # A second model wrote an SVG.
         usage = plus(usage, read_usage(answer["svg_usage"], generates=False))
     return _facts(answer, usage)
 
@@ -131,7 +131,7 @@ class EventSum:
             if key == "b64_json":
                 answer.setdefault("data", []).append({"b64_json": value})
                 self.pieces += 1
-            elif key == "usage" and "usage" in answer:  # of one picture of several
+            elif key == "usage" and "usage" in answer:  # Each picture reports its own usage.
                 answer["usage"] = _added(answer["usage"], value)
             elif key == "created_at":
                 answer["created"] = value

@@ -86,9 +86,9 @@ _SERVED = frozenset(SERVED)
 _TOOL_USES = ("server_tool_use", "server_tool_use_details", "server_side_tool_usage_details")
 _NAMES_OF_USES = frozenset(_TOOL_USES)
 _TOOL_SUFFIXES = ("_requests", "_calls")
-_MAX_TOOLS = 100  # of one provider: what an answer names stands in its record
+_MAX_TOOLS = 100  # Tool names of an answer enter its record, so their number is limited.
 _LONGEST_TOOL = 100
-_MAX_TOOL_USES = 10_000  # of one tool in one answer: more is no count of uses
+_MAX_TOOL_USES = 10_000  # A larger number for one tool in one answer is not a count of uses.
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 _NOT_SAID: Mapping[str, str] = MappingProxyType({})
 
@@ -212,7 +212,7 @@ def read_usage(
         elif total is None and "prompt_tokens" not in usage and not usage.keys().isdisjoint(
             ("cache_read_input_tokens", "cacheReadInputTokens")
         ):  # fmt: skip
-            given += parts  # as the Messages API and Bedrock count
+            given += parts  # The Messages API and Bedrock report cached tokens separately.
         apart = thought > made and (total is None or "reasoning_apart" in counts)
         made += max(missing, thought if apart else 0, 0)
     given += more
@@ -361,7 +361,7 @@ def _served(usage: dict[str, Any], answer: Mapping[str, Any]) -> dict[str, str]:
             if name not in place or field in found:
                 continue
             value = place[name]
-            if type(value) is dict:  # as Bedrock has it
+            if type(value) is dict:  # Bedrock wraps the value in an object.
                 value = value.get("type")
             if type(value) is str and value:
                 found[field] = value[:_LONGEST_TOOL].lower()

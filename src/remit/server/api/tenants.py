@@ -21,7 +21,7 @@ from remit.server.refusals import HttpError
 from remit.views import read_usage
 
 _CONCURRENT_OPENS = 8
-_WAIT_S = 2.0  # for the database of one that does not answer
+_WAIT_S = 2.0  # Wait this long for a tenant's database.
 _NOT_READ = {"entries": None, "spent_today_usd": None}
 
 

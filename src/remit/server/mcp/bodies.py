@@ -48,7 +48,8 @@ class Bodies:
     def __init__(self, app: _App, version_of: Callable[[Scope], str]) -> None:
         self._app = app
         self._version_of = version_of
-        self._open: dict[tuple[str, bytes, str], _Open] = {}  # by sender, session and id
+        # Keyed by sender, session and id.
+        self._open: dict[tuple[str, bytes, str], _Open] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request whose body is complete (ASGI 3)."""
@@ -169,7 +170,7 @@ class _Answer:
     def __init__(self, stream: _Stream | None = None) -> None:
         self._stream = stream
         self._data = b""
-        self._read = 0  # of the data: lines that were looked at
+        self._read = 0
 
     async def send(self, message: Scope) -> None:
         self._data += message.get("body", b"")

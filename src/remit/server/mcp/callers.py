@@ -62,7 +62,7 @@ class Caller:
             return f"user:{identity.user_id}"
         if identity.key_id:
             return f"key:{identity.key_id}"
-        if identity.session_id:  # as JSON: names hold anything
+        if identity.session_id:  # JSON keeps the two texts apart; names contain any character.
             return f"token:{orjson.dumps([identity.session_id, identity.name]).decode()}"
         return f"name:{identity.name}"
 

@@ -132,7 +132,7 @@ class ToolRunner:
             problem = await asyncio.to_thread(first_problem, tool.tool.input_schema, arguments)
         except (RecursionError, ValueError, OverflowError):
             problem = "they cannot be checked"
-        if len(problem) > _LONGEST_PROBLEM:  # what is wrong with a long value stands behind it
+        if len(problem) > _LONGEST_PROBLEM:  # The reason follows the value, which may be long.
             problem = f"{problem[: _LONGEST_PROBLEM // 2]} … {problem[-_LONGEST_PROBLEM // 2 :]}"
         if problem:
             return _failed(

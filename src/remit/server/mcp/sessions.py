@@ -32,9 +32,9 @@ _log = logging.getLogger("remit.mcp")
 @dataclass(slots=True)
 class _Session:
     owner: str
-    token: str | None  # of its latest request
-    scope: Scope  # of one of its requests; its end is sent with it
-    version: Version  # of the protocol
+    token: str | None  # The bearer token of the latest request.
+    scope: Scope  # The scope of an earlier request; the session's end is sent with it.
+    version: Version
     requests: int = 0
     used: float = 0.0  # monotonic time at which its latest request ended
 
@@ -100,7 +100,7 @@ class SessionGuard:
                     self._sessions[new_id] = _Session(
                         owner, token, kept, scope.get(VERSION) or Version(), used=time.monotonic()
                     )
-                    opened()  # it is counted among the sessions now
+                    opened()
                 elif known is not None and message["status"] == 404:
                     self._sessions.pop(session_id, None)  # the SDK ended it
             await send(message)

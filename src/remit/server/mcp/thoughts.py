@@ -26,7 +26,7 @@ _MAX_THOUGHTS = 100
 _MAX_PROBLEMS = 10
 _MAX_OFFSET = 2**53 - 1  # JSON readers have integers up to it exactly
 _CUT_MARK_BYTES = 48  # the mark that fit() leaves where it cuts is shorter
-_MIN_CONTENT_BYTES = 512  # at least so much of a content is shown; fit() gets any text under it
+_MIN_CONTENT_BYTES = 512
 _FIELDS = ("id", "type", "task_id", "agent_id", "session_id", "content", "timestamp", "prev_hash",
            "hash", "entry_id")  # fmt: skip
 _STRING, _INTEGER = {"type": "string"}, {"type": "integer"}

@@ -53,7 +53,7 @@ def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
     if isinstance(thought, str):
         blocks.append({"type": "thinking", "thinking": thought, "raw": True})
     text = message.get("content")
-    if isinstance(text, list):  # as some servers write it
+    if isinstance(text, list):  # Some servers send a list of parts.
         text = text_of(text)
     if text is not None:
         shaped(text, str, "choices[0].message.content")

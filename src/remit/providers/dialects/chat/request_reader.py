@@ -151,7 +151,7 @@ def _part(part: Any, where: str) -> dict[str, Any]:
         block = {"type": kind, kind: checks.text(part, kind, where, empty=True)}
     elif kind == "image_url":
         image = part.get("image_url")
-        if type(image) is str:  # as some servers and clients write it
+        if type(image) is str:  # Some servers and clients send a plain URL.
             image = {"url": image}
         if type(image) is not dict:
             raise checks.refuse("is not an object", f"{where}.image_url")

@@ -87,8 +87,8 @@ def _thinking(
     said = said_thinking(wanted) if own else messages_thinking(wanted, model, limit)
     thinking = said.get("thinking")
     if thinking is not None and not own:
-        # The API refuses thinking beside a forced tool, and in the midst of a round of tools
-        # that was begun without it.
+        # The API refuses thinking with a forced tool. It also refuses thinking in a round of
+        # tool calls that began without thinking.
         forced = body.get("tool_choice", {}).get("type") in ("any", "tool")
         if forced or (thinking["type"] == "enabled" and in_plain_round(body["messages"])):
             thinking = None

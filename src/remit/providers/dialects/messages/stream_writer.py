@@ -181,7 +181,8 @@ def _estimate(call: ModelCall) -> int:
         if isinstance(value, str):
             size += len(value)
         elif isinstance(value, dict):
-            left += [each for name, each in value.items() if name != "data"]  # of pictures
+            # The data of a picture is no text.
+            left += [each for name, each in value.items() if name != "data"]
         elif isinstance(value, (list, tuple)):
             left += value
     return max(1, size // _CHARACTERS_PER_TOKEN)

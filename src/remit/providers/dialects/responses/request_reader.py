@@ -87,8 +87,9 @@ def _messages(body: dict[str, Any]) -> list[Message]:
         return messages
     if type(items) is not list or not items:
         raise checks.refuse("is neither a text nor a non-empty list", "input")
-    said: list[Any] | None = None  # what the assistant says, over several items
-    given: list[Any] | None = None  # results of tools, over several items
+    # Several items form one assistant message, or one message of tool results.
+    said: list[Any] | None = None
+    given: list[Any] | None = None
     for index, item in enumerate(items):
         role, content = read_item(item, f"input[{index}]")
         if role == "assistant":

@@ -39,7 +39,7 @@ class _Item:
     def __init__(self) -> None:
         self.begun = False
         self.free = FreeInput()
-        self.has_deltas = False  # of the part that is coming, or of all of the item
+        self.has_deltas = False  # The current part, or any part of the item, sent deltas.
         self.parts = 0
         self.thinks: str | None = None
 

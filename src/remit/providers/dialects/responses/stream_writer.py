@@ -45,8 +45,8 @@ class ResponsesWriter:
         self._number = 0
         self._message: dict[str, Any] | None = None
         self._part_open = False
-        self._pieces: list[str] = []  # of the message's last part
-        self._size = 0  # of the texts in that part whose end is known, in characters
+        self._pieces: list[str] = []
+        self._size = 0
         self._thought: dict[str, Any] | None = None
         self._thought_raw = False
         self._calls: dict[int, tuple[dict[str, Any], list[str]]] = {}

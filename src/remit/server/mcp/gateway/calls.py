@@ -78,7 +78,7 @@ class ToolCalls:
         if definition is None or not self._served.rules.shows(self._caller.identity, name):
             why = f"There is no tool {name[:64]!r} here."
             await self._record.refuse(name, arguments, why)
-            raise MCPError(INVALID_PARAMS, why)  # as MCP says, and as the server would
+            raise MCPError(INVALID_PARAMS, why)  # MCP prescribes this code.
         rules, who = self._served.rules, self._caller.identity
         verdict = await asyncio.to_thread(rules.decide, who, name, arguments)
         if why := definition.refusal or verdict.reason:

@@ -55,7 +55,7 @@ class Definitions:
         self._pins = pins
         self._always = always
         self._known: dict[str, Definition] = {}
-        self._found: list[dict[str, Any]] = []  # what it listed when that was checked
+        self._found: list[dict[str, Any]] = []
         self._checked_at = -_FRESH_S
         self._changes = self._seen = 0  # changes announced, and how many of them were read
 

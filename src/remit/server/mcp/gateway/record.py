@@ -157,7 +157,7 @@ class Record:
         if self._noted < _MAX_NOTIFICATIONS:
             await self.message(method, params)
         elif self._noted == _MAX_NOTIFICATIONS:
-            why = f"This server sent {_MAX_NOTIFICATIONS} notifications; later ones are not on record."
+            why = f"{_MAX_NOTIFICATIONS} notifications were recorded; later ones are not."
             await self.message(method, params, error=why)
 
     def _entry(self, event_type: str, /, **metadata: Any) -> LedgerEntry:

@@ -29,7 +29,7 @@ from mcp_types import PROTOCOL_VERSION_META_KEY
 from remit.agents.tools import McpSecrets, ToolError, mcp_origin, mcp_transport
 from remit.kernel.settings import McpServerSettings
 
-_LONGEST_S = 3600.0  # of a call whose server says without end that it makes progress
+_LONGEST_S = 3600.0  # A call ends after this even if its server keeps reporting progress.
 
 
 class Upstream:
