@@ -1,4 +1,4 @@
-"""The gateway: the one way to models, authenticated, budgeted, recorded before and after.
+"""The gateway: authentication, budgets, recording and dispatch of every model call.
 
 The room owns admission, reservation, dispatch and settlement of each call, virtual keys, budgets,
 leases and batches. The room owns no protocol of a provider and chooses no model.
@@ -7,9 +7,9 @@ Invariants: a call is sent only after its ``DISPATCH`` and its reservation are d
 dispatch ends in exactly one ``EXCHANGE`` or ``EXCHANGE_ORPHANED``; spend never exceeds a limit by
 more than a provider bills beyond the stated bound.
 
-Start reading in :mod:`remit.gateway.gateway`. Doors: ``auth`` holds keys and identities,
-``budget`` reserves and settles, ``leases`` exclude other processes, ``memory`` bounds what a
-process holds, ``objects`` remembers who owns a file or batch at a provider.
+Start reading in :mod:`remit.gateway.gateway`. Doors: ``auth`` owns keys and identities, ``budget``
+reserves and settles, ``leases`` exclude other processes, ``memory`` bounds the memory of a process,
+``objects`` records who owns a file or batch at a provider.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The port for answers that clients name by an id later: the Responses API."""
+"""The port through which calls store answers under ids that clients name later."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ __all__ = ["CannotContinueError", "Keeper", "KeptId", "TooLongError"]
 
 
 class KeptId(NamedTuple):
-    """An id that a client was given: a row of ``response_ids``.
+    """An id that a client has received: a row of ``response_ids``.
 
     Attributes:
-        is_new: whether the row may be made. The row of a conversation exists before its calls; if
-            the conversation has been deleted meanwhile, none is made again.
+        owner: the owner's name, such as ``key:KEY-…``.
+        is_new: whether the row may be inserted. The row of a conversation exists before its calls.
+            If the conversation has been deleted, no row is inserted again.
     """
 
     response_id: str
@@ -30,11 +31,11 @@ class KeptId(NamedTuple):
 
 
 class CannotContinueError(RemitError):
-    """What a call goes on from cannot be had any more.
+    """A response or conversation that a call continues no longer exists.
 
     Args:
-        message: what is missing.
-        param: the field that names it.
+        message: names what is missing.
+        param: the request field that names it.
     """
 
     code = "PREVIOUS_RESPONSE_NOT_FOUND"
@@ -45,38 +46,40 @@ class CannotContinueError(RemitError):
 
 
 class TooLongError(CannotContinueError):
-    """What a call goes on from is more than any model takes."""
+    """The history that a call continues exceeds every model's context window."""
 
     code = "CONTEXT_LENGTH"
 
 
 class Keeper(Protocol):
-    """What a call has beside its body where its answer is kept under an id."""
+    """Storage of one call's answer under an id, with the history that the call continues."""
 
     @property
     def polled(self) -> bool:
-        """Whether the client gets nothing but an id at first."""
+        """True if the client first receives only an id and polls for the answer."""
         ...
 
     async def body_for(self, provider_id: str, *, speaks: bool, window: int | None) -> Body:
-        """The body for one provider.
+        """Return the body to send to one provider, with the history that the call continues.
 
         Args:
-            provider_id: which.
-            speaks: whether it is sent bodies of this endpoint as they are.
-            window: the most tokens that a call of the model can hold; ``None`` where unknown.
+            provider_id: the provider.
+            speaks: whether the provider accepts bodies of this endpoint unchanged.
+            window: the model's context window in tokens; None if unknown.
 
         Raises:
-            CannotContinueError: what the call goes on from is gone.
+            CannotContinueError: the response or conversation that the call continues is gone.
         """
         ...
 
     def ids_ahead(self, to: Candidate) -> Sequence[KeptId]:
-        """Ids that the client may hold before the answer is on record."""
+        """Return the ids that the client may receive before the answer is recorded."""
         ...
 
     def on_record(
         self, metadata: dict[str, Any], attempt: Attempt, result: ProviderResponse | Failure
     ) -> Sequence[KeptId]:
-        """Add to the metadata of an ``EXCHANGE``; the ids that will stand for it. Never raises."""
+        """Add to the metadata of an ``EXCHANGE`` and return the ids that will stand for it. Never
+        raises.
+        """
         ...

@@ -1,4 +1,9 @@
-"""One attempt: intent on record, sent, answer on record (steps 6 to 10)."""
+"""Attempts of a call: dispatch, request, and settlement.
+
+The steps in order: write the ``DISPATCH`` with the reservation and the in-flight row, send the
+request, write the ``EXCHANGE`` with the settlement, and delete the in-flight row. A failed attempt
+has the same pair of entries.
+"""
 
 from __future__ import annotations
 
@@ -55,13 +60,15 @@ _KNOWN_DISPATCHES = 1_024
 
 
 class Attempts:
-    """Runs attempts, each a ``DISPATCH`` and exactly one ``EXCHANGE``.
+    """Runs the attempts of calls. Each attempt writes one ``DISPATCH`` and exactly one
+    ``EXCHANGE``.
 
     Args:
-        ledger: where they are recorded.
-        in_flight: where calls that are out are noted.
+        ledger: records the attempts.
+        in_flight: begins and ends calls.
         config: timeouts.
-        mode: what a spent budget does: ``enforce`` refuses, ``warn`` records, ``off`` neither.
+        mode: the effect of an exhausted budget: ``enforce`` refuses the call, ``warn`` records a
+            warning, ``off`` does neither.
     """
 
     def __init__(
@@ -93,11 +100,19 @@ class Attempts:
     async def run(
         self, call: Call, to: Candidate, permit: Permit
     ) -> tuple[PromptResponse, BaseException | None]:
-        """One attempt: the response, and what was raised when it failed.
+        """Make one attempt and return its response, and the exception that it failed with, if any.
+
+        Sends the request only after its ``DISPATCH`` is durable. Reports the result to the circuit
+        breaker through ``permit``.
+
+        Args:
+            call: the call; its ``last``, ``attempts`` and ``claimed`` are updated.
+            to: the model and the request to send.
+            permit: the circuit breaker's permit for this attempt.
 
         Raises:
-            NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError: nothing is on record.
-            CancelledError: the caller went away; the pair is complete.
+            NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError: nothing is recorded or sent.
+            CancelledError: the caller was cancelled; both entries are recorded.
         """
         attempt = Attempt(
             call.attempts + 1, to, call.asked_model_id or to.model_id,
@@ -178,7 +193,7 @@ class Attempts:
             error = None
 
     def _start(self, call: Call, attempt: Attempt) -> StartCall:
-        """The step that begins an attempt."""
+        """Return the step that begins an attempt."""
         request, to = call.request, attempt.to
         session_id, contract_id = request.session_id, request.contract_id
         prepared = self._dispatch(
@@ -201,7 +216,10 @@ class Attempts:
         return step
 
     def _limits_s(self, call: Call) -> tuple[float, float | None]:
-        """The longest wait for an answer; and for its first piece, where that is less."""
+        """Return the longest wait in seconds for the whole answer, and for a stream's first piece.
+
+        The second value is None if the first piece has no shorter limit.
+        """
         longest, routed = self._longest_s, call.routed
         if routed is None or routed.timeout_s >= longest:
             return longest, None
@@ -210,7 +228,9 @@ class Attempts:
         return routed.timeout_s, None
 
     def _ask(self, call: Call, attempt: Attempt) -> Awaitable[ProviderResponse]:
-        """The provider's answer, in its own dialect or in neutral form."""
+        """Send the request, in the provider's dialect or in neutral form; return its awaitable
+        answer.
+        """
         to, tap = attempt.to, call.tap
         if to.outgoing is not None:
             provider: Any = to.provider
@@ -229,7 +249,11 @@ class Attempts:
     def _failed(
         self, call: Call, attempt: Attempt, permit: Permit, error: BaseException
     ) -> Failure:
-        """Why there is no answer; reports to the breaker. What is none of a call's is raised."""
+        """Return the failure that an exception stands for, and report to the circuit breaker.
+
+        Raises:
+            BaseException: ``error`` itself if it is no failure of the call, such as a closing loop.
+        """
         tap = call.tap
         # Output that a stream began to send was produced and is billed. If no output came, the
         # cost is unknown.
@@ -312,9 +336,10 @@ class Attempts:
     def _record(
         self, call: Call, attempt: Attempt, result: ProviderResponse | Failure
     ) -> tuple[LedgerEntry, Bill, Prepared, Sequence[KeptId]]:
-        """Return the ``EXCHANGE`` of an attempt: what came of it, billed, encoded and hashed.
+        """Return the ``EXCHANGE`` of an attempt, its bill, its encoded form, and the ids that name
+        it.
 
-        Any thread may do this.
+        Any thread may call this method.
         """
         request, hold, tap = call.request, attempt.hold, call.tap
         if isinstance(result, Failure) and attempt.sent:
@@ -353,7 +378,7 @@ class Attempts:
         prepared: Prepared,
         kept: Sequence[KeptId],
     ) -> Awaitable[tuple[FinishedCall, asyncio.CancelledError | None]]:
-        """Return what commits the ``EXCHANGE``, the settlement and the end of the in-flight row."""
+        """Return an awaitable that commits the ``EXCHANGE``, settles, and ends the in-flight row."""
         step = FinishCall(
             (prepared,), attempt.dispatch_entry_id, attempt.hold, bill.usage, kept=kept
         )
@@ -380,7 +405,7 @@ class Attempts:
         bill: Bill,
         finished: FinishedCall,
     ) -> PromptResponse:
-        """What is answered, once it is on record."""
+        """Return the caller's response for a recorded attempt."""
         request, to, usage = call.request, attempt.to, bill.usage
         response = PromptResponse(
             "", RouteOutcome.SUCCESS, usage.input_tokens, usage.output_tokens,
@@ -421,7 +446,7 @@ LOWERED = "lowered to what the budget has left"
 
 
 def lowered(to: Candidate, output: int) -> Candidate:
-    """What would be sent, with a lower output limit."""
+    """Return a copy of a candidate whose request has the output limit ``output`` in tokens."""
     outgoing = to.outgoing
     if outgoing is None:
         return structs.replace(to, request=replace(to.request, max_tokens=output))
@@ -435,7 +460,7 @@ def lowered(to: Candidate, output: int) -> Candidate:
 def neutral_order(
     request: PromptRequest, model_id: str, sent: Sent, timeout_s: float, *, stream: bool
 ) -> ProviderRequest:
-    """A request in neutral form, for a provider."""
+    """Return a request in neutral form for a provider object."""
     return ProviderRequest(
         model_id=model_id,
         messages=sent.messages,

@@ -1,4 +1,4 @@
-"""One call asked of its candidates: in turn, with retries, once under its key."""
+"""The attempts of one call: candidates in turn, retries, and idempotency keys."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ _FALLS_BACK = frozenset(
 
 
 class Asking:
-    """Asks the models that a call names for its answer, or refuses it on record.
+    """Asks the candidates of a call in turn, or refuses the call.
 
     Args:
-        ledger: where answers and refusals are on record.
-        candidates: of the call.
-        breakers: ask each before.
-        attempts: run there.
+        ledger: records answers and refusals.
+        candidates: makes the call's candidates.
+        breakers: circuit breakers, asked before each attempt.
+        attempts: runs each attempt.
         in_flight: owners of sessions, and idempotency keys.
-        budgeter: of the limits that are enforced; ``None`` without any.
+        budgeter: the enforced budgets; None if none are enforced.
         config: retries.
     """
 
@@ -72,7 +72,16 @@ class Asking:
         self._config = config
 
     async def ask_once(self, call: Call, sent: Sent, key: str) -> PromptResponse:
-        """:meth:`ask` under an idempotency key: what has an answer is answered from the record."""
+        """Answer a call under an idempotency key.
+
+        If the key already has an answer, the recorded one is returned. The key of a call that fails
+        is released.
+
+        Args:
+            call: the call.
+            sent: its request, encoded.
+            key: the client's idempotency key.
+        """
         call.request_hash = asked_hash(call.request, sent)
         caller = caller_of(call)
         call.claim = (caller, hidden_name(caller, key), secrets.token_hex(8))
@@ -88,7 +97,12 @@ class Asking:
         return response
 
     async def ask(self, call: Call, sent: Sent) -> PromptResponse:
-        """Ask each candidate in turn, each as often as retries allow."""
+        """Ask each candidate in turn, with retries, and return the first answer or the last
+        failure.
+
+        A budget that is too small for the assumed tool uses is tried again with one use. A call
+        that no candidate can take is refused with a ``PROMPT_REJECTED``.
+        """
         candidates, reads = self._candidates, needs_reading(call.request)
         refusal: tuple[str, str, str | None] = ("", "", None)
         to: Candidate | None = None
@@ -153,7 +167,10 @@ class Asking:
         answered: PromptResponse,
         failure: BaseException | None,
     ) -> tuple[PromptResponse, str]:
-        """One candidate that failed, asked again: its last answer, and what bars the way to it."""
+        """Retry a failed candidate; return its last response, and why it is blocked (empty if not).
+
+        A stale connection is replaced without counting a retry.
+        """
         most_retries = 0 if call.routed else self._config.max_retries
         tried = 0
         while isinstance(failure, ProviderError) and not call.tap.began:
@@ -181,7 +198,13 @@ class Asking:
         return answered, ""
 
     async def once(self, call: Call, to: Candidate, circuit: str) -> PromptResponse:
-        """Ask one, once, by its own circuit."""
+        """Make one attempt at one candidate, without retries, and return its response.
+
+        Args:
+            call: the call.
+            to: the candidate.
+            circuit: name of the circuit breaker at the provider.
+        """
         try:
             call.named = named_by(
                 call.identity, call.request.session_id, call.request.work_order_id or ""
@@ -199,19 +222,20 @@ class Asking:
             )
 
     async def make_sure(self, call: Call) -> None:
-        """Whether the session is the caller's, where no step that begins a call will look.
+        """Claim the session for the caller if ownership must be checked and no attempt will do so.
 
         Raises:
-            NotYoursError: it is another's.
+            NotYoursError: the session belongs to another caller.
         """
         if call.named is not None:
             await self._in_flight.make_sure(call.named)
 
     def _check(self, call: Call, to: Candidate) -> tuple[str, str, int | None] | None:
-        """Whether the budget would refuse the call just now: code, sentence, tokens left.
+        """Return code, message and remaining tokens if the budget would refuse the call now; else
+        None.
 
-        The reservation decides, in the transaction that holds it; this is asked only where its
-        answer would come too late.
+        A reservation decides for calls that are sent; this check is for calls that no candidate can
+        take.
         """
         if self._budgeter is None:
             return None
@@ -230,9 +254,9 @@ class Asking:
         retry_after_s: float | None = None,
         param: str | None = None,
     ) -> PromptResponse:
-        """One ``PROMPT_REJECTED``; nothing held, nothing sent.
+        """Record one ``PROMPT_REJECTED`` and return the refusal; nothing is held or sent.
 
-        Of a routed request one is written for the request, by its router.
+        For a routed request the router records the refusal instead.
         """
         request = call.request
         entry_id = ""
@@ -265,7 +289,9 @@ class Asking:
         )
 
     async def _replay(self, call: Call, exchange_entry_id: str) -> PromptResponse:
-        """The recorded answer of the call that had the same idempotency key."""
+        """Return the recorded answer of the earlier call under the same idempotency key, or a
+        refusal.
+        """
         if not exchange_entry_id:
             return await self.reject(
                 call, "IDEMPOTENCY_CONFLICT", "a call with this idempotency key is "
@@ -278,7 +304,7 @@ class Asking:
         return answer
 
     async def _release(self, call: Call) -> None:
-        """Let the idempotency key of a call that failed be used again."""
+        """Release the idempotency key of a failed call. A failure to do so is logged."""
         assert call.claim is not None
         try:
             await self._in_flight.release_claim(call.claim)
@@ -286,8 +312,10 @@ class Asking:
             _log.warning("an idempotency key was not released: %s", error.message)
 
     def _wait_s(self, number: int, asked_s: float | None) -> float | None:
-        """Return the seconds until retry ``number``: a random part of a bound that doubles, or
-        the provider's ``retry-after``, whichever is longer; None if that exceeds the longest wait.
+        """Return the seconds until retry ``number``; None if the provider asks for a longer wait
+        than allowed.
+
+        The wait is random up to a bound that doubles, and at least the provider's ``retry-after``.
         """
         config = self._config
         bound = min(config.retry_max_ms, config.retry_base_ms * 2 ** (number - 1)) / 1000

@@ -1,4 +1,4 @@
-"""Calls that are out: begun, kept, given up, whatever becomes of their process."""
+"""Calls in flight: begun, finished, abandoned and recovered, over all processes of a ledger."""
 
 from __future__ import annotations
 
@@ -40,25 +40,26 @@ _REFUSALS = (NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError)
 
 
 class CancelledAfterWriteError(Exception):
-    """The caller was cancelled while its call was begun; it is, with this id and hold."""
+    """The caller was cancelled, but its call was begun with this id and hold."""
 
     def __init__(self, begun: tuple[str, Hold | None]) -> None:
         self.begun = begun
 
 
 class InFlightCalls:
-    """The rows that say which dispatched calls still wait for their exchange.
+    """The rows of calls that were dispatched and wait for their exchange.
 
     Args:
-        ledger: in whose database they lie.
-        budgeter: where reservations are settled.
-        charging: whether calls that begin here are charged at all.
-        wait_ms: longest wait for money that other calls only hold.
-        beside: what else is done in the transactions in which calls begin and end.
+        ledger: the ledger whose database contains the rows.
+        budgeter: settles reservations.
+        charging: whether calls that begin here are charged.
+        wait_ms: longest wait for money that other calls have reserved.
+        beside: called in each transaction in which calls begin or end.
 
     Attributes:
-        ended: to be called with the dispatch of a call that is on record, or given up: its lease
-            is not renewed any more.
+        ended: called with the dispatch id of a call that is recorded or abandoned; its lease is
+            then no longer renewed.
+        waiting_room: the queue of calls that wait for money.
     """
 
     def __init__(
@@ -83,17 +84,19 @@ class InFlightCalls:
     async def begin(
         self, step: StartCall, ahead: WritesAhead | None = None
     ) -> tuple[str, Hold | None]:
-        """Do a :class:`StartCall`, also when the caller is cancelled meanwhile; wait for its turn
-        where money is only held by other calls.
+        """Run a :class:`StartCall` and return the dispatch id and the hold.
+
+        If only other calls' reservations are in the way, wait for them.
 
         Args:
             step: the call.
-            ahead: goes on record before it, in its transaction; also where the call is refused.
+            ahead: writes that are committed in the same transaction before the call, also if the
+                call is refused.
 
         Raises:
-            NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError: nothing is begun.
-            CancelledAfterWriteError: cancelled, and the call is begun.
-            CancelledError: cancelled, and it is not.
+            NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError: the call is not begun.
+            CancelledAfterWriteError: the caller was cancelled and the call is begun.
+            CancelledError: the caller was cancelled and the call is not begun.
         """
 
         if ahead is not None or not self.waiting_room.is_empty:
@@ -116,7 +119,7 @@ class InFlightCalls:
     async def _begin_in_turn(
         self, step: StartCall, ahead: WritesAhead | None
     ) -> tuple[str, Hold | None]:
-        """:meth:`begin` where something else is to be written, or others wait for money."""
+        """Do as :meth:`begin` if other writes come first or other calls wait for money."""
 
         async def reserve(others_first: bool) -> tuple[str, Hold | None]:
             step.ahead = others_first
@@ -144,7 +147,7 @@ class InFlightCalls:
         return await self.waiting_room.admit(step.path, reserve)
 
     def _let_go(self, step: StartCall) -> None:
-        """The caller is gone. If the call is on record all the same, its lease runs out."""
+        """Abandon the call: stop renewing its lease so that recovery settles it."""
         step.lease_ms = 0
         self.ended(step.out)
 
@@ -153,7 +156,7 @@ class InFlightCalls:
             self._known.note(step.named)
 
     def _cancelled(self, step: StartCall, write: asyncio.Future[Any]) -> BaseException:
-        """What is raised to a caller that was cancelled while its call was begun."""
+        """Return the exception for a caller that was cancelled while its call was begun."""
         if not write.done() or write.exception() is not None:
             self._let_go(step)
             return asyncio.CancelledError()
@@ -165,7 +168,9 @@ class InFlightCalls:
         return CancelledAfterWriteError(begun)
 
     def _start_last(self, step: StartCall, tx: Transaction) -> Any:
-        """The step after other writes of a transaction, which stand also where it is refused."""
+        """Run a step after other writes of a transaction; a refusal is returned, so the writes
+        stay.
+        """
         stage = self.stage(tx, [step])
         try:
             begun: Any = stage.do(step)
@@ -177,22 +182,21 @@ class InFlightCalls:
     async def finish(
         self, step: FinishCall, beside: Beside | None = None
     ) -> tuple[FinishedCall, asyncio.CancelledError | None]:
-        """Do a :class:`FinishCall`: while the ledger cannot be written, again and again.
+        """Run a :class:`FinishCall`; retry while the ledger cannot be written.
 
-        An answer is paid for, so it is kept for as long as the process lives. What waits here is
-        bounded: where nothing can be written, nothing is begun. Who is cancelled meanwhile learns
-        it when that is done.
+        An answer is paid for, so it is kept as long as the process lives. The memory is bounded,
+        because no call is begun while nothing can be written.
 
         Args:
             step: the call.
-            beside: goes on record right after it.
+            beside: a step to commit right after it.
 
         Returns:
-            What it came to, and how the caller was cancelled, if it was.
+            The result, and the cancellation of the caller, if it was cancelled.
 
         Raises:
-            LeaseLostError: the call is on record as an orphan.
-            CancelledError: cancelled, and it is not on record.
+            LeaseLostError: the call was settled as an orphan.
+            CancelledError: the caller was cancelled and the answer is not recorded.
         """
         gone: asyncio.CancelledError | None = None
         wait_s = 0.0
@@ -241,7 +245,7 @@ class InFlightCalls:
         return finishing
 
     def _answer_to(self, dispatch_entry_id: str) -> FinishedCall | None:
-        """The ``EXCHANGE`` of a dispatch; ``None`` where there is none."""
+        """Return the recorded result of a dispatch; None if it has no ``EXCHANGE``. Blocks."""
         for entry in self._ledger.query(
             event_type="EXCHANGE", after=dispatch_entry_id, with_content=False
         ):
@@ -250,7 +254,9 @@ class InFlightCalls:
         return None
 
     def stage(self, tx: Transaction, steps: Sequence[Step]) -> Calls:
-        """The stage of all steps, for :meth:`~remit.ledger.LedgerClient.step`."""
+        """Return the stage that runs all steps of a transaction
+        (:meth:`~remit.ledger.LedgerClient.step`).
+        """
         if self._beside is not None:
             self._beside(tx)
         return Calls(
@@ -259,38 +265,47 @@ class InFlightCalls:
         )  # fmt: skip
 
     async def make_sure(self, named: Named) -> None:
-        """Have a session be the caller's own, ahead of a call that begins with reading it.
+        """Claim a session for the caller before a call that reads the session.
 
         Raises:
-            NotYoursError: it is another's.
+            NotYoursError: the session or work order belongs to another caller.
         """
         if named.order or named.session not in self._known:  # an order may have been planned since
             await self._ledger.step(self.stage, NameSession(named))
             self._known.note(named)
 
     async def release_claim(self, claim: Claim) -> None:
-        """Let an idempotency key be used again: its call has failed."""
+        """Release the idempotency key of a failed call."""
         await self._ledger.step(self.stage, ReleaseClaim(claim))
 
     def count(self) -> int:
-        """How many calls are out, of all processes."""
+        """Return the number of calls in flight in all processes. Blocks."""
         return int(self._ledger.select("SELECT count(*) FROM in_flight")[0][0])
 
     def recover(self, policy: Policy, lease_ms: int = 0) -> list[str]:
-        """Settle every call whose process is dead, or for which no process is known to wait.
+        """Settle every call whose process is dead, or that no process is known to wait for. Blocks.
 
-        The lease decides only where it cannot be seen whether the process lives, and of calls
-        that this process has given up. A holder that could not renew one while the store was away
-        has ``lease_ms`` to do so once the store is back.
+        An expired lease counts only if the process cannot be observed, or if this process has
+        abandoned the call. After an outage of the store a holder has ``lease_ms`` to renew its
+        lease.
 
-        Returns the ``EXCHANGE_ORPHANED`` ids.
+        Args:
+            policy: whether reservations are charged or released.
+            lease_ms: milliseconds for renewals after an outage.
+
+        Returns:
+            The ids of the ``EXCHANGE_ORPHANED`` entries.
         """
         self._renewal.renew()
         return self._recovery.run(policy, lease_ms)
 
 
 def _outcome(done: Any) -> tuple[str, Hold | None]:
-    """What a :class:`StartCall` came to, by itself or as the last of several writes."""
+    """Return the result of a :class:`StartCall`, or raise its refusal.
+
+    Args:
+        done: the step's result, or the results of several writes of which it is the last.
+    """
     begun: tuple[str, Hold | None] | Exception = done[-1] if isinstance(done, list) else done
     if isinstance(begun, Exception):
         raise begun

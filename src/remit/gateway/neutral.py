@@ -1,4 +1,4 @@
-"""Providers that speak no dialect: bodies in neutral form, and answers within their time."""
+"""Calls of provider objects that speak no dialect: neutral requests, answers and time limits."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = ["finite", "in_neutral_form", "send"]
 
 
 def in_neutral_form(request: PromptRequest) -> PromptRequest:
-    """``request`` with messages, tools and limits in place of its body.
+    """Return a request with messages, tools and limits in place of its body.
 
     Raises:
-        DialectError: the body asks for what the neutral form cannot say.
+        DialectError: the neutral form cannot express the body.
     """
     body = request.body
     call = read_request(body.endpoint.name, body.value)
@@ -44,7 +44,7 @@ def in_neutral_form(request: PromptRequest) -> PromptRequest:
 
 
 def finite(seconds: Any) -> float | None:
-    """A time that a provider object names, where it is one."""
+    """Return a provider object's number of seconds as a float of at least 0; None if it is not one."""
     if isinstance(seconds, (int, float)) and math.isfinite(seconds):
         return max(0.0, float(seconds))
     return None
@@ -53,20 +53,21 @@ def finite(seconds: Any) -> float | None:
 async def send(
     provider: AnyProvider, request: ProviderRequest, tap: StreamTap, first_s: float | None = None
 ) -> ProviderResponse:
-    """The answer of a provider in neutral form within ``request.timeout_s``.
+    """Send a request to a provider object and return its answer within ``request.timeout_s``.
 
-    A provider that only blocks gets a thread. One that does not answer in time is cancelled
-    and not waited for.
+    A blocking provider runs in a thread. A provider that does not answer in time is cancelled and
+    not awaited.
 
     Args:
-        provider: who is asked.
-        request: what.
-        tap: listens to the stream.
-        first_s: the longest until the first piece of the stream, where that is less.
+        provider: the provider object.
+        request: the request in neutral form.
+        tap: receives the stream.
+        first_s: longest wait for the first piece of the stream in seconds; None for no extra limit.
 
     Raises:
-        TimeoutError: the time ran out.
-        ProviderError: the provider said so, or broke its protocol.
+        TimeoutError: the time is up.
+        ProviderError: the provider raised it, returned no ProviderResponse, or its answer is too
+            long.
     """
     tap.start()
     # By their methods: looking a protocol up by isinstance costs more than the call itself.
@@ -119,7 +120,7 @@ def _require_bounded(size: int) -> None:
 
 
 class _Pieces:
-    """What a provider's callback brings, on its way to the tap."""
+    """The events of a provider's callback: an asynchronous iterator that ends with the task."""
 
     def __init__(self) -> None:
         self._queue: asyncio.Queue[Any] = asyncio.Queue()

@@ -1,4 +1,4 @@
-"""Answers read back from the record, for calls made again under one idempotency key."""
+"""Recorded answers for calls that repeat an idempotency key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _JSON = (("content-type", "application/json"),)
 
 
 def asked_hash(request: PromptRequest, sent: Sent) -> str:
-    """SHA-256, 64 hex, of what an idempotency key stands for: not of how it is delivered."""
+    """Return the SHA-256, 64 hex, of a request without its delivery options such as ``stream``."""
     body = request.body
     if body is None or not request.idempotency_key or body.endpoint.form:
         return sent.context_hash
@@ -32,7 +32,10 @@ def asked_hash(request: PromptRequest, sent: Sent) -> str:
 def recorded_answer(
     ledger: LedgerClient, exchange_entry_id: str, call: Call
 ) -> PromptResponse | tuple[str, str]:
-    """The answer in an ``EXCHANGE``, when it is one to this call; else code and reason why not."""
+    """Return the response in an ``EXCHANGE`` if it answers this call; else error code and message.
+
+    The answer is refused if it has been erased, or if the earlier call had another request. Blocks.
+    """
     entry = ledger.read(exchange_entry_id)
     meta: dict[str, Any] = entry.metadata
     request = call.request

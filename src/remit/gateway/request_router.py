@@ -1,4 +1,4 @@
-"""Calls that something else chose the model for: what it says of them, and how it is asked."""
+"""The port of a router that chooses models, and its decision for one call."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _log = logging.getLogger("remit.gateway")
 
 @dataclass(slots=True)
 class Routed:
-    """One call of a routed request: one attempt at one model, no fallbacks, no retries.
+    """A router's decision for one call: one attempt at one model, without fallbacks or retries.
 
     Attributes:
-        decision_id: of the decision that it belongs to.
-        asked_model_id: what the caller asked for, such as ``auto``.
-        to: provider and model that are asked.
+        decision_id: the routing decision.
+        asked_model_id: the name that the caller asked for, such as ``auto``.
+        to: provider and model.
         model_name: the chosen model's name in the registry.
-        timeout_s: the longest that an answer may take, in seconds, and the first piece of a
-            stream; for the rest of it the gateway's own limit holds.
-        number: which try of the same it is, from 1; a first try counts as a turn.
-        retry_of: the ``EXCHANGE`` of the try before it.
-        fallback_from: the models that were passed over, and the error code of each.
-        drawn: metadata of its exchange that say how it was drawn.
-        on_answer: called with the step that will put an answer on record, and how long the answer
-            took in milliseconds; gives what goes on record right after it.
-        on_record: called with the outcome once it is on record, also when the caller has gone away.
+        timeout_s: longest wait for an answer, or for the first piece of a stream, in seconds. The
+            rest of a stream has the gateway's own limit.
+        number: number of the attempt, from 1; the first counts as a turn.
+        retry_of: the ``EXCHANGE`` of the attempt before.
+        fallback_from: the models that did not answer, each with its error code.
+        drawn: metadata of the exchange that state how the model was drawn at random.
+        on_answer: called with the step that records an answer and the latency in milliseconds;
+            returns a step to commit right after it.
+        on_record: called with the response once it is recorded, also if the caller has gone away.
     """
 
     decision_id: str
@@ -50,7 +50,7 @@ class Routed:
     on_record: Callable[[PromptResponse], None] | None = None
 
     def answered(self, step: FinishCall, latency_ms: float) -> Beside | None:
-        """:attr:`on_answer`. What fails in it does not concern the call."""
+        """Return the result of :attr:`on_answer`; None without one or if it fails, which is logged."""
         if self.on_answer is None:
             return None
         try:
@@ -64,11 +64,11 @@ class RequestRouter(Protocol):
     """Answers requests that name a route instead of a model."""
 
     def knows(self, name: str) -> bool:
-        """Whether ``name`` is a route."""
+        """Return True if ``name`` is a route."""
         ...
 
     def named(self, name: str) -> tuple[str, str] | None:
-        """Provider and model behind a name of the registry; ``None`` where it is none."""
+        """Return provider and model of a name in the registry; None for any other name."""
         ...
 
     async def aroute(
@@ -79,9 +79,13 @@ class RequestRouter(Protocol):
         sink: EventSink | None = None,
         identity: Identity | None = None,
     ) -> PromptResponse:
-        """Choose a model and have it answer; each call goes through the gateway again."""
+        """Choose a model and return its answer. Each attempt goes through the gateway again.
+
+        Raises:
+            RemitError: the route cannot be used for this request.
+        """
         ...
 
     def capabilities(self, request: PromptRequest) -> ModelCapabilities:
-        """What the models that may get ``request`` can do."""
+        """Return the capabilities of the models that may get ``request``."""
         ...

@@ -1,4 +1,4 @@
-"""The steps that begin and end calls, all of one transaction together (6 to 9)."""
+"""The steps that begin and end calls; all steps of one transaction run together in a stage."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ Claim = tuple[str, str, str]
 
 
 class IdempotencyKeyUsedError(RemitError):
-    """Another call has, or had, this idempotency key.
+    """Another call has this idempotency key.
 
     Attributes:
-        exchange_entry_id: the ``EXCHANGE`` that answers; empty while the call is out.
+        exchange_entry_id: the ``EXCHANGE`` of that call; empty while the call is in flight.
     """
 
     def __init__(self, exchange_entry_id: str) -> None:
@@ -76,22 +76,27 @@ class IdempotencyKeyUsedError(RemitError):
 
 
 class StartCall(Struct, gc=False):
-    """The step that makes a call's intent durable. Returns the dispatch's id and its hold.
+    """The step that makes a call durable before it is sent. Returns the dispatch id and its hold.
 
     Attributes:
-        prepared: the ``DISPATCH``, alone.
+        prepared: the encoded ``DISPATCH``.
         path: accounts that pay.
+        amount: upper bound of the call.
+        turns: number of calls to count: 0 for a retry.
+        enforce: whether an exceeded limit refuses the call.
+        lease_ms: duration of the lease in milliseconds.
         about: session, work order, agent, contract and key id of the call.
-        claim: caller, idempotency key, and what distinguishes this call from another with
-            the same, where the call has one. Each attempt renews it.
-        warn: makes the entry that says what a limit would have refused; ``None`` says nothing.
-        ahead: whether others wait for the same money: then nothing is begun.
-        kept: ids that stand for the ``DISPATCH`` until its answer is on record.
-        named: what must be the caller's own, or becomes it.
-        out: the dispatch, before it is durable; it is renewed from then on.
+        attempt: number of the attempt.
+        claim: caller, idempotency key and the call's token; None without a key. Each attempt renews
+            it.
+        warn: makes the entry for a limit that would have refused the call; None for no entry.
+        ahead: True if other calls already wait for this budget; the step is then refused as busy.
+        kept: ids that lead to the ``DISPATCH`` until the answer is recorded.
+        named: session and work order that must be the caller's own, or become so.
+        out: the dispatch id, set by the stage; its lease is renewed from then on.
 
     Raises:
-        NotYoursError, IdempotencyKeyUsedError, BudgetRefusedError: nothing is begun.
+        NotYoursError, IdempotencyKeyUsedError, BudgetRefusedError: the call is not begun.
     """
 
     prepared: tuple[Prepared]
@@ -111,21 +116,22 @@ class StartCall(Struct, gc=False):
 
 
 class FinishCall(Struct):
-    """The step that puts an answer on record, settles it and takes the call off.
+    """The step that records an answer, settles the call and deletes its in-flight row.
 
     Attributes:
-        prepared: the ``EXCHANGE``, alone.
-        hold: what the call held; ``None`` without budgets.
-        answered: the claim that this answer is kept for, and how long, in milliseconds.
-        kept: ids that stand for the ``EXCHANGE``.
-        also: done in the same transaction, with the id of the ``EXCHANGE``; by ``execute_many``
-            alone.
-        keeps_hold: whether the hold lives on, for what ``also`` notes.
-        done: in which transaction it was done, and the id of the ``EXCHANGE``: for what goes on
-            record with it.
+        prepared: the encoded ``EXCHANGE``.
+        dispatch_entry_id: the call.
+        hold: the reservation; None without budgets.
+        usage: charged usage.
+        answered: the claim that gets this answer, and how long in milliseconds; None without a
+            claim.
+        kept: ids that lead to the ``EXCHANGE``.
+        also: called in the transaction with the id of the ``EXCHANGE``; uses ``execute_many`` only.
+        keeps_hold: True if the reservation stays, for the rows that ``also`` writes.
+        done: the transaction and the id of the ``EXCHANGE``, set by the stage.
 
     Raises:
-        LeaseLostError: the call is on record as an orphan.
+        LeaseLostError: the call was settled as an orphan.
     """
 
     prepared: tuple[Prepared]
@@ -140,10 +146,12 @@ class FinishCall(Struct):
 
 
 class Beside(Struct):
-    """A step of another kind that goes on record right after a :class:`FinishCall`.
+    """A step of another stage that is committed right after a :class:`FinishCall`.
 
     Attributes:
-        done: its future, once it is submitted.
+        opener: opens the stage.
+        step: the step.
+        done: the step's future, once it is submitted.
     """
 
     opener: Callable[[Transaction, Sequence[Any]], Any]
@@ -152,7 +160,7 @@ class Beside(Struct):
 
 
 class FinishedCall(NamedTuple):
-    """The ``EXCHANGE``'s id and timestamp, and tokens left on the narrowest limit."""
+    """The result of a :class:`FinishCall`: id, timestamp, and tokens left on the narrowest limit."""
 
     exchange_entry_id: str
     timestamp: str
@@ -160,17 +168,17 @@ class FinishedCall(NamedTuple):
 
 
 class NameSession(NamedTuple):
-    """The step that makes sure of a session ahead of the call: for what is read of it before.
+    """The step that claims a session before a call that reads the session.
 
     Raises:
-        NotYoursError: it is another's.
+        NotYoursError: the session belongs to another caller.
     """
 
     named: Named
 
 
 class ReleaseClaim(NamedTuple):
-    """The step that lets an idempotency key be used again: its call has failed."""
+    """The step that releases the idempotency key of a failed call."""
 
     claim: Claim
 
@@ -179,16 +187,17 @@ Step = StartCall | FinishCall | NameSession | ReleaseClaim
 
 
 class Calls:
-    """The stage: accounts and rows of all calls that begin or end in one transaction.
+    """The stage of all calls that begin or end in one transaction.
 
     Args:
         tx: the transaction.
-        steps: what is to be done in it.
-        accounts: of the budgets; ``charging`` says whether any are charged.
+        steps: the steps of the transaction.
+        accounts: the budgets.
+        charging: whether budgets are charged.
         known: owners of sessions that need not be read.
-        renewal: of this process's calls, which are in its care before anybody can see their rows.
-        owner: of the rows in flight.
-        freed: called with the accounts on which money came free.
+        renewal: renews the leases of calls that begin here.
+        owner: the owner of the rows in flight.
+        freed: called with the accounts on which money became free.
     """
 
     def __init__(
@@ -244,7 +253,7 @@ class Calls:
         note_sessions()
 
     def do(self, step: Step) -> Any:
-        """Do one step; see there what it returns and raises."""
+        """Run one step and return its result; see the step for its refusals."""
         if isinstance(step, StartCall):
             return self._start(step)
         if isinstance(step, FinishCall):
@@ -353,7 +362,7 @@ class Calls:
         self._changed_claims.append((_RELEASE, claim))
 
     def write(self) -> None:
-        """See :class:`~remit.ledger.Stage`."""
+        """Write all changed rows; see :class:`~remit.ledger.Stage`."""
         if self._begun:
             self._tx.execute_many(_INSERT, self._begun)
             self._begun = []

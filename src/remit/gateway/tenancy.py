@@ -1,4 +1,4 @@
-"""The owners of sessions and work orders: others cannot use them."""
+"""Owners of sessions and work orders; other callers cannot use them."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ _MAX_KNOWN = 4_096  # clients name sessions: what is remembered of them has an e
 
 
 class NotYoursError(RemitError):
-    """A session or a work order is another's."""
+    """A session or a work order belongs to another caller."""
 
 
 class Named(Struct, frozen=True, gc=False):
-    """What a caller who is held to its own sessions works in.
+    """The session and work order that a restricted caller works in.
 
     Attributes:
-        session: its owner, and the session's id.
+        session: the caller's owner name, and the session's id.
         order: the work order's id; may be empty.
-        is_reserved: whether the session is another key's by its name: it cannot be begun.
-        owned: what has to be the caller's own: owner and name of rows of ``session_owners``; the
-            session, and behind it the order.
+        is_reserved: True if the session's name is reserved for another key; it cannot be begun.
+        owned: rows of ``session_owners`` that must be the caller's: owner and name of the session,
+            then of the order.
     """
 
     session: tuple[str, str]
@@ -97,36 +97,36 @@ def named_by(identity: Identity | None, session_id: str, order: str = "") -> Nam
 
 
 def default_session(identity: Identity, day: str) -> str:
-    """The session of calls that name none: one for each key and day (``YYYYMMDD``).
+    """Return the session of calls that name none: one for each key and day (``YYYYMMDD``).
 
-    Anybody can guess it, so it is its key's by its name, before it is begun too.
+    The name can be guessed, so it is reserved for its key before the session is begun.
     """
     return f"SES-{(identity.key_id.removeprefix('KEY-') or 'LOCAL').upper()}{day}"
 
 
 def owner_of(identity: Identity) -> str:
-    """Who owns what a caller makes: the user, where the key was given to one, else the key."""
+    """Return the owner of everything that a caller creates: its user, else its key, else its name."""
     if identity.user_id:
         return f"user:{identity.user_id}"
     return f"key:{identity.key_id}" if identity.key_id else f"name:{identity.name}"
 
 
 class KnownOwners(set[tuple[str, str]]):
-    """Owners and sessions of theirs that this process saw on record: they never change."""
+    """Pairs of owner and session that this process has read. They never change."""
 
     def note(self, named: Named) -> None:
-        """What a caller named was found, or made durable, as its own."""
+        """Add the pairs that a caller named and owns. A full cache is cleared first."""
         if len(self) >= _MAX_KNOWN:
             self.clear()
         self.update(named.owned)
 
 
 class Sessions:
-    """Gives sessions to those who first work in them, in one transaction.
+    """Ownership of sessions in one transaction: the first caller in a session becomes its owner.
 
     Args:
-        tx: of which.
-        known: what need not be read.
+        tx: the transaction.
+        known: pairs of owner and session that need not be read.
     """
 
     def __init__(self, tx: Transaction, known: KnownOwners) -> None:
@@ -137,7 +137,7 @@ class Sessions:
         self._claimed: list[tuple[str, str]] = []
 
     def ask(self, asked: Collection[Named]) -> Callable[[], None]:
-        """Ask for what is not known yet of that which calls name; what is returned notes it."""
+        """Send the queries for unknown owners; the returned function reads their results."""
         missing = {own[1] for named in asked for own in named.owned if own not in self._known}
         missing -= self._owners.keys()
         orders = {named.order for named in asked if named.order} - self._planned.keys()
@@ -155,10 +155,9 @@ class Sessions:
         return note
 
     def check(self, named: Named) -> None:
-        """Whether a caller may work in what it names; the error does not say whose else it is.
+        """Raise NotYoursError unless the caller owns the session and order, or they have no owner.
 
-        Raises:
-            NotYoursError: it may not.
+        The message does not name the owner.
         """
         order, owned = named.order, named.owned
         known = self._known.issuperset(owned)
@@ -173,14 +172,14 @@ class Sessions:
             raise NotYoursError(_NOT_YOUR_ORDER)
 
     def _is_free(self, own: tuple[str, str], *, begun: bool = False) -> bool:
-        """Whether it is the owner's, or has no owner yet (unless it has to be ``begun``)."""
+        """Return True if a row is the owner's, or has no owner yet and need not be ``begun``."""
         if own in self._known:
             return True
         has = self._owners[own[1]]
         return has == own[0] or (has is None and not begun)
 
     def begun(self, session_id: str, named: Named | None) -> None:
-        """Somebody works in a session now; who is held to its own sessions has it from here on."""
+        """Note that work in a session begins; a restricted caller becomes its owner."""
         if named is None:
             if self._owners.get(session_id, "") is None:
                 self._owners[session_id] = ""
@@ -191,7 +190,7 @@ class Sessions:
                 self._claimed.append((name, owner))
 
     def write(self) -> None:
-        """Write whose they have become."""
+        """Insert the rows of new owners."""
         if self._claimed:
             self._tx.execute_many(_CLAIM, self._claimed)
             self._claimed = []

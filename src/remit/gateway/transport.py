@@ -1,4 +1,4 @@
-"""Sending a body to a provider of its dialect, and reading the answer along as it passes."""
+"""Sending of a body to a provider of its dialect, and parsing of the answer while it passes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ AnyProvider = Provider | AsyncProvider | StreamingProvider | WireProvider
 
 
 def has_dialect(provider: AnyProvider) -> TypeGuard[WireProvider]:
-    """Whether a provider is sent bodies; ``isinstance`` of a protocol is slow."""
+    """Return True if a provider takes bodies in a dialect."""
     return hasattr(provider, "outgoing")
 
 
@@ -52,18 +52,19 @@ async def send_body(
     *,
     neutral: bool,
 ) -> ProviderResponse:
-    """Send a body and read the answer along as it passes.
+    """Send a body and return the parsed answer; a stream is passed to the tap as it comes.
 
     Args:
-        provider: who is asked.
-        outgoing: what.
-        tap: listens to the stream.
-        timeouts: for each stage; a stream that goes on is not cut.
-        neutral: whether the answer is wanted in neutral form, blocks and all.
+        provider: the provider.
+        outgoing: the body.
+        tap: receives the stream.
+        timeouts: limits for each stage; a stream that continues is not cut.
+        neutral: whether content blocks in neutral form are wanted.
 
     Raises:
-        TimeoutError: nothing came in time.
-        ProviderError: the provider said so, or broke its protocol.
+        TimeoutError: no answer came in time.
+        ProviderError: the provider reported an error, the stream broke off, or the answer is too
+            long.
     """
     tap.start()
     try:
@@ -184,10 +185,7 @@ async def _assembled(
 
 
 async def _verbatim(outgoing: Outgoing, reply: ProviderReply, tap: StreamTap) -> ProviderResponse:
-    """Another protocol's answer: passed on and recorded as it comes, whatever it says.
-
-    Of a stream nothing is held back but its end.
-    """
+    """Pass on and record another protocol's answer without parsing it."""
     endpoint, kind, headers = A2A.name, reply.content_type, passed_on(reply.headers)
     if tap.sink is None or kind != "text/event-stream" or not isinstance(reply, UpstreamReply):
         if isinstance(reply, UpstreamReply):
@@ -223,7 +221,7 @@ def _is_data(reply: UpstreamReply) -> bool:
 
 
 async def _data(outgoing: Outgoing, reply: UpstreamReply, tap: StreamTap) -> ProviderResponse:
-    """Sound and the like, passed on as it comes; its hash stands for it on record."""
+    """Pass on an answer that is not text as it comes; its SHA-256 is recorded in its place."""
     endpoint, kind = outgoing.body.endpoint.name, reply.content_type
     headers = passed_on(reply.headers)
     digest, size, held = hashlib.sha256(), 0, b""

@@ -1,4 +1,4 @@
-"""Checks of what comes in and what goes out."""
+"""Checks and encoding of requests, and checks of answers against a schema."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ _ids_of = operator.attrgetter(*_IDS)
 
 
 class Sent(Struct, gc=False):
-    """What goes out, encoded once for hashing, bounding and recording.
+    """A request, encoded once for hashing, bounding and recording.
 
     Attributes:
-        messages: the conversation in neutral form; empty where a body is sent.
-        encoded: the prompt, or each message, as :func:`remit.kernel.canonical.exact_json` has it.
+        messages: the conversation in neutral form; empty if a body is sent.
+        encoded: the prompt, or each message, as :func:`remit.kernel.canonical.exact_json` encodes
+            it.
         context_hash: SHA-256 of the prompt's UTF-8, of the messages' JCS, or of the body.
-        size: bytes of what is sent, tool definitions and schema included, without the data of
-            images: these are bounded by their number.
-        images: how many there are.
-        is_exact: whether a message holds integers that JCS cannot carry.
-        bounded: whether the tokens of everything in it can be bounded here; not those of
-            documents, audio, files by reference and blocks of unknown kinds.
+        size: bytes of the request with tool definitions and schema, without the data of images.
+        images: number of images.
+        bounded: whether the tokens of all parts can be bounded here. Documents, audio, files by
+            reference and unknown blocks cannot.
+        is_exact: whether a message contains integers that JCS cannot express.
     """
 
     messages: tuple[Message, ...]
@@ -59,7 +59,7 @@ class Sent(Struct, gc=False):
 
 
 def check_request(request: PromptRequest) -> str:
-    """The first thing wrong with ``request``, quoting no content; else ``""``."""
+    """Return the first problem of a request without quoting content; empty if there is none."""
     if request.body is not None:
         pass  # The body was checked when it was read; the provider judges the rest.
     elif request.messages is not None:
@@ -111,10 +111,10 @@ def _wrong_id(ids: Sequence[Any]) -> str:
 
 
 def encode_sent(request: PromptRequest) -> Sent:
-    """Encode what will be sent.
+    """Return a request encoded for hashing, bounding and recording.
 
     Raises:
-        InvalidInputError: it has no canonical form (a lone surrogate, NaN, …).
+        InvalidInputError: the request has no canonical form (a lone surrogate, NaN, …).
     """
     if request.body is not None:
         raw = request.body.raw
@@ -153,7 +153,7 @@ def encode_sent(request: PromptRequest) -> Sent:
 
 
 def response_schema(request: PromptRequest) -> Mapping[str, Any] | None:
-    """The JSON Schema that the provider is asked to hold its output to."""
+    """Return the JSON Schema that the provider is asked to follow; None without one."""
     if request.structured_output is True:
         return request.output_schema
     return request.structured_output or None
@@ -169,11 +169,7 @@ def check_output(schema: Mapping[str, Any], content: str) -> list[str]:
 
 
 class _Media(Struct):
-    """What of a conversation is not text.
-
-    Attributes:
-        data: bytes of base64 among it.
-    """
+    """The parts of a conversation that are not text; ``data`` is bytes of base64."""
 
     images: int = 0
     data: int = 0

@@ -1,4 +1,4 @@
-"""Keys recomputed from the ledger, and compared with the table that calls are checked by."""
+"""Audit of the table ``virtual_keys`` against the ledger."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _SHOWN = frozenset(item.name for item in fields(VirtualKey))
 
 @dataclass(frozen=True, slots=True)
 class RecordedKey:
-    """A key as the ledger has it.
+    """A key as the ledger records it.
 
     Attributes:
-        seq: its latest entry.
-        columns: what its row has to be; ``None`` for what older versions did not record.
+        seq: sequence number of the key's latest entry.
+        columns: the expected values of its row; None for values that older versions did not record.
     """
 
     seq: int
@@ -34,13 +34,13 @@ class RecordedKey:
 
     @property
     def owner(self) -> str:
-        """Who owns what its callers make."""
+        """The owner's name: the key's user if it has one, else the key."""
         user_id = self.columns.get("user_id")
         return f"user:{user_id}" if user_id else f"key:{self.columns['key_id']}"
 
 
 def recorded_keys(select: Select) -> dict[str, RecordedKey]:
-    """All keys that there ever were, by id."""
+    """Return all keys that the ledger ever recorded, keyed by key id. Damaged entries are skipped."""
     found: dict[str, RecordedKey] = {}
     rows = select(
         "SELECT seq, event_type, record FROM entries "
@@ -62,7 +62,7 @@ def recorded_keys(select: Select) -> dict[str, RecordedKey]:
 def _after(
     before: dict[str, Any], seq: int, event_type: str, decision: str, metadata: dict[str, Any]
 ) -> dict[str, Any]:
-    """The columns of a key after one of its entries; ``None`` for what that does not say."""
+    """Return a key's columns after one of its entries; None for values that it does not state."""
     at, changed = metadata.get("at"), metadata.get("changed")
     if event_type == "KEY_REVOKED":
         revoked = {"revoked": at, "revoked_entry": entry_id(seq), "changed": changed}
@@ -79,7 +79,7 @@ def _after(
 
 
 def check_keys(select: Select) -> Iterator[Finding]:
-    """What of ``virtual_keys`` and ``key_epoch`` is not what the ledger says."""
+    """Yield each difference of ``virtual_keys`` and ``key_epoch`` from the ledger's entries."""
     recorded = recorded_keys(select)
     there = [dict(zip(KeyRow.COLUMNS, row, strict=True)) for row in select(KeyRow.SELECT, ())]
     rows = {row["key_id"]: row for row in there}

@@ -1,4 +1,4 @@
-"""The valid keys in memory, never long behind the database."""
+"""The cache of valid keys in memory, refreshed from the database."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ _log = logging.getLogger("remit.auth")
 
 @dataclass(frozen=True, slots=True)
 class AuthLimits:
-    """Settings of ``[auth]``, all in seconds and above 0.
+    """Settings of ``[auth]``, in seconds and above 0.
 
     Attributes:
-        revocation_s: a change by another process takes effect here within this time; the
-            database is read twice as often.
-        stale_after_s: when the database could not be read for this long, every key is refused.
-        refused_log_s: least time between two log lines that say how many calls were refused.
+        revocation_s: a change by another process takes effect here within this time; the database
+            is read twice as often.
+        stale_after_s: every key is refused after the database could not be read for this long.
+        refused_log_s: least time between two log lines that state the number of refused calls.
+
+    Raises:
+        InvalidInputError: a value is not above 0, or ``stale_after_s`` is below ``revocation_s``.
     """
 
     revocation_s: float
@@ -49,10 +52,10 @@ class AuthLimits:
 
 
 class RefusalCounter:
-    """Counts refused calls in memory alone: without a key no caller makes the disk work.
+    """Number of refused calls, in memory only: a caller without a key causes no disk write.
 
     Args:
-        log_s: seconds between two lines of the log.
+        log_s: seconds between two log lines.
     """
 
     def __init__(self, log_s: float) -> None:
@@ -64,7 +67,7 @@ class RefusalCounter:
 
     @property
     def total(self) -> int:
-        """How many there were since the start of this process."""
+        """Number of refused calls since this process started."""
         return self._total
 
     def count(self) -> None:
@@ -73,7 +76,12 @@ class RefusalCounter:
             self._total += 1
 
     def log(self, *, closing: bool = False) -> None:
-        """Log how many there were since the last line, if any and if it is time."""
+        """Log the number of calls refused since the last line, if there were any and the time is
+        up.
+
+        Args:
+            closing: log now, whatever the time.
+        """
         now = time.monotonic()
         with self._lock:
             new = self._total - self._logged
@@ -96,14 +104,14 @@ class _Known(NamedTuple):
 
 
 class KeyCache:
-    """All keys that are neither revoked nor expired, kept up to date by a thread of its own.
+    """The valid keys: neither revoked nor expired, refreshed by a thread.
 
-    A lookup never waits for the database: the thread reads one number there, the epoch, and
-    fetches what changed since. When it could not read for too long, every key is refused.
+    A lookup never waits for the database. The thread reads one number there, the epoch, and fetches
+    the keys that changed since. If the database cannot be read for too long, every key is refused.
 
     Args:
-        ledger: where the keys are.
-        limits: how often to read, and how long to go without.
+        ledger: the ledger whose database contains the keys.
+        limits: how often to read, and how long to trust the cache without a read.
         on_refresh: called by the thread after each read.
 
     Raises:
@@ -130,10 +138,10 @@ class KeyCache:
         self._thread.start()
 
     def by_secret(self, digest: bytes) -> Identity | None:
-        """The owner of the secret with this SHA-256 digest.
+        """Return the owner of the secret with this SHA-256 digest; None if no valid key has it.
 
         Raises:
-            AuthUnavailableError: the cache is too old, or was made before a fork.
+            AuthUnavailableError: the cache is too old, closed, or was made before a fork.
         """
         if time.monotonic() >= self._good_until or self._pid != os.getpid():
             self._require_fresh()
@@ -151,8 +159,17 @@ class KeyCache:
     def by_id(
         self, key_id: str, marked: str | None = None, since_ms: int | None = None
     ) -> Identity | None:
-        """The owner of a valid key, whose secret has this mark, and was not rotated since. Raises
-        as :meth:`by_secret`."""
+        """Return the owner of a valid key; None if the key is invalid or a condition fails.
+
+        Args:
+            key_id: the key.
+            marked: the mark of a secret of the key that must still be valid; None for the current
+                one.
+            since_ms: milliseconds since 1970 after which the key must not have been rotated.
+
+        Raises:
+            AuthUnavailableError: the cache is too old, closed, or was made before a fork.
+        """
         self._require_fresh()
         known = self._by_id.get(key_id, _Known(-1, ()))
         if since_ms is not None and since_ms < known.rotated_ms:
@@ -163,7 +180,11 @@ class KeyCache:
         return next((one.identity for one in secrets if time.time() < one.not_after), None)
 
     def refresh(self) -> None:
-        """Fetch what changed since the last refresh."""
+        """Fetch the keys that changed since the last refresh.
+
+        Raises:
+            LedgerError: the keys cannot be read.
+        """
         with self._refreshing:
             began, newest = time.monotonic(), self._newest
             ((epoch,),) = self._ledger.select(KeyRow.EPOCH)
@@ -183,12 +204,14 @@ class KeyCache:
             self._good_until = began + self._limits.stale_after_s
 
     def apply(self, rows: Iterable[KeyRow]) -> None:
-        """Apply rows that this process or another wrote; older ones change nothing."""
+        """Apply rows that this process or another wrote. Rows older than the known ones are
+        ignored.
+        """
         with self._changing:
             self._put(rows)
 
     def close(self) -> None:
-        """Refuse every key from now on, and end the thread."""
+        """Refuse every key from now on and end the thread."""
         self._stop.set()
         self._good_until = -math.inf
         if self._pid == os.getpid():
@@ -252,7 +275,9 @@ class KeyCache:
 
 
 def mark(digest: bytes) -> str:
-    """Of a secret, by its SHA-256 digest; 32 hex."""
+    """Return 32 hex characters that identify a secret, given its SHA-256 digest, and do not reveal
+    it.
+    """
     return hashlib.sha256(b"remit key mark" + digest).hexdigest()[:32]
 
 

@@ -1,4 +1,4 @@
-"""Batches that are out, held against the calls that made them."""
+"""Audit of open batches against the entries of the calls that created them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_KEY = ("name", "role", "user_id", "team_id", "organisation_id")
 
 
 def check_batches(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
-    """What of ``batches``, ``batch_lines`` and what they hold is not what the record says."""
+    """Yield each difference of ``batches``, ``batch_lines`` and their holds from the ledger."""
     rows = [Row(*row) for row in select(f"SELECT {', '.join(Row._fields)} FROM batches", ())]
     entries = entries_of(select, (row.entry_id for row in rows))
     kept = "SELECT object_id, entry_id, provider_id FROM provider_objects WHERE kind = 'batch'"
@@ -72,7 +72,7 @@ def check_batches(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
 
 
 def _path(meta: dict[str, Any], key: RecordedKey) -> set[str]:
-    """Every account that can pay for a batch."""
+    """Return every account that can pay for a batch."""
     owners = [key.columns.get(name) for name in ("user_id", "team_id", "organisation_id")]
     return set(
         path_of(
@@ -83,7 +83,7 @@ def _path(meta: dict[str, Any], key: RecordedKey) -> set[str]:
 
 
 def _is_like(text: str, expected: dict[str, Any]) -> bool:
-    """Whether a caller is written as Remit writes it, and is who is expected."""
+    """Return True if a row's ``caller`` has the form that Remit writes and the expected values."""
     try:
         caller = orjson.loads(text)
         if orjson.dumps(caller).decode() != text:

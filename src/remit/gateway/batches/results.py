@@ -1,4 +1,4 @@
-"""Results of batches, put on record and settled one by one."""
+"""Recording and settling of the results of batches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GROUP = 25
 
 
 class _Ended(NamedTuple):
-    """A request with its result, ready for the record."""
+    """A request with its result and bill."""
 
     custom_id: str
     name: str
@@ -45,16 +45,16 @@ class _Ended(NamedTuple):
 
 
 class Results:
-    """Puts results on record. Blocks.
+    """Records and settles the results of batches. Every method blocks.
 
     Args:
-        ledger: where.
-        budgeter: where they are settled.
-        billing: bills.
-        providers: those that are registered, by id.
+        ledger: records the results.
+        budgeter: settles the results.
+        billing: computes bills.
+        providers: registered providers, keyed by provider id.
         charging: whether calls are charged at all.
-        freed: called with the accounts on which money came free.
-        epoch: the policy epoch that each exchange names.
+        freed: called with the accounts on which money became free.
+        epoch: the policy epoch recorded on each exchange.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Results:
         self._epoch = epoch
 
     def texts(self, row: Row, dialect: Dialect) -> dict[str, bytes]:
-        """By custom id, the exact text of each request, as far as it is not erased."""
+        """Return the exact text of each request that is not erased, keyed by custom id."""
         found: dict[str, bytes] = {}
         texts = self._ledger.exact(row.entry_id).get("prompt")
         for text in texts if isinstance(texts, list) else []:
@@ -87,7 +87,15 @@ class Results:
         return found
 
     def finish(self, row: Row, dialect: Dialect, state: str, files: Sequence[str]) -> None:
-        """Settle requests that got no result; the batch is over."""
+        """Settle the requests without a result and delete the rows of the batch.
+
+        Args:
+            row: the batch.
+            dialect: the provider's dialect.
+            state: the final state. Requests of a batch that is ``completed``, ``ended``, ``lost``
+                or ``deleted`` are charged at their bound; those of other states cost nothing.
+            files: ids of the provider's result files, which now belong to the batch's owner.
+        """
         texts = self.texts(row, dialect)
         # An erased request is settled under the name in its row.
         known = {line_name(row.batch_id, custom_id): custom_id for custom_id in texts}
@@ -124,7 +132,15 @@ class Results:
         texts: Mapping[str, bytes],
         results: Sequence[tuple[str, bytes | Failure]],
     ) -> None:
-        """Put results on record and settle them; those that are already, stay as they are."""
+        """Record and settle results in one transaction. Results that are already recorded are
+        skipped.
+
+        Args:
+            row: the batch.
+            dialect: the provider's dialect.
+            texts: the exact request texts, keyed by custom id.
+            results: pairs of custom id and the raw result or a failure.
+        """
         ended = self._read_results(row, dialect, texts, results)  # not under the write lock
         scopes: list[str] = []
 
@@ -166,7 +182,7 @@ class Results:
         texts: Mapping[str, bytes],
         results: Sequence[tuple[str, bytes | Failure]],
     ) -> list[_Ended]:
-        """Results with their requests and bills; those that are on record left out."""
+        """Return the unrecorded results with their requests and bills."""
         about, identity = caller_of(row, self._subject_of(row))
         # An earlier version wrote the custom id itself.
         names = [
@@ -212,12 +228,12 @@ class Results:
         return ended
 
     def _subject_of(self, row: Row) -> str | None:
-        """Return the person whom a batch names; None if it names nobody, or the name is erased."""
+        """Return the person whom a batch names; None if it names nobody or the name is erased."""
         found = self._ledger.exact(row.entry_id, ("subject_id",)).get("subject_id")
         return str(load(found)) if isinstance(found, bytes) else None
 
     def _write(self, tx: Transaction, row: Row, one: _Ended, part: Hold | None) -> None:
-        """``DISPATCH`` and ``EXCHANGE`` of one request."""
+        """Append the ``DISPATCH`` and the ``EXCHANGE`` of one request."""
         request, usage = one.call.request, one.bill.usage
         dispatch = dispatch_entry(
             row.provider_id,
@@ -241,7 +257,7 @@ class Results:
 
 
 def _without_content(answer: ProviderResponse | Failure) -> ProviderResponse | Failure:
-    """Return an answer without texts, for the record: that of a request that has been erased."""
+    """Return a copy of an answer without its texts, for a request that has been erased."""
     if isinstance(answer, Failure):
         return structs.replace(answer, message="the request has been erased", reply=None)
     return structs.replace(answer, content="", content_blocks=(), reply=None)

@@ -1,4 +1,4 @@
-"""Budgets added up from the ledger alone, and compared with the live state."""
+"""Audit of budgets: their state is computed from the ledger alone and compared with the tables."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One figure of one account that differs between the live state and the ledger."""
+    """A figure of an account that differs between the tables and the ledger."""
 
     scope: str
     field: str
@@ -71,15 +71,15 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class BudgetAudit:
-    """The live state beside the ledger.
+    """The result of an audit of budgets.
 
     Attributes:
-        scopes: how many accounts there are.
-        differences: of budgets; empty when both are equal.
-        held_tokens: held by calls in flight, and by nothing else.
-        held_calls: how many those are.
-        calls: what is wrong with the rows of calls that are out, and of conversations.
-        usage: what differs in the table ``usage``.
+        scopes: number of accounts.
+        differences: differences of budgets; empty if tables and ledger agree.
+        held_tokens: tokens held by calls in flight and batches.
+        held_calls: number of those holds.
+        calls: problems in the rows of calls in flight and of conversations.
+        usage: differences of the table ``usage``.
         unread: entries and tables that could not be read or added up.
     """
 
@@ -93,20 +93,20 @@ class BudgetAudit:
 
     @property
     def equal(self) -> bool:
-        """True if everything could be read and both are equal."""
+        """True if everything could be read and tables and ledger agree."""
         return not (self.differences or self.usage or self.unread)
 
 
 @dataclass(slots=True)
 class _Account:
-    """One account by the ledger: its columns, and the entry that began its window."""
+    """An account computed from the ledger: its columns, and the entry that began its window."""
 
     since: int
     columns: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(FIELDS, 0) | _TEXTS)
 
 
 class _Accounts:
-    """Adds up the ledger, entry by entry."""
+    """Sums of the ledger's entries, by account."""
 
     def __init__(self) -> None:
         self.by_scope: dict[str, _Account] = {}
@@ -116,7 +116,7 @@ class _Accounts:
         self._owners: dict[str, dict[str, str]] = {}
 
     def read(self, select: Select, first: int, end: int, progress: Progress) -> int:
-        """Add the entries from ``first`` to before ``end``, and note those that cannot be read.
+        """Add the entries from ``first`` to before ``end``; note the unreadable ones in ``unread``.
 
         Returns:
             The sequence number after the last entry that was added.
@@ -134,7 +134,7 @@ class _Accounts:
         return after
 
     def to_mark(self) -> dict[str, Any]:
-        """As plain data, for :meth:`of_mark`."""
+        """Return the sums as JSON, for :meth:`of_mark`."""
         return {
             "scopes": {scope: [one.since, one.columns] for scope, one in self.by_scope.items()},
             "raised": [[*name, percent] for name, percent in self.raised.items()],
@@ -144,7 +144,7 @@ class _Accounts:
 
     @classmethod
     def of_mark(cls, mark: dict[str, Any]) -> Self:
-        """What was added up before."""
+        """Return the sums that :meth:`to_mark` saved."""
         accounts = cls()
         accounts.by_scope = {scope: _Account(*one) for scope, one in mark["scopes"].items()}
         accounts.raised = {(one[0], one[1]): one[2] for one in mark["raised"]}
@@ -153,7 +153,7 @@ class _Accounts:
         return accounts
 
     def add(self, seq: int, event_type: str, record: dict[str, Any]) -> None:
-        """The next entry that counts."""
+        """Add one entry."""
         metadata = record["metadata"]
         self.outstanding.add(seq, event_type, record)
         match event_type:
@@ -249,18 +249,20 @@ def audit_budgets(
     since_mark: bool = False,
     progress: Progress | None = None,
 ) -> BudgetAudit:
-    """Compare the live state of all budgets, and usage, with the ledger.
+    """Compare the tables of budgets and usage with the ledger.
 
-    Entries that are written meanwhile are read in a second round, inside a transaction, so that the
-    answer is exact on a busy ledger too.
+    Entries written during the audit are read in a second round inside a transaction, so the result
+    is exact on a busy ledger too.
 
     Args:
-        ledger: has both in its database.
-        repair: make the live state equal to the ledger; budgets in one transaction.
-        since_mark: add to the sums that the root's last audit came to, in place of adding up its
-            entries again: whether those entries are still as they were, only
-            :meth:`~remit.ledger.LedgerClient.verify` says.
-        progress: called at once, and then with ``(done, total)``.
+        ledger: the ledger.
+        repair: make the tables equal to the ledger; the budgets in one transaction.
+        since_mark: start from the sums of the latest audit instead of adding up all entries. Only
+            :meth:`~remit.ledger.LedgerClient.verify` checks that those entries are unchanged.
+        progress: called with ``(done, total)``, first with 0 done.
+
+    Returns:
+        The differences, also if they were repaired.
     """
     audit = _audit_accounts(ledger, repair, since_mark, progress or (lambda done, total: None))
     return replace(audit, usage=audit_usage(ledger, repair=repair, since_mark=since_mark))
@@ -294,8 +296,13 @@ def _audit_accounts(
 
 
 def carried_accounts(ledger: LedgerClient, end: int) -> dict[str, Any]:
-    """Return what the entries before ``end`` add up to, for an archive to carry: the accounts that
-    changed since entries were archived before."""
+    """Return the sums of the entries before ``end``, for an archive that removes the entries.
+
+    Only accounts that changed since the previous archive are included.
+
+    Raises:
+        LedgerFormatError: an entry cannot be added up.
+    """
     accounts, first = _carried(ledger)
     before = accounts.to_mark()["scopes"]
     before = {scope: [since, dict(columns)] for scope, (since, columns) in before.items()}
@@ -309,7 +316,7 @@ def carried_accounts(ledger: LedgerClient, end: int) -> dict[str, Any]:
 
 
 def _carried(ledger: LedgerClient) -> tuple[_Accounts, int]:
-    """What the archived entries add up to, and where they end."""
+    """Return the sums of the archived entries and the sequence number after the last of them."""
     mark: dict[str, Any] = {}
     scopes: dict[str, Any] = {}
     ranges = ledger.archived_ranges()
@@ -322,7 +329,7 @@ def _carried(ledger: LedgerClient) -> tuple[_Accounts, int]:
 
 
 def check_budgets(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
-    """Yield what of the accounts, holds and calls in flight is not what the ledger says."""
+    """Yield each difference of accounts, holds and calls in flight from the ledger."""
     audit = _audit_accounts(ledger, False, since_mark, lambda done, total: None)
     yield from audit.unread
     for one in audit.differences:
@@ -334,7 +341,7 @@ def check_budgets(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
 
 
 def check_usage(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
-    """Yield what of ``usage`` and ``usage_keys`` is not what the entries add up to."""
+    """Yield each difference of ``usage`` and ``usage_keys`` from the sums of the entries."""
     for one in audit_usage(ledger, since_mark=since_mark):
         said = f"{one.row}: {one.field} is {readable(one.live)}, by the entries "
         said += readable(one.ledger)
@@ -349,7 +356,7 @@ def _seq(entry_id: str) -> int:
 def _compare(
     select: Select, accounts: _Accounts
 ) -> tuple[BudgetAudit, defaultdict[str, Counter[str]]]:
-    """The audit, and what is held by scope."""
+    """Return the audit and the held amounts, keyed by scope."""
     expected = accounts.by_scope
     rows = select(f"SELECT {', '.join(FIELDS)} FROM budgets ORDER BY scope", ())
     live = {row[0]: dict(zip(FIELDS, row, strict=True)) for row in rows}

@@ -1,4 +1,4 @@
-"""Calls that are out and heads of conversations, by the ledger alone, beside their rows."""
+"""Calls in flight and heads of conversations, computed from the ledger and compared with rows."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _STATED = ("session_id", "agent_id", "contract_id")
 
 
 class Outstanding:
-    """Goes through the ledger, entry by entry.
+    """Calls in flight and conversations, by the ledger's entries.
 
     Attributes:
-        calls: the ``DISPATCH`` entries that nothing has answered or settled.
-        heads: of each conversation that was not given up, the last entry.
-        deleted: conversations that were given up; a call that was out then may end later.
+        calls: sequence numbers of ``DISPATCH`` entries that nothing has answered or settled.
+        heads: the last entry of each open conversation.
+        deleted: deleted conversations; a call that was in flight then may end later.
     """
 
     def __init__(self) -> None:
@@ -40,21 +40,21 @@ class Outstanding:
         self.deleted: set[str] = set()
 
     def to_mark(self) -> dict[str, Any]:
-        """As plain data, for :meth:`of_mark`."""
+        """Return the state as JSON, for :meth:`of_mark`."""
         return {
             "calls": sorted(self.calls), "heads": self.heads, "deleted": sorted(self.deleted),
         }  # fmt: skip
 
     @classmethod
     def of_mark(cls, mark: dict[str, Any]) -> Self:
-        """What was gone through before."""
+        """Return the state that :meth:`to_mark` saved."""
         made = cls()
         made.calls, made.heads = set(mark["calls"]), mark["heads"]
         made.deleted = set(mark.get("deleted", ()))
         return made
 
     def add(self, seq: int, event_type: str, record: dict[str, Any]) -> None:
-        """The next entry that counts."""
+        """Add one entry."""
         metadata = record["metadata"]
         if event_type == "DISPATCH":
             self.calls.add(seq)
@@ -69,7 +69,9 @@ class Outstanding:
                 self.deleted.add(name)
 
     def compare(self, select: Select) -> Iterator[Finding]:
-        """What of ``in_flight``, and of the heads in ``response_ids``, is not so on record."""
+        """Yield each difference of ``in_flight`` and of the heads in ``response_ids`` from the
+        ledger.
+        """
         there: set[int] = set()
         for dispatch_id, *row in select(_ROWS, ()):
             seq = parse_entry_id(dispatch_id) if isinstance(dispatch_id, str) else None
@@ -97,8 +99,7 @@ class Outstanding:
 
 
 def _of_callers(select: Select, session_id: str) -> set[str]:
-    """The accounts of the sessions and orders that a sub-agent's session is a part of, and of the
-    key for which an agent's works."""
+    """Return the accounts of the callers of a sub-agent's session: sessions, orders and the key."""
     found: set[str] = set()
     seen: set[str] = set()
     while session_id not in seen:
@@ -117,7 +118,7 @@ def _of_callers(select: Select, session_id: str) -> set[str]:
 
 
 def _differing(select: Select, seq: int, row: list[Any]) -> Iterator[str]:
-    """Columns of a call in flight that cannot be its own."""
+    """Yield the columns of a row in flight that contradict its ``DISPATCH``."""
     *stated, work_order_id, key_id, reserved, held = row
     [(stored,)] = select("SELECT record FROM entries WHERE seq = ?", (seq,))
     metadata = orjson.loads(stored)["metadata"]

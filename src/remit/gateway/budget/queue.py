@@ -1,4 +1,4 @@
-"""Where calls wait for money that other calls only hold."""
+"""The queue of calls that wait for money reserved by other calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LONGEST_POLL_S = 0.5
 
 
 class _Ticket:
-    """One call that waits; tickets are in the order in which calls came."""
+    """A waiting call. Tickets are ordered by arrival."""
 
     __slots__ = ("_event", "_loop", "number", "scope")
 
@@ -35,7 +35,7 @@ class _Ticket:
         return self.number < other.number
 
     def wake(self) -> None:
-        """From any thread. A wake-up before the wait is not lost: it ends the next wait."""
+        """Wake the call, from any thread. A wake-up before the wait ends the next wait."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._event.set)
 
@@ -51,16 +51,16 @@ class _Ticket:
 
 
 class WaitingRoom:
-    """Lets calls in to a reservation, one after the other where money is short.
+    """Admits calls to a reservation, in their order of arrival if money is short.
 
-    A call that is refused only because of what others hold waits in the queue of the scope that
-    refused it. The first of a queue tries again when something on its scope is settled in this
-    process, and now and then by itself, as other processes settle too; those behind it wait for
-    their turn. A call that comes new goes behind those that wait on one of its scopes. Between
-    processes the first to try is first. Nothing is on record while a call waits.
+    A call that is refused only because of other calls' reservations waits in the queue of the scope
+    that refused it. The first of a queue retries when a call on its scope is settled in this
+    process, and from time to time because other processes settle too. A new call goes behind the
+    calls that already wait on one of its scopes. Between processes there is no order. Nothing is
+    recorded while a call waits.
 
     Args:
-        wait_ms: longest wait; then the refusal stands.
+        wait_ms: longest wait in milliseconds; then the refusal is final.
     """
 
     def __init__(self, wait_ms: int) -> None:
@@ -70,15 +70,15 @@ class WaitingRoom:
         self._numbers = count()
 
     async def admit(self, scopes: Sequence[str], reserve: Callable[[bool], Awaitable[_T]]) -> _T:
-        """What ``reserve`` returns once it is not refused for what others hold.
+        """Return the result of ``reserve`` once it is not refused as busy.
 
         Args:
-            scopes: that the call is counted on.
-            reserve: tries to reserve. Called with ``True`` it only looks: it raises the refusal,
-                or ``BUDGET_BUSY`` where there would be none, as others are first.
+            scopes: the accounts of the call.
+            reserve: tries to reserve. Called with True it must reserve nothing and raise the
+                refusal, or ``BUDGET_BUSY`` if there would be none, because other calls are first.
 
         Raises:
-            BudgetRefusedError: refused for good, or still busy after the longest wait.
+            BudgetRefusedError: the refusal is final, or still busy after the longest wait.
         """
         ahead = self._longest_s > 0 and self._is_waited_for(scopes)
         try:
@@ -116,7 +116,7 @@ class WaitingRoom:
             del last  # The traceback would keep the call alive until a garbage collection.
 
     def freed(self, scopes: Iterable[str]) -> None:
-        """Something that was held on these scopes no longer is. From any thread."""
+        """Wake the first waiting call of each scope whose reservation was released. Thread-safe."""
         if not self._queues:
             return
         with self._lock:
@@ -126,12 +126,12 @@ class WaitingRoom:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no call waits."""
+        """True if no call waits."""
         return not self._queues
 
     @property
     def waiting(self) -> int:
-        """How many calls wait."""
+        """Number of waiting calls."""
         with self._lock:
             return sum(map(len, self._queues.values()))
 
@@ -143,7 +143,7 @@ class WaitingRoom:
             return next((scope for scope in scopes if scope in self._queues), None)
 
     def _ahead_of(self, ticket: _Ticket, scopes: Sequence[str]) -> str | None:
-        """A scope that a call which came earlier waits on; its own first."""
+        """Return a scope on which an earlier call waits, the ticket's own scope first; else None."""
         with self._lock:
             for scope in (ticket.scope, *scopes):
                 queue = self._queues.get(scope)
@@ -164,7 +164,7 @@ class WaitingRoom:
             insort(self._queues.setdefault(scope, []), ticket)
 
     def _leave(self, ticket: _Ticket) -> None:
-        """Make place for the next in the queue, and tell it."""
+        """Remove a ticket from its queue and wake the next one."""
         with self._lock:
             queue = self._queues[ticket.scope]
             queue.remove(ticket)

@@ -1,4 +1,4 @@
-"""Bounds that a bill has raised, each for one cause (tokens, a tool, sound) and one account."""
+"""Upper bounds that bills have raised, for each cause (tokens, a tool, sound) and account."""
 
 from __future__ import annotations
 
@@ -32,10 +32,7 @@ def row_of(raised: Sequence[str]) -> tuple[str, str]:
 
 
 class RaisedBounds:
-    """To how many hundredths bounds are raised, as a process knows it.
-
-    What other processes have raised is known here a second later.
-    """
+    """The percentages to which bounds are raised, cached for one second."""
 
     def __init__(self) -> None:
         self._percents: dict[tuple[str, str], int] = {}
@@ -43,14 +40,16 @@ class RaisedBounds:
         self._read_at = -math.inf
 
     def ask(self, ask: _Ask) -> None:
-        """Ask for them, where what is known is old."""
+        """Send the query for the raised bounds if the cache is older than one second."""
         now = monotonic()
         if now - self._read_at > _FRESH_S:
             self._read_at = now
             self._asked = ask("SELECT provider_id, model_id, percent FROM raised_bounds", ())
 
     def of(self, raised: tuple[str, ...] | None, ask: _Ask) -> int:
-        """Return the hundredths of one bound: provider, model, cause and account."""
+        """Return the percentage of one bound, given as provider, model, cause and account; else
+        100.
+        """
         if raised is None:
             return 100
         self.ask(ask)
@@ -60,6 +59,6 @@ class RaisedBounds:
         return self._percents.get(row_of(raised), 100)
 
     def raise_to(self, raised: tuple[str, ...], percent: int) -> None:
-        """What this process raises, it knows at once."""
+        """Note a raised bound in this process's cache."""
         row = row_of(raised)
         self._percents[row] = max(percent, self._percents.get(row, 100))
