@@ -378,7 +378,9 @@ class Attempts:
         prepared: Prepared,
         kept: Sequence[KeptId],
     ) -> Awaitable[tuple[FinishedCall, asyncio.CancelledError | None]]:
-        """Return an awaitable that commits the ``EXCHANGE``, settles, and ends the in-flight row."""
+        """Return an awaitable that commits the ``EXCHANGE``, settles, and ends the in-flight
+        row.
+        """
         step = FinishCall(
             (prepared,), attempt.dispatch_entry_id, attempt.hold, bill.usage, kept=kept
         )

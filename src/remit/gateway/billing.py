@@ -364,7 +364,9 @@ def _asks_long_cache(value: Any) -> bool:
 
 
 def input_bound(config: RouterConfig, request: PromptRequest, sent: Sent) -> int:
-    """Return an upper bound of the input tokens: one for each byte, and those that providers add."""
+    """Return an upper bound of the input tokens: one for each byte, and those that providers
+    add.
+    """
     bound = sent.size + MESSAGE_TOKENS * (len(sent.messages) + 1)
     bound += IMAGE_TOKENS * sent.images
     if request.tools or response_schema(request):

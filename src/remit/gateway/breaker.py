@@ -102,7 +102,9 @@ class Circuit:
         return CircuitState.OPEN if cooling else CircuitState.HALF_OPEN
 
     def retry_after_s(self, config: CircuitBreakerConfig, now_ms: int) -> float | None:
-        """Return the seconds until an open circuit may be retried; None if it may be retried now."""
+        """Return the seconds until an open circuit may be retried; None if it may be retried
+        now.
+        """
         if self.state(config, now_ms) is not CircuitState.OPEN:
             return None
         timeout = config.recovery_timeout_ms

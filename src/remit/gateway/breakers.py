@@ -123,7 +123,9 @@ class Breakers:
             return not self._circuit(key).open
 
     def permit(self, provider_id: str, model_id: str) -> Permit | None:
-        """Return a permit for one call if no wait is needed; None if :meth:`acquire` must decide."""
+        """Return a permit for one call if no wait is needed; None if :meth:`acquire` must
+        decide.
+        """
         if time.monotonic() - self._looked_at > self._config.poll_s:
             return None
         key = (provider_id, model_id)

@@ -75,7 +75,9 @@ def path_of(call: Call) -> tuple[str, ...]:
 
 
 def caller_of(call: Call) -> str:
-    """Return the name of the caller that an idempotency key belongs to: its key, else its session."""
+    """Return the name of the caller that an idempotency key belongs to: its key, else its
+    session.
+    """
     identity = call.identity
     if identity is not None and identity.key_id:
         return f"key:{identity.key_id}"

@@ -165,7 +165,9 @@ class LLMGateway:
         return self._in_flight
 
     def capabilities(self, request: PromptRequest) -> ModelCapabilities:
-        """Return the capabilities of the model that would get ``request``; all of them if unknown."""
+        """Return the capabilities of the model that would get ``request``; all of them if
+        unknown.
+        """
         router = self._names.router_of(request)
         if router is not None:
             return router.capabilities(request)
@@ -229,7 +231,9 @@ class LLMGateway:
 
     @property
     def breakers(self) -> dict[tuple[str, str], CircuitBreaker]:
-        """Known circuit breakers, keyed by (provider, model). May read the database, so it blocks."""
+        """Known circuit breakers, keyed by (provider, model). May read the database, so it
+        blocks.
+        """
         return self._breakers.known()
 
     def is_closed(self, provider_id: str, model_id: str) -> bool:

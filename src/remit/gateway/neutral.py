@@ -44,7 +44,9 @@ def in_neutral_form(request: PromptRequest) -> PromptRequest:
 
 
 def finite(seconds: Any) -> float | None:
-    """Return a provider object's number of seconds as a float of at least 0; None if it is not one."""
+    """Return a provider object's number of seconds as a float of at least 0; None if it is not
+    one.
+    """
     if isinstance(seconds, (int, float)) and math.isfinite(seconds):
         return max(0.0, float(seconds))
     return None

@@ -71,7 +71,9 @@ class Recovery:
             )
 
     def run(self, policy: Policy, lease_ms: int) -> list[str]:
-        """Settle dead calls and delete expired idempotency keys; see :meth:`InFlightCalls.recover`."""
+        """Settle dead calls and delete expired idempotency keys; see
+        :meth:`InFlightCalls.recover`.
+        """
         self._hide_names()
         now = self._ledger.now_ms
         owners = self._ledger.select("SELECT DISTINCT owner FROM in_flight")

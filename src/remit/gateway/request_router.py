@@ -50,7 +50,9 @@ class Routed:
     on_record: Callable[[PromptResponse], None] | None = None
 
     def answered(self, step: FinishCall, latency_ms: float) -> Beside | None:
-        """Return the result of :attr:`on_answer`; None without one or if it fails, which is logged."""
+        """Return the result of :attr:`on_answer`; None without one or if it fails, which is
+        logged.
+        """
         if self.on_answer is None:
             return None
         try:

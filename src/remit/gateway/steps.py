@@ -160,7 +160,9 @@ class Beside(Struct):
 
 
 class FinishedCall(NamedTuple):
-    """The result of a :class:`FinishCall`: id, timestamp, and tokens left on the narrowest limit."""
+    """The result of a :class:`FinishCall`: id, timestamp, and tokens left on the narrowest
+    limit.
+    """
 
     exchange_entry_id: str
     timestamp: str

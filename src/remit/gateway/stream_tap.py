@@ -133,7 +133,9 @@ class StreamTap:
         self._sum = None
 
     def may_pass_on(self) -> None:
-        """Allow the next events to be passed on unparsed, after an event was parsed and passed on."""
+        """Allow the next events to be passed on unparsed, after an event was parsed and passed
+        on.
+        """
         total = self._sum
         if total is not None and self.began and self._on_text is None:
             self._at_once = total.at_once if self.came < self.next_weighing else None

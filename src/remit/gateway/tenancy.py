@@ -105,7 +105,9 @@ def default_session(identity: Identity, day: str) -> str:
 
 
 def owner_of(identity: Identity) -> str:
-    """Return the owner of everything that a caller creates: its user, else its key, else its name."""
+    """Return the owner of everything that a caller creates: its user, else its key, else its
+    name.
+    """
     if identity.user_id:
         return f"user:{identity.user_id}"
     return f"key:{identity.key_id}" if identity.key_id else f"name:{identity.name}"

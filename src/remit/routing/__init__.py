@@ -6,8 +6,9 @@ trail of thoughts. The room owns no call: the gateway sends it.
 Invariants: a decision names the hash of the rules that made it; the same inputs and rules give the
 same decision; a route never widens the models that a key allows.
 
-Start reading in :mod:`remit.routing.router`. Doors: ``intent`` reads a request, ``learned`` and
-``weights`` hold what scores are made of, ``scoring`` computes them, ``trail`` records thoughts.
+Start reading in :mod:`remit.routing.router`. Doors: ``intent`` reads a request, ``learned_head``
+and ``weights`` contain the rules of scoring, ``scores`` computes scores, ``trail`` records
+thoughts.
 """
 
 from remit.kernel.errors import NotFoundError

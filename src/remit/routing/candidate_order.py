@@ -1,4 +1,4 @@
-"""Candidates in the order of their scores, remembered while nothing that counts changes."""
+"""The order of candidates by their scores, cached while the relevant inputs stay the same."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ from remit.routing.scores import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
-    """The chain, and what led to it.
+    """The chain of candidates and the inputs that led to it.
 
     Attributes:
         chain: the candidates, best first.
-        task: as it was scored.
+        scores: the score of each candidate, keyed by name.
+        task: the scored task.
+        context: the inputs of scoring that a decision records.
+        profiles: the profile of each candidate.
         encoded: ``context`` and ``profiles``, encoded.
-        forms: of decisions that came of it, by what distinguishes them beside the prompt.
+        forms: decisions made from the ranking, keyed by everything but the prompt.
     """
 
     chain: tuple[Candidate, ...]
@@ -51,11 +54,18 @@ _rankings: dict[tuple[Any, ...], tuple[Sequence[Candidate], Ranking]] = {}
 
 
 def rank(inputs: ScoringInputs, scoring_fn: ScoringFn = score_candidates) -> Ranking:
-    """Score the candidates and put them in order.
+    """Return the candidates ordered by their scores.
+
+    Rankings by Remit's own function without a learned head are cached.
+
+    Args:
+        inputs: the inputs of scoring.
+        scoring_fn: the scoring function.
 
     Raises:
-        InvalidInputError: there are none, or the function that scores gave no score for one.
-        RoutingError: that function failed.
+        InvalidInputError: there are no candidates, two have one name, or the function returned no
+            usable score for each of them.
+        RoutingError: the function failed.
     """
     candidates = inputs.candidates
     if not candidates:
@@ -128,7 +138,7 @@ def _ranked(inputs: ScoringInputs, scoring_fn: ScoringFn) -> Ranking:
 def _described(
     candidates: tuple[Candidate, ...],
 ) -> tuple[dict[str, Candidate], list[str], dict[str, dict[str, Any]], bytes, bytes]:
-    """Candidates by name, their names, what is stated of each; these two in canonical JSON."""
+    """Return the candidates by name, their names and profiles, and these two in canonical JSON."""
     by_name = {candidate.model_id: candidate for candidate in candidates}
     names = sorted(by_name)
     profiles = {name: by_name[name].profile() for name in names}
@@ -136,7 +146,7 @@ def _described(
 
 
 def name_of(scoring_fn: ScoringFn) -> str:
-    """How records call the function that scored."""
+    """Return the name under which a scoring function is recorded."""
     if scoring_fn is score_candidates:
         return "remit"
     name = getattr(scoring_fn, "__qualname__", type(scoring_fn).__name__)
@@ -144,7 +154,9 @@ def name_of(scoring_fn: ScoringFn) -> str:
 
 
 def _checked(scoring: Any, candidates: Mapping[str, Candidate]) -> dict[str, float]:
-    """A score for every candidate, and no other; numbers that a record can hold."""
+    """Return the scores; raise InvalidInputError unless there is one usable number per
+    candidate.
+    """
     scores: Sequence[Any] = ()
     if isinstance(scoring, Scoring) and isinstance(scoring.scores, Mapping):
         scores = list(scoring.scores)

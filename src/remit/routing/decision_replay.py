@@ -1,4 +1,4 @@
-"""A decision on record: found, read, and computed again."""
+"""Recorded decisions: found, read, and computed again."""
 
 from __future__ import annotations
 
@@ -37,14 +37,16 @@ _NEEDED = ("prompt", "context", "profiles", "content")
 
 
 def find_decision(ledger: LedgerReader, name: str) -> LedgerEntry:
-    """The ledger entry of a decision.
+    """Return the ledger entry of a decision.
 
     Args:
-        ledger: where it is.
-        name: its id (``DEC-…``), its entry's, or that of an ``EXCHANGE`` that came of it.
+        ledger: the ledger.
+        name: the decision's id (``DEC-…``), its entry's id, or the id of one of its ``EXCHANGE``
+            entries.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: there is no such decision.
+        EntryArchivedError: the entry is archived.
     """
     try:
         if name.startswith("LED-"):
@@ -70,7 +72,7 @@ def find_decision(ledger: LedgerReader, name: str) -> LedgerEntry:
 
 
 def no_such_decision(name: str) -> NotFoundError:
-    """The error for a name that leads to no decision."""
+    """Return the error for a name that leads to no decision."""
     return NotFoundError(
         f"There is no decision {name!r} on record.",
         next_step="`remit ledger query --event-type THOUGHT_RECORD` lists them. A call that "
@@ -79,7 +81,7 @@ def no_such_decision(name: str) -> NotFoundError:
 
 
 def fields_of(meta: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The 8 fields; ``None`` where they have been erased, or are not what a router writes."""
+    """Return the 8 fields; None if they are erased or not in the form that a router writes."""
     content = meta.get("content")
     try:
         value = orjson.loads(content) if isinstance(content, str) else None
@@ -98,12 +100,20 @@ def fields_of(meta: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a record says a number here, whoever wrote it."""
+    """Return True if a recorded value is a number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def scored_inputs(meta: Mapping[str, Any], ledger: LedgerClient | None = None) -> ScoringInputs:
-    """What was scored; raises :class:`RemitError`, ``KeyError`` or ``TypeError`` where unusable."""
+    """Return the recorded inputs of scoring.
+
+    Args:
+        meta: metadata of the decision's entry.
+        ledger: the ledger that contains learned heads; None if no head is needed.
+
+    Raises:
+        RemitError, KeyError, TypeError: the metadata cannot be used.
+    """
     context = meta["context"]
     profiles: Mapping[str, Any] = meta["profiles"]
     return ScoringInputs(
@@ -119,8 +129,10 @@ def scored_inputs(meta: Mapping[str, Any], ledger: LedgerClient | None = None) -
 
 
 def rows_of(meta: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """The rows of a list of a decision's metadata; empty where it was erased. What stands in a row
-    is a text where it names something, as a router writes it."""
+    """Return the rows of a list in a decision's metadata; empty if it is erased.
+
+    Values of the naming keys that are not texts are replaced by empty texts.
+    """
     found = meta.get(name)
     return [
         {key: one if key not in _NAMES or isinstance(one, str) else "" for key, one in row.items()}
@@ -133,13 +145,14 @@ def replay(entry: LedgerEntry, ledger: LedgerClient | None = None) -> dict[str, 
     """Compute scores, chain and hashes of a recorded decision again.
 
     Args:
-        entry: of the decision (:func:`find_decision`).
-        ledger: where a learned head is on record; needed where the rules name one.
+        entry: the decision's entry (:func:`find_decision`).
+        ledger: the ledger that contains learned heads; needed if the rules name one.
 
     Returns:
-        ``agrees``: whether all that can be computed comes out as recorded; ``checks``: the
-        same for each part, ``None`` where it cannot be; ``recorded`` and ``recomputed`` values of
-        what differs; ``notes``.
+        ``agrees``: whether everything that can be computed agrees with the record; ``checks``: the
+        same for each part, None if it cannot be computed; ``recorded`` and ``recomputed`` values
+        that
+        differ; ``notes``.
     """
     meta = entry.metadata
     checks: dict[str, bool | None] = {}
@@ -181,7 +194,7 @@ def _recomputed(
     checks: dict[str, bool | None],
     notes: list[str],
 ) -> Iterator[tuple[str, Any]]:
-    """Fields of the record as they are computed now; what is no field goes into ``checks``."""
+    """Yield fields of the record as computed now; other results are added to ``checks``."""
     context: Mapping[str, Any] = meta["context"]
     inputs = scored_inputs(meta, ledger)
     if record["rule_version_hash"] == RULES_UNAVAILABLE:
@@ -210,7 +223,7 @@ def _recomputed(
 
 
 def _attempts_agree(meta: Mapping[str, Any], record: Mapping[str, Any]) -> bool | None:
-    """Whether the chosen model and the count of attempts are those of the calls on record."""
+    """Return True if the chosen model and the number of attempts match the recorded calls."""
     attempts, skipped = meta.get("attempts"), meta.get("skipped")
     if not isinstance(attempts, list) or not isinstance(skipped, list):
         return None

@@ -1,6 +1,6 @@
-"""A learned routing head: how good each model's answer to a prompt will be, in integers.
+"""A learned routing head, which predicts in integers how good a model's answer will be.
 
-Fitted elsewhere (:mod:`remit.learning.routes`); here it is read, applied and put on record. A
+Heads are fitted in :mod:`remit.learning.routes`. This module reads, applies and records them. A
 prompt is the set of its words and pairs of neighbouring words, hashed into buckets; each model has
 a weight for every bucket. docs/routing.md has the formula.
 """
@@ -49,13 +49,13 @@ class _Part(BaseModel):
 
 
 class LearnedModel(_Part):
-    """What is learned of one model.
+    """The learned parameters of a model.
 
     Attributes:
-        bias: its mean reward, millionths.
-        cost_nano: its mean cost of a call, nano-dollars.
-        samples: graded answers that it was learned from.
-        weights: of each bucket, millionths.
+        bias: mean reward, in millionths.
+        cost_nano: mean cost of a call, in nano-dollars.
+        samples: number of graded answers.
+        weights: weight of each bucket, in millionths.
     """
 
     bias: _Integer
@@ -65,11 +65,11 @@ class LearnedModel(_Part):
 
 
 class Neighbour(_Part):
-    """A prompt that it was learned from, without its text.
+    """A prompt of the training set, without its text.
 
     Attributes:
-        exchange_id: where the prompt is on record.
-        buckets: of its words, ascending.
+        exchange_id: the entry that contains the prompt.
+        buckets: buckets of its words, ascending.
     """
 
     exchange_id: Annotated[str, Field(pattern=r"^LED-[0-9a-f]{8,}$")]
@@ -85,14 +85,14 @@ class _HeadFile(_Part):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LearnedHead:
-    """A head, checked.
+    """A checked head.
 
     Attributes:
         digest: SHA-256 (hex) of ``encoded``; the rules name it.
         encoded: the head in canonical JSON.
-        buckets: how many there are.
-        models: what is learned of each, by name.
-        neighbours: the prompts that it was learned from.
+        buckets: number of buckets.
+        models: learned parameters, keyed by model name.
+        neighbours: prompts of the training set.
     """
 
     digest: str
@@ -103,10 +103,10 @@ class LearnedHead:
 
     @classmethod
     def from_document(cls, document: Any) -> Self:
-        """From the content of a head's file.
+        """Return the head in the content of a file.
 
         Raises:
-            WeightsError: it is none.
+            WeightsError: the content is not a head.
         """
         try:
             read = _HeadFile.model_validate(document, strict=False)
@@ -123,10 +123,10 @@ class LearnedHead:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """From a head's file.
+        """Return the head in the bytes of a file.
 
         Raises:
-            WeightsError: it is none.
+            WeightsError: the bytes are not a head.
         """
         try:
             document = json.loads(data)
@@ -136,10 +136,10 @@ class LearnedHead:
 
     @classmethod
     def from_path(cls, path: Path) -> Self:
-        """From a head's file.
+        """Return the head in a file.
 
         Raises:
-            WeightsError: it cannot be read, or is none.
+            WeightsError: the file cannot be read, or is not a head.
         """
         try:
             return cls.from_bytes(path.read_bytes())
@@ -147,7 +147,7 @@ class LearnedHead:
             raise WeightsError(f"The routing head {path} cannot be read: {error}.") from error
 
     def qualities(self, seen: Sequence[int]) -> dict[str, int]:
-        """Of each model the reward that is to be expected, from 0 to 1, in millionths.
+        """Return the expected reward of each model from 0 to 1, in millionths.
 
         Args:
             seen: the prompt's buckets (:func:`buckets_of`).
@@ -160,7 +160,12 @@ class LearnedHead:
         return found
 
     def nearest(self, seen: Sequence[int]) -> list[tuple[str, int]]:
-        """The most similar prompts it was learned from: exchange and similarity, millionths."""
+        """Return the most similar prompts of the training set: exchange and similarity in
+        millionths.
+
+        Args:
+            seen: the prompt's buckets.
+        """
         mine = set(seen)
         found = [
             (
@@ -175,10 +180,10 @@ class LearnedHead:
 
 
 def buckets_of(text: str, buckets: int) -> list[int]:
-    """The buckets of a text's words and pairs of neighbouring words, ascending, each once.
+    """Return the buckets of a text's words and word pairs, ascending and without duplicates.
 
-    Words are runs of the bytes ``a-z0-9_`` and those from 0x80 up, and each other byte above 0x20
-    alone; of the text in UTF-8 with ``A-Z`` made small.
+    The text is taken in UTF-8 with ``A-Z`` in lower case. A word is a run of the bytes ``a-z0-9_``
+    and of bytes from 0x80 up, or one other byte above 0x20.
     """
     words = _WORDS.findall(text.encode("utf-8", "replace").lower())
     found = set(map(crc32, words))
@@ -194,14 +199,14 @@ def learned_score(
     quality_floor: int,
     factors: Mapping[str, int],
 ) -> int:
-    """A model's score by what is learned of it, in millionths; divisions round down.
+    """Return a model's score by its learned parameters, in millionths; divisions round down.
 
     Args:
-        quality: reward that is expected, millionths.
-        cost_nano: of a call.
-        price_weight: reward that a dollar is worth, millionths.
-        quality_floor: 0: none; else models that hold it come first, the cheapest of them foremost.
-        factors: of the operator's preference.
+        quality: expected reward, in millionths.
+        cost_nano: mean cost of a call, in nano-dollars.
+        price_weight: the reward that a dollar is worth, in millionths.
+        quality_floor: 0 for none; else models of at least this quality come first, cheapest first.
+        factors: factors of the operator preference.
     """
     if not quality_floor:
         price = price_weight * cost_nano // 1_000_000_000
@@ -212,7 +217,11 @@ def learned_score(
 
 
 async def record_head(ledger: LedgerClient, head: LearnedHead) -> None:
-    """Put a head on record, once, so that decisions made with it can be computed again."""
+    """Record a head unless it is recorded, so that its decisions can be recomputed.
+
+    Raises:
+        LedgerWriteError: the head cannot be written.
+    """
     try:
         get_thought_record(ledger, f"HEAD-{head.digest}")
     except ThoughtNotFoundError:
@@ -223,10 +232,10 @@ async def record_head(ledger: LedgerClient, head: LearnedHead) -> None:
 
 
 def head_on_record(ledger: LedgerClient, digest: str) -> LearnedHead:
-    """A head that decisions were made with.
+    """Return a recorded head.
 
     Raises:
-        WeightsError: it is not on record, or was erased.
+        WeightsError: the head is not recorded, or was erased.
     """
     try:
         content = get_thought_record(ledger, f"HEAD-{digest}").content

@@ -1,4 +1,4 @@
-"""What is to be routed: a request, and its prompt as it is scored and recorded."""
+"""The request to route, and its prompt in the form that is scored and recorded."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _PLAIN_ROLES = frozenset({"user", "assistant", "system"})
 
 @dataclass(slots=True)
 class Asked:
-    """What is to be routed.
+    """A request to route.
 
     Attributes:
-        request: what candidates get, without a model.
-        prompt: by which it is scored, and what a decision keeps: a text, or messages.
-        encoded: that in canonical JSON.
-        is_plain: whether the prompt is the messages of the request's body as they came.
-        needs: what it needs that not every model has.
-        emitter: gets the decision.
-        identity: who calls, where already authenticated.
-        on_text: receives the answer's text as it comes: of the model that answers, alone.
-        sink: receives all that its stream brings.
+        request: the request for candidates, without a model.
+        prompt: the scored and recorded prompt: a text, or messages.
+        encoded: the prompt in canonical JSON.
+        is_plain: True if the prompt is the messages of the request's body, unchanged.
+        needs: capabilities that not every model has: ``images``, ``tools``.
+        emitter: receives the decision.
+        identity: the caller, if already authenticated.
+        on_text: receives the text of the answering model as it comes.
+        sink: receives every event of its stream.
     """
 
     request: PromptRequest
@@ -51,10 +51,14 @@ class Asked:
 
 
 def asked_of(prompt: Prompt, request: PromptRequest | None = None) -> Asked:
-    """A prompt to be routed, under the terms of ``request``.
+    """Return a prompt as a request to route, with the other fields of ``request``.
+
+    Args:
+        prompt: a text, or the messages of a conversation.
+        request: the base; None for a new request without a contract.
 
     Raises:
-        InvalidInputError: it cannot be sent, or not be recorded.
+        InvalidInputError: the prompt is blank, malformed or cannot be recorded.
     """
     base = request or new_request()
     if isinstance(prompt, str):
@@ -70,9 +74,9 @@ def asked_of(prompt: Prompt, request: PromptRequest | None = None) -> Asked:
 
 
 def asked_plainly(request: PromptRequest) -> Asked | None:
-    """A body's messages, where they say the same in neutral form, as those of most chats do.
+    """Return the request to route if its messages are the same in neutral form, as most chats are.
 
-    ``None`` where they have to be translated, or cannot be recorded in canonical form.
+    None if the messages must be translated, or have no canonical form.
     """
     body = request.body
     value = body.value
@@ -96,9 +100,9 @@ def asked_plainly(request: PromptRequest) -> Asked | None:
 
 
 def as_it_came(asked: Asked, step: FinishCall) -> Sequence[EncodedValue]:
-    """The messages of a plain prompt as the answer's record has them: the text that came.
+    """Return the messages of a plain prompt as the answer's record encodes them.
 
-    Empty where it has them in another form, or what was sent was not what came.
+    Empty if the record has them in another form, or if the sent text differs from the received one.
     """
     body = asked.request.body
     for item in step.prepared[0].contents if asked.is_plain else ():
@@ -112,7 +116,7 @@ def as_it_came(asked: Asked, step: FinishCall) -> Sequence[EncodedValue]:
 
 
 def _needs_of(request: PromptRequest) -> list[str]:
-    """What a call needs that not every model has: ``images``, ``tools``."""
+    """Return the capabilities that a call needs and not every model has."""
     needs = ["tools"] if request.tools else []
     for message in request.messages or ():
         if _has_image(message.get("content")):
@@ -134,7 +138,13 @@ def _has_image(content: Any) -> bool:
 
 
 def new_request(agent_id: str = "", session_id: str = "", **fields: Any) -> PromptRequest:
-    """A request under no contract but that of calls passed through."""
+    """Return a request without a prompt, under the contract of calls passed through.
+
+    Args:
+        agent_id: the agent.
+        session_id: the session; empty for a new random id.
+        fields: further fields of the request.
+    """
     return PromptRequest(
         prompt="",
         prompt_pack_id="",

@@ -1,4 +1,4 @@
-"""Scores of candidates: pure, in integers, the same to the last digit on every machine."""
+"""Scores of candidates: pure functions in integers, with equal results on every machine."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _NO_PREFERENCE = {"ability": MILLION, "cost": MILLION}
 
 @dataclass(frozen=True, slots=True)
 class ScoringInputs:
-    """All that scores depend on.
+    """The inputs of scoring.
 
     Attributes:
         prompt: a text, or the messages of a conversation.
         task: see :func:`task_of`.
-        operator_preference: a name of the rules' ``preferences``; empty: none.
-        candidates: each with a name of its own.
+        operator_preference: a name of the rules' ``preferences``; empty for none.
+        candidates: candidates with unique names.
         weights: the rules.
     """
 
@@ -45,7 +45,7 @@ class ScoringInputs:
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """The best candidate and the score of every one, with at most 6 decimals."""
+    """The best candidate, and the score of each with at most 6 decimals."""
 
     winner: str
     scores: Mapping[str, float]
@@ -56,10 +56,10 @@ ScoringFn = Callable[[ScoringInputs], Scoring]
 
 
 def task_of(task: str = "", needs: Sequence[str] = ()) -> str:
-    """A task and what its calls need as one text: ``any``, ``code``, ``any+images+tools``.
+    """Return a task and the needs of a call as one text: ``any``, ``code``, ``any+images+tools``.
 
     Raises:
-        InvalidInputError: there is no such need, or the task is not a name.
+        InvalidInputError: the need does not exist, or the task is not a name.
     """
     name = task or ANY_TASK
     if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
@@ -73,19 +73,22 @@ def task_of(task: str = "", needs: Sequence[str] = ()) -> str:
 
 
 def is_single(inputs: ScoringInputs) -> bool:
-    """Whether one model is best for all tasks: no head is learned, no ability is by task."""
+    """Return True if one model is best for all tasks.
+
+    That is so without a learned head and without abilities for single tasks.
+    """
     return inputs.weights.learned is None and not any(
         set(candidate.abilities) - {GENERAL} for candidate in inputs.candidates
     )
 
 
 def measured(inputs: ScoringInputs) -> frozenset[str]:
-    """Names of the candidates of which an ability is stated; of others nothing is known."""
+    """Return the names of the candidates with a stated ability."""
     return frozenset(one.model_id for one in inputs.candidates if one.abilities)
 
 
 def unmet_need(candidate: Candidate, task: str) -> str:
-    """What the call needs and the candidate lacks; empty when nothing."""
+    """Return the first need of the task that the candidate lacks; empty if it lacks none."""
     for need in task.split("+")[1:]:
         if not getattr(candidate, need):
             return need
@@ -93,16 +96,17 @@ def unmet_need(candidate: Candidate, task: str) -> str:
 
 
 def score_candidates(inputs: ScoringInputs) -> Scoring:
-    """Score every candidate by the rules (docs/routing.md has the formula).
+    """Return the score of every candidate by the rules (docs/routing.md has the formula).
 
     Raises:
-        InvalidInputError: there are no candidates, or the operator preference is unknown.
+        InvalidInputError: there are no candidates, two have one name, or the operator preference is
+            unknown.
     """
     return scored(inputs, tuple(inputs.candidates), what_counts(inputs))
 
 
 class Seen(NamedTuple):
-    """What of a prompt counts for scores."""
+    """The properties of a prompt that affect scores: task kinds, language, length in tokens."""
 
     kinds: tuple[str, ...]
     language: str
@@ -110,7 +114,7 @@ class Seen(NamedTuple):
 
 
 def what_counts(inputs: ScoringInputs) -> Seen:
-    """What of the inputs' prompt counts."""
+    """Return the properties of the prompt that affect scores."""
     name = inputs.task.partition("+")[0]
     intent = read_intent(inputs.prompt, inputs.weights)
     kinds = _kinds(intent.task if name == ANY_TASK else name, intent)
@@ -118,7 +122,7 @@ def what_counts(inputs: ScoringInputs) -> Seen:
 
 
 def scored(inputs: ScoringInputs, candidates: tuple[Candidate, ...], seen: Seen) -> Scoring:
-    """:func:`score_candidates` of a prompt that was read."""
+    """Return :func:`score_candidates` for a prompt whose properties are known."""
     weights = inputs.weights
     scores = _standing(
         candidates, weights, inputs.operator_preference, seen.kinds, seen.language,
@@ -144,7 +148,7 @@ def _by_what_is_learned(
     head: LearnedHead,
     standing: Mapping[str, int],
 ) -> dict[str, int]:
-    """Scores by a learned head, in millionths; models that it does not know come last."""
+    """Return scores by a learned head in millionths; models it does not know come last."""
     weights, rules = inputs.weights, inputs.weights.learned
     assert rules is not None
     text = part_read(text_asked(inputs.prompt)[0], weights.intent)
@@ -169,7 +173,7 @@ def _by_what_is_learned(
 
 
 def too_small(candidates: Sequence[Candidate], tokens: int) -> tuple[str, ...]:
-    """The candidates whose window so many tokens do not fit."""
+    """Return the names of candidates whose context window is smaller than ``tokens``."""
     return tuple(
         [
             candidate.model_id
@@ -182,7 +186,11 @@ def too_small(candidates: Sequence[Candidate], tokens: int) -> tuple[str, ...]:
 def score_parts(
     candidate: Candidate, intent: Intent, task: str, preference: str, weights: Weights
 ) -> dict[str, float]:
-    """What a candidate's score is made of: weighted features, and penalties below 0."""
+    """Return the parts of a candidate's score: weighted features, and negative penalties.
+
+    Raises:
+        InvalidInputError: the operator preference is unknown.
+    """
     factors = _weights_under(preference, weights)
     name, *needs = task.split("+")
     kinds = _kinds(intent.task if name == ANY_TASK else name, intent)
@@ -199,7 +207,12 @@ def score_parts(
 def learned_parts(
     inputs: ScoringInputs,
 ) -> tuple[dict[str, dict[str, float]], list[dict[str, Any]]]:
-    """Of scores by a learned head: quality and cost of each model, and the most similar prompts."""
+    """Return the parts of scores by a learned head, and the most similar known prompts.
+
+    Returns:
+        ``quality`` and ``usd_per_call`` of each model, keyed by name; then ``exchange_id`` and
+        ``similarity`` of each prompt.
+    """
     head = inputs.weights.head
     assert head is not None
     seen = buckets_of(part_read(text_asked(inputs.prompt)[0], inputs.weights.intent), head.buckets)
@@ -218,7 +231,7 @@ def learned_parts(
 
 
 def chain_of(scoring: Scoring) -> tuple[str, ...]:
-    """All candidates, best first; ties by name."""
+    """Return the names of all candidates, best first; ties sorted by name."""
     scores = scoring.scores
     return tuple(
         [model for _, model in sorted(zip(map(neg, scores.values()), scores, strict=True))]
@@ -226,7 +239,7 @@ def chain_of(scoring: Scoring) -> tuple[str, ...]:
 
 
 def _kinds(task: str, intent: Intent) -> tuple[str, ...]:
-    """The tasks that count: the one, and calculation or code where they are in play besides."""
+    """Return the kinds of task that count: the task, and code or mathematics if they occur too."""
     kinds = [task]
     if intent.code and task != "code":
         kinds.append("code")
@@ -244,7 +257,7 @@ def _standing(
     language: str,
     needs: str,
 ) -> dict[str, int]:
-    """What does not depend on the prompt's length, in millionths."""
+    """Return the part of the scores that does not depend on the prompt's length, in millionths."""
     factors = _weights_under(preference, weights)
     lacks = needs.split("+") if needs else []
     scores = {
@@ -259,7 +272,11 @@ def _standing(
 
 
 def _weights_under(preference: str, weights: Weights) -> Mapping[str, int]:
-    """The features' weights under an operator preference, in millionths."""
+    """Return the weights of the features under an operator preference, in millionths.
+
+    Raises:
+        InvalidInputError: the preference is unknown.
+    """
     if not preference:
         return weights.features
     factors = weights.preferences.get(preference)
@@ -279,7 +296,7 @@ def _score(
     factors: Mapping[str, int],
     weights: Weights,
 ) -> int:
-    """One score in millionths; divisions round down."""
+    """Return one score in millionths; divisions round down."""
     features = _features(candidate, kinds, language, weights)
     score = sum(factors[name] * value for name, value in features.items()) // MILLION
     for need in needs:
@@ -291,7 +308,7 @@ def _score(
 def _features(
     candidate: Candidate, kinds: Sequence[str], language: str, weights: Weights
 ) -> dict[str, int]:
-    """What counts for a candidate, each from 0 to 1, in millionths."""
+    """Return the features of a candidate, each from 0 to 1, in millionths."""
     abilities = candidate.abilities
     general = abilities.get(GENERAL, 0)
     features = {

@@ -40,7 +40,9 @@ class RecordedKey:
 
 
 def recorded_keys(select: Select) -> dict[str, RecordedKey]:
-    """Return all keys that the ledger ever recorded, keyed by key id. Damaged entries are skipped."""
+    """Return all keys that the ledger ever recorded, keyed by key id. Damaged entries are
+    skipped.
+    """
     found: dict[str, RecordedKey] = {}
     rows = select(
         "SELECT seq, event_type, record FROM entries "

@@ -346,5 +346,7 @@ def time_text(moment: str | datetime | None) -> str:
 
 
 def seconds_of(text: str) -> float:
-    """Return a time written by :func:`time_text` in seconds since 1970; infinite for an empty text."""
+    """Return a time written by :func:`time_text` in seconds since 1970; infinite for an empty
+    text.
+    """
     return datetime.fromisoformat(text).timestamp() if text else math.inf

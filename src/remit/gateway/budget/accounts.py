@@ -221,7 +221,9 @@ class Accounts:
         return [account.status() for account in charged]
 
     def statuses(self, scopes: Iterable[str]) -> list[BudgetStatus]:
-        """Return the existing accounts of ``scopes`` in that order, without moving their windows."""
+        """Return the existing accounts of ``scopes`` in that order, without moving their
+        windows.
+        """
         wanted = list(scopes)
         self.load(wanted)
         return [account.status() for key in wanted if (account := self._accounts[key]) is not None]

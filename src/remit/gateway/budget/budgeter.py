@@ -277,7 +277,9 @@ class TokenBudgeter:
     def for_new_key(
         self, limits: BudgetLimits, by: str
     ) -> Callable[[Transaction, str], dict[str, Any]]:
-        """Return a function that gives a new key its limits: ``in_transaction`` of KeyStore.create."""
+        """Return a function that gives a new key its limits: ``in_transaction`` of
+        KeyStore.create.
+        """
 
         def allocate(tx: Transaction, key_id: str) -> dict[str, Any]:
             self.allocate(BudgetScope(key_id=key_id), limits=limits, by=by, tx=tx)

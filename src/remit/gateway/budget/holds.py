@@ -61,7 +61,9 @@ class Hold(Struct, forbid_unknown_fields=True, gc=False):
         return min(percent, _MAX_PERCENT)
 
     def overrun(self, usage: TokenUsage) -> dict[str, Any]:
-        """Return the metadata of an ``EXCHANGE`` whose bill exceeds its bound; empty for any other."""
+        """Return the metadata of an ``EXCHANGE`` whose bill exceeds its bound; empty for any
+        other.
+        """
         if not (over := self.exceeded_by(usage)):
             return {}
         found: dict[str, Any] = {"over_bound": over}

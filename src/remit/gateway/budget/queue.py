@@ -143,7 +143,9 @@ class WaitingRoom:
             return next((scope for scope in scopes if scope in self._queues), None)
 
     def _ahead_of(self, ticket: _Ticket, scopes: Sequence[str]) -> str | None:
-        """Return a scope on which an earlier call waits, the ticket's own scope first; else None."""
+        """Return a scope on which an earlier call waits, the ticket's own scope first; else
+        None.
+        """
         with self._lock:
             for scope in (ticket.scope, *scopes):
                 queue = self._queues.get(scope)
