@@ -1,4 +1,4 @@
-"""What a target cannot say, refused by the client's own field."""
+"""Refusals of requests that a target cannot express, by the client's own field."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PROMISES: dict[str, dict[str, str]] = {
 
 
 def cannot(param: str, what: str) -> DialectError:
-    """The error for a field that asks for ``what``."""
+    """Return the error for a field that asks for ``what``."""
     return DialectError(
         f"{param} asks for {what}, which this model's provider cannot give; leave this "
         f"out, or name another model.",
@@ -57,10 +57,9 @@ def words_of(block: Mapping[str, Any]) -> str | None:
 
 
 def refuse_promises(call: ModelCall) -> None:
-    """Refuse the fields that only the client's own dialect can honour.
+    """Raise DialectError if the call has fields that only its own dialect can honour.
 
-    Raises:
-        DialectError: log probabilities, several answers, audio and such are asked for.
+    Such fields ask for log probabilities, several answers, audio and the like.
     """
     other = call.other
     for key, what in _PROMISES.get(call.endpoint, {}).items():

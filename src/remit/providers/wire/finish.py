@@ -1,4 +1,4 @@
-"""Why an answer ended: the words of all providers, in neutral ones."""
+"""Finish reasons: the words of all providers, mapped to neutral ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream of another protocol, which is passed on and kept as it came."""
+"""A stream of another protocol, which is passed on unparsed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remit.providers.wire.usage import Usage
 
 
 class Passed:
-    """A :class:`~remit.providers.wire.answer.StreamSum` that reads nothing."""
+    """A :class:`~remit.providers.wire.answer.StreamSum` that parses nothing."""
 
     at_once: ClassVar[re.Pattern[bytes] | None] = None
 
@@ -22,40 +22,40 @@ class Passed:
 
     @property
     def raw(self) -> bytes:
-        """All that came."""
+        """The received bytes."""
         return b"".join(self._parts)
 
     @property
     def ended(self) -> bool:
-        """Never: it is the connection that says so."""
+        """Always False: only the end of the connection ends the stream."""
         return False
 
     @property
     def first(self) -> bool:
-        """Whether anything came."""
+        """True if anything was received."""
         return bool(self._parts)
 
     @property
     def text(self) -> str:
-        """None: what is text in it is unknown."""
+        """Always empty: the text in the stream is unknown."""
         return ""
 
     @property
     def usage(self) -> Usage | None:
-        """None is reported."""
+        """Always None."""
         return None
 
     def add(self, name: str, data: bytes) -> Any:
-        """More of it."""
+        """Append received bytes; return None."""
         self._parts.append(data)
         self.pieces += 1
         self.size += len(data)
         return None
 
     def appended(self, value: Any) -> tuple[str, Pieces] | None:
-        """Never: each piece is kept."""
+        """Return None: each piece is kept whole."""
         return None
 
     def answer(self) -> dict[str, Any]:
-        """What came before it broke off."""
+        """Return the received bytes as a text under ``stream``."""
         return {"stream": self.raw.decode("utf-8", "replace")}

@@ -1,10 +1,9 @@
-"""The longest that a sound file can play, read from its container.
+"""The longest duration of a sound file, read from its container.
 
-A provider bills the seconds that its decoder finds. The length that a header states is the
-client's word, so each reader also adds up the frames that a decoder can find, and takes the
-larger of the two. A frame counts if any decoder may take it for one: the result can be too long,
-never too short. A file of another format, or with contents that these readers do not understand,
-has no known length.
+A provider bills the seconds that its decoder finds. The header's length is the client's claim, so
+each reader also adds up the frames that a decoder can find and takes the larger of the two. A frame
+counts if any decoder may accept it: the result can be too long, never too short. A file of another
+format, or with unknown contents, has no known length.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ for _value in range(256):
 
 
 class _UnknownLengthError(Exception):
-    """The file has no length that can be relied on."""
+    """The file has no reliable length."""
 
 
 def longest_seconds(data: bytes) -> float | None:

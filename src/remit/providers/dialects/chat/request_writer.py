@@ -114,7 +114,9 @@ def _said(content: Sequence[Any], where: str, names: ToolNames, own: bool) -> di
 def _user_turns(
     head: dict[str, Any], content: Sequence[Any], where: str, own: bool
 ) -> list[dict[str, Any]]:
-    """Tool results first, each a turn of its own; what such a turn cannot hold comes after."""
+    """Return each tool result as a turn of its own, then the content that such turns cannot
+    contain.
+    """
     turns: list[dict[str, Any]] = []
     parts: list[dict[str, Any]] = []
     for at, block in enumerate(content):
@@ -137,7 +139,7 @@ def _user_turns(
 
 
 def _joined(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
-    """One text where every part is a text: some servers take nothing else."""
+    """Return one text if every part is a text, because some servers accept nothing else."""
     if all(part["type"] == "text" for part in parts):
         return "".join([part["text"] for part in parts])
     return parts

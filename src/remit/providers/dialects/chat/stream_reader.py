@@ -30,7 +30,7 @@ _KEYS = {"thinking": "thinking", "text": "text", "refusal": "refusal"}
 
 
 class _Call:
-    """One call of a tool while it comes."""
+    """The state of one tool call of a stream."""
 
     def __init__(self, number: int, index: Any) -> None:
         self.number = number

@@ -66,12 +66,12 @@ def read_blocks(content: Sequence[Any]) -> list[dict[str, Any]]:
 def read_block(
     block: dict[str, Any], where: str, queries: dict[Any, list[str]]
 ) -> dict[str, Any] | None:
-    """One block of an answer; ``None`` for what says nothing to another dialect's client.
+    """Return one block of an answer in neutral form; None for blocks without meaning elsewhere.
 
     Args:
         block: the block.
         where: its place, for errors.
-        queries: what was searched for, by the search's id; added to.
+        queries: search queries, keyed by the search's id; added to.
     """
     kind = block.get("type")
     if kind == "text":

@@ -25,15 +25,15 @@ _MIN_TOP_P_WITH_THINKING = 0.95
 
 
 def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dict[str, Any]:
-    """The body.
+    """Return a call as a body of the Messages API.
 
     Args:
         call: the request.
-        model: as the provider names it.
-        max_output_tokens: the model's own largest output, sent where the client set no limit.
+        model: the provider's name of the model.
+        max_output_tokens: the model's largest output, sent if the client set no limit.
 
     Raises:
-        DialectError: it holds what the Messages API cannot say.
+        DialectError: the Messages API cannot express the call.
     """
     own = call.endpoint == ENDPOINT
     if not own:
@@ -121,7 +121,7 @@ def _kinds(turn: Any, role: str) -> list[str]:
 
 
 def _system(call: ModelCall) -> str | list[dict[str, Any]]:
-    """All system prompts: one text where none holds more than text, else blocks."""
+    """Return all system prompts: one text if they are only text, else blocks."""
     blocks: list[dict[str, Any]] = []
     for index, message in enumerate(call.messages):
         if message["role"] != "system":

@@ -30,7 +30,7 @@ _GROWS = {"text": "text", "thinking": "thinking"}
 
 
 class _Block:
-    """One block while it comes."""
+    """The state of one block of a stream."""
 
     def __init__(self, block: dict[str, Any]) -> None:
         self.block = block

@@ -57,7 +57,7 @@ def read_request(body: Any) -> ModelCall:
 
 
 def _check_echoed(other: dict[str, Any]) -> None:
-    """What an answer repeats has to have its form."""
+    """Raise DialectError if fields that an answer repeats are malformed."""
     metadata = checks.object_or_none(other, "metadata", "metadata") or {}
     for key, value in metadata.items():
         if not isinstance(value, str):

@@ -34,7 +34,7 @@ _DELTAS = (
 
 
 class _Item:
-    """One output item while it comes."""
+    """The state of one output item of a stream."""
 
     def __init__(self) -> None:
         self.begun = False

@@ -80,7 +80,7 @@ class ResponsesWriter:
         return self._think(event) if event.text else b""
 
     def end(self, answer: ProviderResponse) -> bytes:
-        """The end of what is open, then the whole response."""
+        """Return the ends of open parts and items, then the whole response."""
         status = "incomplete" if answer.finish_reason == "length" else "completed"
         last = self._close_message(status)
         response = ended(self._head, self._output.finished(answer.finish_reason), answer)
@@ -114,7 +114,7 @@ class ResponsesWriter:
         return len(self._message["content"]) - 1
 
     def _part(self, kind: str) -> bytes:
-        """Begin a part of ``kind`` where none is open."""
+        """Begin a part of ``kind`` unless one is open; return its events."""
         wire = b""
         if self._message is None:
             self._message = self._output.begin_message()
