@@ -271,12 +271,12 @@ def agent_secret(root: Root) -> bytes:
 
 
 def token_from_headers(authorization: str | None, x_api_key: str | None) -> str | None:
-    """Return the token that a request's headers contain; None without a usable one.
+    """The token as it was issued, or ``None`` without a usable one.
 
-    ``Authorization: Bearer TOKEN`` (RFC 6750; the scheme in any case) takes precedence over
-    ``x-api-key: TOKEN``. A header without a usable token is ignored: another scheme, an empty
-    token, spaces or unprintable characters in the token, or more than :data:`MAX_TOKEN_CHARS`
-    characters.
+    ``Authorization: Bearer TOKEN`` (RFC 6750; the scheme in any case) counts before ``x-api-key:
+    TOKEN``. A header that holds no usable token (another scheme, nothing behind it, space within, a
+    character that is not printable ASCII, more than :data:`MAX_TOKEN_CHARS`) is passed over, and
+    the other one is looked at.
     """
     if authorization is not None:
         scheme, _, rest = authorization.strip(" \t").partition(" ")

@@ -1,7 +1,7 @@
-"""The OpenAPI of everything outside ``/api``: model calls, what providers keep, health.
+"""The OpenAPI document of everything outside ``/api``: model calls, stored objects, health.
 
-Bodies are the providers' own, and pass whatever they hold: what is described is what Remit reads
-of them. The rows of calls are the table by which calls are answered.
+Bodies are in the providers' own forms and pass whatever they contain; only the members that Remit
+reads are described. Calls are listed from the table of endpoints that answers them.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ _REFUSAL = {
 
 
 def paths_beside_the_api() -> dict[str, dict[str, Any]]:
-    """The path items of an OpenAPI document, by path."""
+    """Return the path items of an OpenAPI document, keyed by path."""
     found: dict[str, dict[str, Any]] = {}
     for endpoint in ENDPOINTS.values():
         found.setdefault(_path(endpoint), {})["post"] = _call(endpoint)
@@ -172,7 +172,7 @@ def _call(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _schema(endpoint: Endpoint) -> dict[str, Any]:
-    """What Remit reads of a body; everything else passes."""
+    """Return the schema of the members that Remit reads of a body."""
     properties: dict[str, Any] = {}
     required = []
     if endpoint.has_model:

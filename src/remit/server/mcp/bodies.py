@@ -1,4 +1,4 @@
-"""Bodies of requests over HTTP: read before the SDK reads them, for plain words and batches."""
+"""Bodies of MCP requests over HTTP, parsed before the SDK: clear errors and batches."""
 
 from __future__ import annotations
 
@@ -30,19 +30,18 @@ class Version:
 
 @dataclass(slots=True)
 class _Open:
-    """A request that is being handled."""
+    """A request in progress."""
 
     answered: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Bodies:
-    """Passes on messages, those of a batch each by itself.
+    """Passes messages to the SDK one by one, also those of a batch.
 
     Args:
-        app: takes one message a request.
-        version_of: the protocol version of the session that a request belongs to; empty where
-            there is no such session.
+        app: the ASGI application that takes one message per request.
+        version_of: returns the protocol version of a request's session; empty without a session.
     """
 
     def __init__(self, app: _App, version_of: Callable[[Scope], str]) -> None:
@@ -92,10 +91,11 @@ class Bodies:
     async def _once(
         self, scope: Scope, receive: Receive, send: Send, message: JSONRPCMessage
     ) -> None:
-        """Pass a message on, unless its id is that of another request of the session that is not
-        answered yet: the SDK would answer one of the two alone, and the other one never. The same
-        goes for one whose answer is sent and whose streams the SDK has not put away yet: by their
-        id it would put away the next one's. That is waited for."""
+        """Pass one message on, unless an open request of the session has the same id.
+
+        The SDK would answer only one of two requests with the same id, so the second is refused. If
+        the first is answered but not yet cleaned up by the SDK, wait until it is.
+        """
         session = dict(scope["headers"]).get(b"mcp-session-id")
         if not isinstance(message, JSONRPCRequest) or session is None:
             await self._app(scope, receive, send)
@@ -141,8 +141,10 @@ class Bodies:
 
 
 class _Stream:
-    """A batch's answer as a stream of events: where a server asks or tells the client something
-    meanwhile, which an array of answers has no place for."""
+    """A batch's answer as a stream of events.
+
+    An array of answers has no place for requests and notifications of the server; a stream has.
+    """
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -157,7 +159,7 @@ class _Stream:
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def end(self, answers: list[dict[str, Any]]) -> bool:
-        """Send the answers and end it; false where it never began."""
+        """Send the answers and end the stream; return False if it never began."""
         if self._begun:
             await self.event(json.dumps(answers).encode())
             await self._send({"type": "http.response.body", "body": b""})
@@ -165,7 +167,7 @@ class _Stream:
 
 
 class _Answer:
-    """What came back for one message; what is no answer to it goes to the stream at once."""
+    """The collected answer to one message; other messages go to the stream at once."""
 
     def __init__(self, stream: _Stream | None = None) -> None:
         self._stream = stream
@@ -182,7 +184,7 @@ class _Answer:
                     await self._stream.event(line[5:].strip())
 
     def to(self, request: JSONRPCRequest) -> dict[str, Any]:
-        """The response to ``request``: JSON as it is, or the event that holds it."""
+        """Return the response to ``request``, from JSON or from an event."""
         lines = self._data.splitlines()
         texts = [line[5:] for line in lines if line.startswith(b"data:")] or [self._data]
         for text in texts:

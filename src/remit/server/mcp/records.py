@@ -1,4 +1,4 @@
-"""What is on record: three of ADMIN's tools, described for MCP clients."""
+"""Three of ADMIN's tools, which read the record, described for MCP clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ORDER = {"description": "a work order's id", "examples": ["WO-SES-7K2M4QX9-001"
 
 
 class _Published(NamedTuple):
-    """How a tool is described here, where no session calls it and ADMIN's others are missing."""
+    """The description of a tool for MCP clients, who have no session and no other ADMIN tools."""
 
     title: str
     description: str
@@ -76,7 +76,7 @@ _PUBLISHED = {
 
 
 def record_tools(runtime: Runtime) -> list[McpTool]:
-    """``query_ledger``, ``list_sessions`` and ``trace_prompt_journey``."""
+    """Return the tools ``query_ledger``, ``list_sessions`` and ``trace_prompt_journey``."""
     settings = runtime.loaded.settings
     tools = admin_tools(runtime.ledger, runtime.root.path, settings.tools, runtime.loaded)
     found = {tool.tool_id: tool for tool in tools}

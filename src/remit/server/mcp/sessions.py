@@ -1,4 +1,4 @@
-"""Open MCP sessions and requests over HTTP: each caller's share, ended when its key ends."""
+"""MCP sessions and requests over HTTP: a limit for each caller, ended when its key ends."""
 
 from __future__ import annotations
 
@@ -46,7 +46,14 @@ class _Request:
 
 
 class SessionGuard:
-    """Limits the sessions of each caller, and ends what belongs to keys that have ended."""
+    """Limits the sessions of each caller, and ends sessions and requests of keys that have ended.
+
+    Args:
+        manager: the SDK's session manager.
+        provider: checks tokens; None in dev mode.
+        per_caller: most sessions of one caller.
+        idle_s: seconds after which the SDK ends an idle session.
+    """
 
     def __init__(
         self,
@@ -68,7 +75,8 @@ class SessionGuard:
         """Answer one request of an authenticated caller (ASGI 3).
 
         Raises:
-            HttpError: 503, the caller has its share of sessions; 401, its key ended meanwhile.
+            HttpError: 503 if the caller has its full share of sessions; 401 if its key ended
+                meanwhile.
         """
         identity: Identity = scope[IDENTITY]
         owner, token = Caller(identity).owner, scope[TOKEN]
@@ -126,7 +134,7 @@ class SessionGuard:
             )
 
     def version_of(self, scope: Scope) -> str:
-        """The protocol version of a request's session; empty where it has none."""
+        """Return the protocol version of a request's session; empty without one."""
         known = self._known(
             {**scope, "user": _user(scope[IDENTITY])}, _header(scope["headers"], _SESSION)
         )
@@ -141,7 +149,7 @@ class SessionGuard:
         return known
 
     async def watch(self, every_s: float) -> None:
-        """End what has to end, again after each ``every_s`` seconds, until cancelled."""
+        """End sessions and requests of invalid tokens every ``every_s`` seconds until cancelled."""
         while True:
             await asyncio.sleep(every_s)
             try:
@@ -150,7 +158,7 @@ class SessionGuard:
                 _log.error("open MCP sessions cannot be checked: %s", type(error).__name__)
 
     async def _sweep(self) -> None:
-        """End what belongs to tokens that are no longer valid; forget idle sessions."""
+        """End sessions and requests of invalid tokens; forget idle sessions."""
         tokens = {session.token for session in self._sessions.values()}
         tokens |= {request.token for request in self._requests}
         ended = {token for token in tokens if not self._is_valid(token)}
@@ -187,7 +195,7 @@ class SessionGuard:
             )
 
     async def _end(self, session_id: str, session: _Session) -> None:
-        """End a session as its client would, which ends its streams and calls too."""
+        """End a session as its client would, with its streams and calls."""
         kept = [pair for pair in session.scope["headers"] if pair[0] in (b"host", b"accept")]
         headers = [*kept, (_SESSION, session_id.encode("latin-1"))]
 
@@ -201,12 +209,12 @@ class SessionGuard:
 
 
 def _header(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> str:
-    """The first header of that name; empty without one."""
+    """Return the first header with this name; empty without one."""
     return next((value.decode("latin-1") for found, value in headers if found == name), "")
 
 
 def _user(identity: Identity) -> AuthenticatedUser:
-    """Whom the SDK ties a session to: no other key or token can continue it."""
+    """Return the user that the SDK ties a session to; no other key or token can continue it."""
     text = repr((identity.key_id, identity.name, identity.role, identity.agents,
                  identity.session_id, identity.work_order_id))  # fmt: skip
     digest = hashlib.sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The shapes of budgets, their audit and prices."""
+"""The forms of budgets, their audit, and prices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remit.server.api.responses.page import Paged
 
 
 class Limits(BaseModel):
-    """The limits there are; those there are not are left out."""
+    """The limits that are set; others are left out."""
 
     usd_limit: float | None = None
     token_limit: int | None = None
@@ -23,7 +23,7 @@ class Limits(BaseModel):
 
 
 class Budget(BaseModel):
-    """One scope as it stands. A limit of null is none."""
+    """The state of one scope. A limit of null means no limit."""
 
     scope: str
     name: str | None = Field(None, description="what its key, user, team or organisation is called")
@@ -52,13 +52,13 @@ class Budget(BaseModel):
 
 
 class BudgetPage(Paged):
-    """Budgets, by scope."""
+    """Budgets, sorted by scope."""
 
     scopes: list[Budget]
 
 
 class BudgetSet(BaseModel):
-    """The scope as it now stands, and the entry that says so."""
+    """The scope after the change, and the entry that records it."""
 
     entry: str
     by: str = Field(description="who set them")
@@ -67,7 +67,7 @@ class BudgetSet(BaseModel):
 
 
 class DifferenceShape(BaseModel):
-    """A figure in which the live state and the ledger differ."""
+    """A figure that differs between the budgets and the ledger."""
 
     scope: str
     field: str
@@ -76,7 +76,7 @@ class DifferenceShape(BaseModel):
 
 
 class UsageDifferenceShape(BaseModel):
-    """One figure of one row of `usage` that is not what the entries add up to."""
+    """A figure of a row of `usage` that differs from the sum of the entries."""
 
     row: str
     field: str
@@ -85,7 +85,7 @@ class UsageDifferenceShape(BaseModel):
 
 
 class Audit(BaseModel):
-    """The live state of all budgets beside what the ledger says."""
+    """The comparison of all budgets with the ledger."""
 
     equal: bool
     scopes: int
@@ -99,7 +99,7 @@ class Audit(BaseModel):
 
 
 class TierShape(BaseModel):
-    """What all of a call costs whose input is longer: US dollars per million tokens."""
+    """Prices of calls with a longer input, in US dollars per million tokens."""
 
     above_input_tokens: int
     input: str
@@ -111,7 +111,7 @@ class TierShape(BaseModel):
 
 
 class PriceShape(BaseModel):
-    """What a model costs: US dollars per million tokens, as exact text."""
+    """Prices of a model in US dollars per million tokens, as exact text."""
 
     provider: str
     model: str = Field(description="as the provider calls it")
@@ -134,7 +134,7 @@ class PriceShape(BaseModel):
 
 
 class PricePage(Paged):
-    """Prices in force, by provider and model."""
+    """Prices in force, sorted by provider and model."""
 
     version: str = Field(description="of the prices, as `price_version` of an EXCHANGE")
     base_version: str = Field(description="of the shipped prices")

@@ -1,4 +1,4 @@
-"""The shapes of what people decide on: feedback, approvals, orders, pins of tools."""
+"""The forms of feedback, approvals, orders, and pins of tools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from remit.server.api.responses.page import Paged
 
 
 class FeedbackShape(BaseModel):
-    """One word of feedback. What there is not is empty."""
+    """A grade. Missing values are empty."""
 
     entry_id: str
     target_entry_id: str
@@ -41,7 +41,7 @@ class FeedbackPage(BaseModel):
 
 
 class ApprovalShape(BaseModel):
-    """A tool call that waits, or waited, for a person. What there is not is empty."""
+    """A tool call that waits, or waited, for a person. Missing values are empty."""
 
     request_id: str = Field(description="the entry that asks")
     wo_id: str
@@ -72,26 +72,26 @@ class ApprovalShape(BaseModel):
 
 
 class ApprovalPage(Paged):
-    """Requests: what waits, the oldest first; what is decided, the latest first."""
+    """Requests: pending ones oldest first, decided ones latest first."""
 
     approvals: list[ApprovalShape]
 
 
 class DelegationShape(BaseModel):
-    """A delegation on record."""
+    """A recorded delegation."""
 
     entry_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderDetail(OrderStatus):
-    """An order, with its content.
+    """An order with its content.
 
     Attributes:
-        task: a text, or the marker of what was erased.
-        response: a text, the marker of what was erased, or null.
-        outcome: empty if the response is the agent's answer, which the quality gate accepted;
-            else `notice`, `degraded`, `cancelled` or `abandoned`.
+        task: a text, or the marker of erased content.
+        response: a text, the marker of erased content, or null.
+        outcome: empty if the response is the agent's answer and the quality gate accepted it; else
+            `notice`, `degraded`, `cancelled` or `abandoned`.
     """
 
     task: Any
@@ -100,13 +100,13 @@ class OrderDetail(OrderStatus):
 
 
 class OrderPage(Paged):
-    """Orders, in the order in which they begin; what is done, the latest first."""
+    """Orders: open ones in the order in which they begin, ended ones latest first."""
 
     orders: list[OrderStatus]
 
 
 class PinShape(BaseModel):
-    """A definition of an MCP server's tool, as it is on record."""
+    """A recorded definition of an MCP server's tool."""
 
     entry_id: str = Field(description="the entry that holds it")
     server: str
@@ -119,7 +119,7 @@ class PinShape(BaseModel):
 
 
 class PinnedToolShape(BaseModel):
-    """A tool's pin, and what was offered since instead of it."""
+    """A tool's pin, and the definition offered since."""
 
     server: str
     tool_id: str
@@ -130,6 +130,6 @@ class PinnedToolShape(BaseModel):
 
 
 class PinPage(BaseModel):
-    """Pinned tools, by server and id."""
+    """Pinned tools, sorted by server and id."""
 
     pins: list[PinnedToolShape]

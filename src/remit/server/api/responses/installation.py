@@ -1,4 +1,4 @@
-"""The shapes of health, packages and gates."""
+"""The forms of health, packages and gates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remit.server.api.responses.page import Paged
 
 
 class Breaker(BaseModel):
-    """The circuit breaker of one provider and model, of all processes of the root."""
+    """The circuit breaker of one provider and model, shared by all processes of the root."""
 
     provider_id: str
     model_id: str
@@ -18,7 +18,7 @@ class Breaker(BaseModel):
 
 
 class Health(BaseModel):
-    """How this process is."""
+    """The state of this process."""
 
     version: str
     in_flight: int = Field(description="model calls that are out, of all processes")
@@ -27,7 +27,7 @@ class Health(BaseModel):
 
 
 class PermissionsShape(BaseModel):
-    """What a package's agents may use; `*` in a name stands for anything."""
+    """Permissions of a package's agents; `*` in a name matches any text."""
 
     tools: list[str]
     models: list[str]
@@ -56,13 +56,13 @@ class PackageShape(BaseModel):
 
 
 class PackagePage(Paged):
-    """Packages by id."""
+    """Packages, sorted by id."""
 
     packages: list[PackageShape]
 
 
 class GateState(BaseModel):
-    """What a gate said last; `passed` is null when it never was checked."""
+    """The latest result of a gate; `passed` is null if the gate was never checked."""
 
     gate: str
     passed: bool | None
@@ -72,13 +72,13 @@ class GateState(BaseModel):
 
 
 class GateStates(BaseModel):
-    """All gates in their order."""
+    """The gates in their order."""
 
     gates: list[GateState]
 
 
 class GateShape(BaseModel):
-    """What a gate says now."""
+    """The result of a gate."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -89,7 +89,7 @@ class GateShape(BaseModel):
 
 
 class GateReportShape(BaseModel):
-    """All gates that were asked."""
+    """The results of the checked gates."""
 
     passed: bool
     gates: list[GateShape]

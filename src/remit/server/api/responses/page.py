@@ -1,4 +1,4 @@
-"""What answers share: the error, and pages of a list."""
+"""Forms that answers share: the error, and pages of a list."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 
 class ErrorDetail(BaseModel):
-    """What went wrong."""
+    """A failure and its remedy."""
 
     code: str = Field(description="for programs")
     message: str = Field(description="for people: what happened and why")
@@ -15,7 +15,7 @@ class ErrorDetail(BaseModel):
 
 
 class Error(BaseModel):
-    """Every answer that is no success."""
+    """The answer to every request that fails."""
 
     error: ErrorDetail
 

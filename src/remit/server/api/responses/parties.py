@@ -1,4 +1,4 @@
-"""The shapes of keys, of what they belong to, and of tenants."""
+"""The forms of keys, their owners, and tenants."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from remit.server.api.responses.page import Paged
 
 
 class KeyShape(BaseModel):
-    """A virtual key without its secret. Times that there are not are empty."""
+    """A virtual key without its secret. Missing times are empty."""
 
     id: str
     name: str
@@ -38,13 +38,13 @@ class KeyShape(BaseModel):
 
 
 class KeyPage(Paged):
-    """Virtual keys, by name."""
+    """Virtual keys, sorted by name."""
 
     keys: list[KeyShape]
 
 
 class KeyMade(BaseModel):
-    """The only response that shows the secret."""
+    """A key with its secret, which no other answer shows."""
 
     id: str
     name: str
@@ -52,7 +52,7 @@ class KeyMade(BaseModel):
 
 
 class KeyRevoked(BaseModel):
-    """A key that has ended, and the entry that says so."""
+    """A revoked key, and the entry that records it."""
 
     id: str
     name: str
@@ -69,7 +69,7 @@ class OwnerKey(BaseModel):
 
 
 class OwnerShape(BaseModel):
-    """A user, team or organisation. What was not declared is null."""
+    """A user, team or organisation. Undeclared values are null."""
 
     kind: Literal["user", "team", "organisation"]
     id: str
@@ -88,13 +88,13 @@ class OwnerShape(BaseModel):
 
 
 class OwnerPage(Paged):
-    """Users, teams or organisations, by id."""
+    """Users, teams or organisations, sorted by id."""
 
     owners: list[OwnerShape]
 
 
 class TenantHead(BaseModel):
-    """The head of a tenant's log that the host took last."""
+    """The latest head of a tenant's log that the host recorded."""
 
     entries: int = Field(description="under it")
     root: str = Field(description="of the tree, base64")
@@ -112,7 +112,7 @@ class TenantRemoval(BaseModel):
 
 
 class TenantShape(BaseModel):
-    """A tenant, as its host sees it."""
+    """A tenant as its host sees it."""
 
     name: str
     state: Literal["served", "moving", "removing", "removed", "unfinished", "damaged"]
@@ -126,6 +126,6 @@ class TenantShape(BaseModel):
 
 
 class TenantPage(Paged):
-    """Tenants, by name."""
+    """Tenants, sorted by name."""
 
     tenants: list[TenantShape]

@@ -1,4 +1,4 @@
-"""Tool calls that a person has to approve, each one exactly."""
+"""Approvals of tool calls, one for each exact call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ _MAX_PENDING = 100
 
 
 class WaitsError(Exception):
-    """The call waits for a person, or a person said no; ``request_id`` names the request."""
+    """The call waits for a person, or was denied.
+
+    Attributes:
+        request_id: the request for approval.
+        state: ``pending`` or ``denied``.
+    """
 
     def __init__(self, request_id: str, state: str, said: str) -> None:
         super().__init__(said)
@@ -26,10 +31,10 @@ class Approving:
     """The approvals of one client's calls.
 
     Args:
-        queue: of the root.
-        identity: the client; a person behind its key may be kept from approving.
-        session_id: where its calls are on record.
-        agent_id: in whose name it calls.
+        queue: the approvals of the root.
+        identity: the client; the person behind its key may be barred from approving.
+        session_id: the session that records the client's calls.
+        agent_id: the agent that the client acts as.
         subject_id: the person whom the client named; may be empty.
     """
 
@@ -49,10 +54,10 @@ class Approving:
         self._waiting: dict[tuple[str, str], str] = {}  # requests by tool and arguments
 
     async def permit(self, tool: Tool, arguments: Mapping[str, Any]) -> Permit:
-        """What lets the call begin, once.
+        """Return the permit that lets a call begin once; request approval if there is none.
 
         Raises:
-            WaitsError: nobody has decided yet, or somebody said no.
+            WaitsError: nobody has decided yet, or the call was denied.
             InvalidInputError: the arguments cannot be recorded.
         """
         return await asyncio.to_thread(self._permit, tool, arguments)

@@ -1,4 +1,4 @@
-"""Tool calls of one client: allowed or not, paid for, on record before and after."""
+"""Tool calls of one client: checked, charged, and recorded before and after."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _KEY = "remit/idempotency_key"
 
 
 class ToolCalls:
-    """The ``tools/call`` of one client at one server."""
+    """The ``tools/call`` requests of one client at one server."""
 
     def __init__(
         self, served: Served, caller: Caller, record: Record, definitions: Definitions
@@ -50,16 +50,20 @@ class ToolCalls:
         )
 
     def visible(self, page: dict[str, Any]) -> dict[str, Any]:
-        """A page of ``tools/list`` without what the client may not call."""
+        """Return a page of ``tools/list`` without tools that the client may not call."""
         who, shows = self._caller.identity, self._served.rules.shows
         return {**page, "tools": [tool for tool in page["tools"] if shows(who, tool["name"])]}
 
     async def answer(self, params: Mapping[str, Any], ask: Ask) -> dict[str, Any]:
-        """The result of one call; what was refused is one too, for a model to read.
+        """Return the result of one call; a refusal is a result that a model can read.
+
+        Args:
+            params: the parameters of the request.
+            ask: sends a request to the server.
 
         Raises:
-            MCPError: the server's own error, or it does not answer, or not as MCP says; or there
-                is no such tool, or none that the client may see.
+            MCPError: the server reports an error, does not answer or breaks the protocol, or the
+                client may not see the tool.
         """
         name, arguments = params.get("name"), params.get("arguments")
         arguments = {} if arguments is None else arguments
@@ -147,7 +151,7 @@ class ToolCalls:
 
 
 def _problem(definition: Definition, result: dict[str, Any]) -> str:
-    """What is wrong with a result; empty when nothing."""
+    """Return why a result is invalid; empty if it is valid."""
     if "task" in result or result.get("resultType") not in (None, "complete"):
         return ""  # not the end of the call
     blocks = result.get("content")

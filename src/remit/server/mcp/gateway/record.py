@@ -1,4 +1,4 @@
-"""What passes between a client and an upstream server, on record."""
+"""The entries of what passes between a client and an upstream server."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _LATEST = (
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A tool call whose intent is on record.
+    """A tool call whose intent is recorded.
 
     Attributes:
         intent_id: its ``TOOL_INTENT``.
-        shown: what its ``TOOL_CALL`` repeats.
+        shown: metadata that its ``TOOL_CALL`` repeats.
     """
 
     intent_id: str
@@ -54,8 +54,8 @@ class Record:
     """The entries of one client's session with one upstream server.
 
     Args:
-        ledger: where they are written.
-        budgeter: debits what calls cost.
+        ledger: records the entries.
+        budgeter: charges calls.
         server: name of the upstream server.
         caller: the client.
     """
@@ -87,18 +87,18 @@ class Record:
         price_nano: int = 0,
         permit: Permit | None = None,
     ) -> Begun:
-        """Put on record, durably, that a tool is about to be called, and debit its price.
+        """Record durably that a tool is about to be called, and charge its price.
 
         Args:
-            name: of the tool, as its server calls it.
-            arguments: what it is called with.
-            digest: of its definition.
-            price_nano: what the call costs, nano-dollars.
-            permit: the approval that this uses up, in the same transaction.
+            name: the server's name of the tool.
+            arguments: the arguments of the call.
+            digest: SHA-256 of the tool's definition.
+            price_nano: the price in nano-dollars.
+            permit: the approval that is used up in the same transaction; None if none is needed.
 
         Raises:
             BudgetRefusedError: a budget of the key has less left; nothing was written.
-            ApprovalError: the approval is not for this call, used, or over; likewise.
+            ApprovalError: the approval is for another call, used, or expired; nothing was written.
         """
         shown = self._call(name, arguments)
         if permit is not None:
@@ -131,15 +131,15 @@ class Record:
         return Begun(intent_id, shown)
 
     async def end(self, begun: Begun, status: str, result: Any, error: str = "") -> str:
-        """Put a tool's result, or why there is none, on record; the id of the ``TOOL_CALL``."""
+        """Record a tool's result, or the reason for none; return the id of the ``TOOL_CALL``."""
         return await self._write(self._ended(begun.shown, status, result, error))
 
     async def refuse(self, name: str, arguments: Any, error: str) -> str:
-        """Put a call that was refused on record; the id of its ``TOOL_CALL``."""
+        """Record a refused call; return the id of its ``TOOL_CALL``."""
         return await self._write(self._ended(self._call(name, arguments), "refused", None, error))
 
     async def message(self, method: str, sent: Any, result: Any = None, *, error: str = "") -> str:
-        """Put any other request or notification that carries content on record."""
+        """Record any other request or notification with content; return the entry's id."""
         entry = self._entry(
             "MCP_MESSAGE",
             server=self._server,
@@ -152,7 +152,7 @@ class Record:
         return await self._write(entry)
 
     async def note(self, method: str, params: Any) -> None:
-        """:meth:`message` for a notification; after many no more, the last of which says so."""
+        """Record a notification; after 200 of a session no more, and the last one says so."""
         self._noted += 1
         if self._noted < _MAX_NOTIFICATIONS:
             await self.message(method, params)
@@ -208,7 +208,7 @@ class Record:
             tx.append(self._prepared(self._entry("SESSION_START")))
 
     def _prepared(self, entry: LedgerEntry) -> Prepared:
-        """Prepare an entry, with the person whom the client named."""
+        """Return an encoded entry, with the person whom the client named."""
         return self._journal.prepared_entry(entry)
 
     def _scope(self) -> BudgetScope:
@@ -224,7 +224,7 @@ class Record:
 
 
 def _recordable(value: Any) -> Any:
-    """``value``, or its JSON text where it is a value that the record cannot carry as it is."""
+    """Return ``value``, or its JSON text if the record cannot contain the value itself."""
     try:
         exact_json(value)
     except InvalidInputError:
