@@ -17,6 +17,7 @@ from remit.learning.proposals import Proposal, ProposalError, Proposals
 from remit.ledger import LedgerClient
 from remit.runtime.installation import governance
 from remit.server.api.requests import Page
+from remit.server.api.responses.page import listing
 from remit.server.api.routes import Caller, Routes, slice_of
 from remit.server.refusals import HttpError
 
@@ -52,11 +53,7 @@ class ProposalShape(BaseModel):
     rolls_back: str = Field(description="of a rollback: the adopted proposal that it takes back")
 
 
-class ProposalPage(BaseModel):
-    """Proposals, latest first."""
-
-    proposals: list[ProposalShape]
-    next_cursor: str | None
+ProposalPage = listing("ProposalPage", "Proposals, latest first.", proposals=ProposalShape)
 
 
 class ProposalDetail(ProposalShape):

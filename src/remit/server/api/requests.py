@@ -45,18 +45,14 @@ _Rate = Annotated[int, Field(ge=1)] | None
 _Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 
 
-class _Query(BaseModel):
-    """The query of a URL; an unknown name is an error, so that a typo does not select all."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Page(_Query):
-    """The wanted part of a list."""
+class Page(BaseModel):
+    """The wanted part of a list. An unknown name is an error, so no typo selects everything."""
+
+    model_config = ConfigDict(extra="forbid")
 
     limit: int = Field(_DEFAULT_LIMIT, ge=1, le=_MAX_PAGE, description="most items")
     cursor: _Text = Field(None, description="`next_cursor` of the answer before")

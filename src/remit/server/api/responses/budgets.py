@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from remit.server.api.responses.page import Paged
+from remit.server.api.responses.page import Paged, listing
 
 
 class Limits(BaseModel):
@@ -51,10 +51,7 @@ class Budget(BaseModel):
     )
 
 
-class BudgetPage(Paged):
-    """Budgets, sorted by scope."""
-
-    scopes: list[Budget]
+BudgetPage = listing("BudgetPage", "Budgets, sorted by scope.", scopes=Budget)
 
 
 class BudgetSet(BaseModel):

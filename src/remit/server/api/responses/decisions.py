@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from remit.agents.queue import OrderStatus
-from remit.server.api.responses.page import Paged
+from remit.server.api.responses.page import listing
 
 
 class FeedbackShape(BaseModel):
@@ -33,11 +33,7 @@ class FeedbackShape(BaseModel):
     )
 
 
-class FeedbackPage(BaseModel):
-    """Feedback, oldest first."""
-
-    feedback: list[FeedbackShape]
-    next_cursor: str | None
+FeedbackPage = listing("FeedbackPage", "Feedback, oldest first.", feedback=FeedbackShape)
 
 
 class ApprovalShape(BaseModel):
@@ -71,10 +67,11 @@ class ApprovalShape(BaseModel):
     used_by: str = Field(description="the TOOL_INTENT that it was used for")
 
 
-class ApprovalPage(Paged):
-    """Requests: pending ones oldest first, decided ones latest first."""
-
-    approvals: list[ApprovalShape]
+ApprovalPage = listing(
+    "ApprovalPage",
+    "Requests: pending ones oldest first, decided ones latest first.",
+    approvals=ApprovalShape,
+)
 
 
 class DelegationShape(BaseModel):
@@ -99,10 +96,11 @@ class OrderDetail(OrderStatus):
     outcome: str = ""
 
 
-class OrderPage(Paged):
-    """Orders: open ones in the order in which they begin, ended ones latest first."""
-
-    orders: list[OrderStatus]
+OrderPage = listing(
+    "OrderPage",
+    "Orders: open ones in the order in which they begin, ended ones latest first.",
+    orders=OrderStatus,
+)
 
 
 class PinShape(BaseModel):
@@ -129,7 +127,6 @@ class PinnedToolShape(BaseModel):
     diff: list[str] = Field(description="from the pin to the change, a unified diff")
 
 
-class PinPage(BaseModel):
-    """Pinned tools, sorted by server and id."""
-
-    pins: list[PinnedToolShape]
+PinPage = listing(
+    "PinPage", "Pinned tools, sorted by server and id.", pins=PinnedToolShape, base=BaseModel
+)

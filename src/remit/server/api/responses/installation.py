@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from remit.server.api.responses.page import Paged
+from remit.server.api.responses.page import listing
 
 
 class Breaker(BaseModel):
@@ -55,10 +55,7 @@ class PackageShape(BaseModel):
     approved_by: str
 
 
-class PackagePage(Paged):
-    """Packages, sorted by id."""
-
-    packages: list[PackageShape]
+PackagePage = listing("PackagePage", "Packages, sorted by id.", packages=PackageShape)
 
 
 class GateState(BaseModel):
@@ -71,10 +68,7 @@ class GateState(BaseModel):
     entry_id: str | None
 
 
-class GateStates(BaseModel):
-    """The gates in their order."""
-
-    gates: list[GateState]
+GateStates = listing("GateStates", "The gates in their order.", gates=GateState, base=BaseModel)
 
 
 class GateShape(BaseModel):

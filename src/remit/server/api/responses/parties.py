@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from remit.server.api.responses.budgets import Budget, Limits
-from remit.server.api.responses.page import Paged
+from remit.server.api.responses.page import listing
 
 
 class KeyShape(BaseModel):
@@ -37,10 +37,7 @@ class KeyShape(BaseModel):
     budget: Budget | None = Field(description="what it may spend and has spent")
 
 
-class KeyPage(Paged):
-    """Virtual keys, sorted by name."""
-
-    keys: list[KeyShape]
+KeyPage = listing("KeyPage", "Virtual keys, sorted by name.", keys=KeyShape)
 
 
 class KeyMade(BaseModel):
@@ -87,10 +84,7 @@ class OwnerShape(BaseModel):
     limit_usd: float | None
 
 
-class OwnerPage(Paged):
-    """Users, teams or organisations, sorted by id."""
-
-    owners: list[OwnerShape]
+OwnerPage = listing("OwnerPage", "Users, teams or organisations, sorted by id.", owners=OwnerShape)
 
 
 class TenantHead(BaseModel):
@@ -125,7 +119,4 @@ class TenantShape(BaseModel):
     removed: TenantRemoval | None
 
 
-class TenantPage(Paged):
-    """Tenants, sorted by name."""
-
-    tenants: list[TenantShape]
+TenantPage = listing("TenantPage", "Tenants, sorted by name.", tenants=TenantShape)

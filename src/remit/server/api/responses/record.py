@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from remit.server.api.responses.page import Paged
+from remit.server.api.responses.page import Paged, listing
 
 
 class EntryShape(BaseModel):
@@ -24,10 +24,11 @@ class EntryShape(BaseModel):
     entry_hash: str
 
 
-class EntryPage(Paged):
-    """Entries. A page of much content may have fewer than the limit."""
-
-    entries: list[EntryShape]
+EntryPage = listing(
+    "EntryPage",
+    "Entries. A page of much content may have fewer than the limit.",
+    entries=EntryShape,
+)
 
 
 class Head(BaseModel):
@@ -57,10 +58,7 @@ class SessionShape(BaseModel):
     ended: bool
 
 
-class SessionPage(Paged):
-    """Sessions, latest first."""
-
-    sessions: list[SessionShape]
+SessionPage = listing("SessionPage", "Sessions, latest first.", sessions=SessionShape)
 
 
 class TurnShape(BaseModel):
