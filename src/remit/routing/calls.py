@@ -13,7 +13,7 @@ from remit.gateway.auth import Identity
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome, TextSink
 from remit.providers import EventSink
 from remit.routing.candidate import Candidate
-from remit.routing.errors import CircuitOpenError, ModelCallError, NoAdapterError, RouteAttempt
+from remit.routing.errors import ModelCallError, RouteAttempt
 from remit.routing.exploration import Drawn
 from remit.routing.options import RouteOptions
 from remit.routing.scores import unmet_need
@@ -131,15 +131,16 @@ class Calls:
         """True if every answer came from the ledger, so that nothing was decided now."""
         return bool(self.made) and all(call.get("replayed") for call in self.made)
 
-    async def obstacle(
-        self, candidate: Candidate, task: str
-    ) -> CircuitOpenError | NoAdapterError | None:
+    async def obstacle(self, candidate: Candidate, task: str) -> ModelCallError | None:
         """Return why a candidate cannot be called now; None if it can."""
         gateway = self.options.gateway
         if candidate.provider_id not in gateway.providers:
-            return NoAdapterError(f"no provider {candidate.provider_id!r} is registered")
+            return ModelCallError(
+                "NO_ADAPTER", f"no provider {candidate.provider_id!r} is registered"
+            )
         if "+" in task and (need := unmet_need(candidate, task)):
-            return NoAdapterError(f"{candidate.model_id} takes no {need}, and the call has some")
+            message = f"{candidate.model_id} takes no {need}, and the call has some"
+            return ModelCallError("NO_ADAPTER", message)
         if gateway.is_closed(candidate.provider_id, candidate.provider_model):
             return None
         state, retry_after_s = await gateway.circuit(
@@ -150,7 +151,7 @@ class Calls:
             if retry_after_s is not None:
                 later = f"; it is tried again in {retry_after_s:.1f} s"
                 self.retry_after_s = min(self.retry_after_s or retry_after_s, retry_after_s)
-            return CircuitOpenError(f"{candidate.model_id} failed repeatedly{later}")
+            return ModelCallError("CIRCUIT_OPEN", f"{candidate.model_id} failed repeatedly{later}")
         return None
 
     async def bounds(
@@ -173,7 +174,7 @@ class Calls:
     def fail(
         self,
         candidate: Candidate,
-        error: CircuitOpenError | NoAdapterError | ModelCallError,
+        error: ModelCallError,
         response: PromptResponse | None = None,
     ) -> None:
         """Note a candidate that did not answer or was skipped."""

@@ -17,28 +17,22 @@ class WeightsError(RoutingError, ValueError):
     """The rules of scoring cannot be used."""
 
 
-class CircuitOpenError(RoutingError):
-    """The model failed repeatedly, so its circuit is open."""
-
-    code = "CIRCUIT_OPEN"
-
-
-class NoAdapterError(RoutingError):
-    """The model's provider is not registered, or the model lacks a needed capability."""
-
-    code = "NO_ADAPTER"
-
-
 class ModelCallError(RoutingError):
     """A model gave no answer, or the call could not be made.
 
     Attributes:
-        code: the gateway's error code, such as ``TIMEOUT`` or ``BUDGET_EXHAUSTED``.
+        code: the gateway's error code, such as ``TIMEOUT`` or ``BUDGET_EXHAUSTED``;
+            ``CIRCUIT_OPEN`` if the model failed repeatedly; ``NO_ADAPTER`` if its provider is not
+            registered or it lacks a needed capability.
     """
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+# Earlier names, for programs that catch them; they end with version 1.0.
+CircuitOpenError = NoAdapterError = ModelCallError
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +46,7 @@ class RouteAttempt:
 
     model_id: str
     provider_id: str
-    error: CircuitOpenError | NoAdapterError | ModelCallError
+    error: ModelCallError
     response: PromptResponse | None = None
 
     @property

@@ -44,11 +44,13 @@ _Integer = Annotated[int, Field(strict=True, ge=-(2**50), le=2**50)]
 _Bucket = Annotated[int, Field(strict=True, ge=0, lt=2**20)]
 
 
-class _Part(BaseModel):
+class StrictModel(BaseModel):
+    """A part of a file; unknown members are errors."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class LearnedModel(_Part):
+class LearnedModel(StrictModel):
     """The learned parameters of a model.
 
     Attributes:
@@ -64,7 +66,7 @@ class LearnedModel(_Part):
     weights: tuple[_Integer, ...]
 
 
-class Neighbour(_Part):
+class Neighbour(StrictModel):
     """A prompt of the training set, without its text.
 
     Attributes:
@@ -76,7 +78,7 @@ class Neighbour(_Part):
     buckets: tuple[_Bucket, ...]
 
 
-class _HeadFile(_Part):
+class _HeadFile(StrictModel):
     format: Literal["remit.routing-head/1"]
     buckets: Annotated[int, Field(strict=True, ge=1, le=2**20)]
     models: Annotated[dict[str, LearnedModel], Field(min_length=1)]

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import neg
-from typing import Any, NamedTuple
+from typing import Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.routing.candidate import GENERAL, Candidate
@@ -105,12 +105,8 @@ def score_candidates(inputs: ScoringInputs) -> Scoring:
     return scored(inputs, tuple(inputs.candidates), what_counts(inputs))
 
 
-class Seen(NamedTuple):
-    """The properties of a prompt that affect scores: task kinds, language, length in tokens."""
-
-    kinds: tuple[str, ...]
-    language: str
-    tokens: int
+Seen = tuple[tuple[str, ...], str, int]
+"""The properties of a prompt that affect scores: task kinds, language, length in tokens."""
 
 
 def what_counts(inputs: ScoringInputs) -> Seen:
@@ -118,19 +114,19 @@ def what_counts(inputs: ScoringInputs) -> Seen:
     name = inputs.task.partition("+")[0]
     intent = read_intent(inputs.prompt, inputs.weights)
     kinds = _kinds(intent.task if name == ANY_TASK else name, intent)
-    return Seen(kinds, intent.language, intent.tokens)
+    return kinds, intent.language, intent.tokens
 
 
 def scored(inputs: ScoringInputs, candidates: tuple[Candidate, ...], seen: Seen) -> Scoring:
     """Return :func:`score_candidates` for a prompt whose properties are known."""
-    weights = inputs.weights
+    weights, (kinds, language, tokens) = inputs.weights, seen
     scores = _standing(
-        candidates, weights, inputs.operator_preference, seen.kinds, seen.language,
+        candidates, weights, inputs.operator_preference, kinds, language,
         inputs.task.partition("+")[2],
     )  # fmt: skip
     if weights.head is not None:
         scores = _by_what_is_learned(inputs, candidates, weights.head, scores)
-    too_long = too_small(candidates, seen.tokens)
+    too_long = too_small(candidates, tokens)
     if too_long:
         penalty = weights.penalties["context_window"]
         scores = {

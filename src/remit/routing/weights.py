@@ -14,7 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic import StringConstraints as Text
 
 from remit.kernel.canonical import canonical_json, sha256_hex
@@ -29,7 +29,7 @@ from remit.kernel.json_text import JsonTextError, load_unique
 from remit.kernel.validation import first_error
 from remit.routing.decision import RULES_UNAVAILABLE
 from remit.routing.errors import WeightsError
-from remit.routing.learned_head import LearnedHead
+from remit.routing.learned_head import LearnedHead, StrictModel
 
 _log = logging.getLogger("remit.routing")
 
@@ -74,17 +74,13 @@ _Count = Annotated[int, Field(strict=True, ge=1, le=_MAX_WEIGHT)]
 _Word = Annotated[bytes, BeforeValidator(_lower_case)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _Scales(_Part):
+class _Scales(StrictModel):
     usd_per_million_tokens: _Positive
     tokens_per_s: _Positive
     output_share: Annotated[_Number, Field(le=MILLION)]
 
 
-class _Signs(_Part):
+class _Signs(StrictModel):
     """Signs that a prompt belongs to a task: words, and marks anywhere in it, in UTF-8."""
 
     words: frozenset[_Word]
@@ -95,7 +91,7 @@ def _sorted(items: dict[str, Any]) -> dict[str, Any]:
     return dict(sorted(items.items()))
 
 
-class IntentRules(_Part):
+class IntentRules(StrictModel):
     """The signs by which a prompt's intent is read.
 
     Attributes:
@@ -135,7 +131,7 @@ class IntentRules(_Part):
         ]
 
 
-class LearnedRules(_Part):
+class LearnedRules(StrictModel):
     """The use of a learned head.
 
     Attributes:
@@ -149,7 +145,7 @@ class LearnedRules(_Part):
     quality_floor: Annotated[_Number, Field(le=MILLION)] = 0
 
 
-class _RuleFile(_Part):
+class _RuleFile(StrictModel):
     description: str = ""
     learned: LearnedRules | None = None
     features: Annotated[dict[_Feature, _Number], Field(min_length=len(get_args(_Feature)))]

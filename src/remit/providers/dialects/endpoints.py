@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from remit.kernel.exchange import StreamEvent
 from remit.providers.dialects.chat import answer as chat_answer
@@ -39,36 +39,16 @@ __all__ = [
 ]
 
 
-class _StreamReader(Protocol):
-    def feed(self, data: Mapping[str, Any]) -> list[StreamEvent]: ...
-
-
-class _StreamWriterType(Protocol):
-    def __call__(
-        self, call: ModelCall, *, answer_id: str, created: int, model: str
-    ) -> StreamWriter: ...
-
-
-class _RequestWriter(Protocol):
-    def __call__(
-        self, call: ModelCall, *, model: str, max_output_tokens: int
-    ) -> dict[str, Any]: ...
-
-
-class _AnswerWriter(Protocol):
-    def __call__(
-        self, answer: ProviderResponse, call: ModelCall, *, answer_id: str, created: int, model: str
-    ) -> dict[str, Any]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Dialect:
+    """The readers and writers of one dialect."""
+
     read_request: Callable[[Any], ModelCall]
-    write_request: _RequestWriter
+    write_request: Callable[..., dict[str, Any]]
     read_answer: Callable[[Mapping[str, Any]], ProviderResponse]
-    write_answer: _AnswerWriter
-    reader: Callable[[], _StreamReader]
-    writer: _StreamWriterType
+    write_answer: Callable[..., dict[str, Any]]
+    reader: type[ChatReader] | type[ResponsesReader] | type[MessagesReader]
+    writer: Callable[..., StreamWriter]
 
 
 _DIALECTS = {

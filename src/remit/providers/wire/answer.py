@@ -23,10 +23,6 @@ _ESCAPED = re.compile(rb"\\u00[67]")  # a letter of a name, never escaped by an 
 _OF_USAGE = re.compile("usage|token|cache|server_tool|iterations|_requests|_queries|ephemeral")
 
 
-class _TwiceError(Exception):
-    """A JSON object has the same member twice."""
-
-
 class AnswerFacts(Struct):
     """The facts that the gateway needs of an answer in any dialect.
 
@@ -146,7 +142,7 @@ def counted_once(data: bytes, value: Any) -> Any:
                 if found[1] == b"{" and len(set(names)) < len(names):
                     _decoder.raw_decode(text.decode())
                 return value
-            except (_TwiceError, ValueError, RecursionError):
+            except (ValueError, RecursionError):
                 pass
     try:
         return json.loads(data, object_pairs_hook=_marked)
@@ -165,7 +161,7 @@ def _marked(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _once(members: list[tuple[str, Any]]) -> None:
     if len({name for name, _ in members}) < len(members):
-        raise _TwiceError
+        raise ValueError("a name is repeated")
 
 
 def string(value: Any) -> str:

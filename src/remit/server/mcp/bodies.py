@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from mcp.types import INTERNAL_ERROR, INVALID_REQUEST, JSONRPCMessage, JSONRPCRequest
@@ -28,14 +28,6 @@ class Version:
     negotiated: str = ""
 
 
-@dataclass(slots=True)
-class _Open:
-    """A request in progress."""
-
-    answered: bool = False
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-
-
 class Bodies:
     """Passes messages to the SDK one by one, also those of a batch.
 
@@ -47,8 +39,9 @@ class Bodies:
     def __init__(self, app: _App, version_of: Callable[[Scope], str]) -> None:
         self._app = app
         self._version_of = version_of
-        # Keyed by sender, session and id.
-        self._open: dict[tuple[str, bytes, str], _Open] = {}
+        # Open requests, keyed by sender, session and id, and those of them that are answered.
+        self._open: dict[tuple[str, bytes, str], asyncio.Event] = {}
+        self._answered: set[tuple[str, bytes, str]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request whose body is complete (ASGI 3)."""
@@ -101,25 +94,26 @@ class Bodies:
             await self._app(scope, receive, send)
             return
         opened = repr(scope.get(IDENTITY)), session, str(message.id)
-        while other := self._open.get(opened):
-            if not other.answered:
+        while ended := self._open.get(opened):
+            if opened not in self._answered:
                 why = f"The id {message.id!r} is that of a request that is not answered yet."
                 error = MessageError(INVALID_REQUEST, why, message.id)
                 await JSONResponse(error.answer, 400)(scope, receive, send)
                 return
-            await other.ended.wait()
-        this = self._open[opened] = _Open()
+            await ended.wait()
+        ended = self._open[opened] = asyncio.Event()
 
         async def answering(sent: Scope) -> None:
             if sent["type"] == "http.response.body" and not sent.get("more_body"):
-                this.answered = True  # before the client can know that it was
+                self._answered.add(opened)  # The client may reuse the id once it has the answer.
             await send(sent)
 
         try:
             await self._app(scope, receive, answering)
         finally:
             del self._open[opened]
-            this.ended.set()
+            self._answered.discard(opened)
+            ended.set()
 
     async def _handle(
         self,

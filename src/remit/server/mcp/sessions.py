@@ -39,12 +39,6 @@ class _Session:
     used: float = 0.0  # monotonic time at which its latest request ended
 
 
-@dataclass(eq=False, slots=True)
-class _Request:
-    token: str | None
-    cancel_scope: anyio.CancelScope
-
-
 class SessionGuard:
     """Limits the sessions of each caller, and ends sessions and requests of keys that have ended.
 
@@ -69,7 +63,7 @@ class SessionGuard:
         self._idle_s = idle_s
         self._sessions: dict[str, _Session] = {}
         self._opening: Counter[str] = Counter()
-        self._requests: set[_Request] = set()
+        self._requests: dict[anyio.CancelScope, str | None] = {}  # The token of each request.
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request of an authenticated caller (ASGI 3).
@@ -113,20 +107,20 @@ class SessionGuard:
                     self._sessions.pop(session_id, None)  # the SDK ended it
             await send(message)
 
-        request = _Request(token, anyio.CancelScope())
-        self._requests.add(request)
+        request = anyio.CancelScope()
+        self._requests[request] = token
         try:
-            with request.cancel_scope:
+            with request:
                 await self._app(scope, receive, watched)
         finally:
-            self._requests.discard(request)
+            del self._requests[request]
             opened()
             if known is not None:
                 known.requests -= 1
                 known.used = time.monotonic()
                 if scope["method"] == "DELETE":
                     self._sessions.pop(session_id, None)
-        if request.cancel_scope.cancelled_caught:
+        if request.cancelled_caught:
             raise HttpError(
                 401,
                 "invalid_api_key",
@@ -160,7 +154,7 @@ class SessionGuard:
     async def _sweep(self) -> None:
         """End sessions and requests of invalid tokens; forget idle sessions."""
         tokens = {session.token for session in self._sessions.values()}
-        tokens |= {request.token for request in self._requests}
+        tokens |= set(self._requests.values())
         ended = {token for token in tokens if not self._is_valid(token)}
         for session_id, session in [*self._sessions.items()]:
             # A little longer than the SDK keeps it, so that no open session goes uncounted.
@@ -168,9 +162,9 @@ class SessionGuard:
             if session.token in ended or idle:
                 del self._sessions[session_id]
                 await self._end(session_id, session)
-        for request in self._requests:
-            if request.token in ended:
-                request.cancel_scope.cancel()
+        for request, token in self._requests.items():
+            if token in ended:
+                request.cancel()
 
     def _is_valid(self, token: str | None) -> bool:
         if self._provider is None:

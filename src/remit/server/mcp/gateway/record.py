@@ -6,7 +6,6 @@ import asyncio
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -35,19 +34,6 @@ _LATEST = (
     "SELECT id FROM entries WHERE session_id = ? AND event_type = 'TOOL_INTENT' "
     "ORDER BY seq DESC LIMIT 1"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A tool call whose intent is recorded.
-
-    Attributes:
-        intent_id: its ``TOOL_INTENT``.
-        shown: metadata that its ``TOOL_CALL`` repeats.
-    """
-
-    intent_id: str
-    shown: Mapping[str, Any]
 
 
 class Record:
@@ -86,7 +72,7 @@ class Record:
         digest: str,
         price_nano: int = 0,
         permit: Permit | None = None,
-    ) -> Begun:
+    ) -> tuple[str, dict[str, Any]]:
         """Record durably that a tool is about to be called, and charge its price.
 
         Args:
@@ -95,6 +81,9 @@ class Record:
             digest: SHA-256 of the tool's definition.
             price_nano: the price in nano-dollars.
             permit: the approval that is used up in the same transaction; None if none is needed.
+
+        Returns:
+            The id of the ``TOOL_INTENT``, and the metadata that its ``TOOL_CALL`` repeats.
 
         Raises:
             BudgetRefusedError: a budget of the key has less left; nothing was written.
@@ -128,11 +117,11 @@ class Record:
 
         intent_id = await self._ledger.submit(write)
         self._started = True
-        return Begun(intent_id, shown)
+        return intent_id, shown
 
-    async def end(self, begun: Begun, status: str, result: Any, error: str = "") -> str:
+    async def end(self, shown: Mapping[str, Any], status: str, result: Any, error: str = "") -> str:
         """Record a tool's result, or the reason for none; return the id of the ``TOOL_CALL``."""
-        return await self._write(self._ended(begun.shown, status, result, error))
+        return await self._write(self._ended(shown, status, result, error))
 
     async def refuse(self, name: str, arguments: Any, error: str) -> str:
         """Record a refused call; return the id of its ``TOOL_CALL``."""
