@@ -24,7 +24,7 @@ from remit.gateway.billing import Bill, estimate
 from remit.gateway.breaker import Permit
 from remit.gateway.call import Attempt, Call, Candidate, Failure
 from remit.gateway.config import RouterConfig
-from remit.gateway.inflight import CancelledAfterWriteError, InFlightCalls
+from remit.gateway.inflight import InFlightCalls
 from remit.gateway.memory import LARGE_BYTES, run_to_the_end
 from remit.gateway.neutral import finite, send
 from remit.gateway.objects import notes_made
@@ -131,17 +131,16 @@ class Attempts:
         result: ProviderResponse | Failure | None = None
         try:
             # Reservation, in-flight row and DISPATCH: durable together, before a byte goes out.
-            begun = await self._in_flight.begin(self._start(call, attempt), call.request.ahead)
-        except CancelledAfterWriteError as late:
-            # The marker is durable: it needs its exchange, though nothing was sent.
-            permit.release()
-            begun, error = late.begun, asyncio.CancelledError()
-            error.__cause__ = late
-            result = Failure(RouteOutcome.ERROR, "CANCELLED", "the caller went away before sending")
+            attempt.dispatch_entry_id, attempt.hold, error = await self._in_flight.begin(
+                self._start(call, attempt), call.request.ahead
+            )
         except BaseException:
             permit.release()
             raise
-        attempt.dispatch_entry_id, attempt.hold = begun
+        if error is not None:
+            # The dispatch is durable and needs its exchange, although nothing was sent.
+            permit.release()
+            result = Failure(RouteOutcome.ERROR, "CANCELLED", "the caller went away before sending")
         call.claimed = call.claim is not None
         call.attempts += 1
         try:

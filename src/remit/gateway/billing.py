@@ -10,7 +10,6 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
-from typing_extensions import override
 
 from remit.gateway.bounds import (
     IMAGE_TOKENS,
@@ -103,7 +102,7 @@ class Billing:
 
     def per_call(self, model: tuple[str, str], nano: int) -> Tariff:
         """Return a tariff that charges ``nano`` nano-dollars for each answered call."""
-        return PerCall(model, nano, self._prices, self._config)
+        return Tariff(model, self._prices, self._config, nano)
 
 
 class Tariff:
@@ -113,16 +112,25 @@ class Tariff:
         model: provider and model.
         prices: the table of prices.
         config: tokens that providers may add unseen, and the providers that are free.
+        per_call_nano: a price in nano-dollars for each answered call, whatever it contains; None
+            to bill by the table.
 
     Attributes:
         price: the price of the model; None if the table has none.
     """
 
-    __slots__ = ("_free", "_model", "_thinks", "_uses", "_version", "price")
+    __slots__ = ("_free", "_model", "_per_call", "_thinks", "_uses", "_version", "price")
 
-    def __init__(self, model: tuple[str, str], prices: PriceTable, config: RouterConfig) -> None:
+    def __init__(
+        self,
+        model: tuple[str, str],
+        prices: PriceTable,
+        config: RouterConfig,
+        per_call_nano: int | None = None,
+    ) -> None:
         provider_id, model_id = model
         self._model = model
+        self._per_call = per_call_nano
         self._version = prices.version
         self.price = price = prices.find(provider_id, model_id)
         self._free = provider_id in config.free_providers
@@ -228,6 +236,8 @@ class Tariff:
             asked: the fields of the call, which may ask for a dearer service.
             bound: upper bound of the input and output tokens.
         """
+        if self._per_call is not None:
+            return self._bill(self._per_call, 0, 0, "measured", "measured")
         price = self.price
         if price is not None and (price.per_second or price.per_character) and not self._free:
             spoken = asked.get("input")  # sound costs by its length, or by the text spoken
@@ -327,24 +337,6 @@ class Tariff:
             nano = MAX_SAFE_INTEGER
         usage = TokenUsage(tokens_in, tokens_out, self._model[1], nano)
         return Bill(usage, certainty, self._version)
-
-
-class PerCall(Tariff):
-    """A price for each call that is answered, whatever is in it."""
-
-    __slots__ = ("_nano",)
-
-    def __init__(
-        self, model: tuple[str, str], nano: int, prices: PriceTable, config: RouterConfig
-    ) -> None:
-        super().__init__(model, prices, config)
-        self._nano = nano
-
-    @override
-    def answered(
-        self, answer: ProviderResponse, asked: Mapping[str, Any], bound: tuple[int, int]
-    ) -> Bill:
-        return self._bill(self._nano, 0, 0, "measured", "measured")
 
 
 def _asks_long_cache(value: Any) -> bool:

@@ -21,29 +21,20 @@ from remit.gateway.steps import (
     FinishCall,
     FinishedCall,
     IdempotencyKeyUsedError,
-    NameSession,
-    ReleaseClaim,
     StartCall,
     Step,
 )
-from remit.gateway.tenancy import KnownOwners, Named, NotYoursError
+from remit.gateway.tenancy import Named, NotYoursError, note_owned
 from remit.kernel.exchange import WritesAhead
 from remit.kernel.loops import abandon
 from remit.ledger import LedgerClient, LedgerUnavailableError, Transaction
 
-__all__ = ["CancelledAfterWriteError", "InFlightCalls"]
+__all__ = ["InFlightCalls"]
 
 _log = logging.getLogger("remit.gateway")
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
 _REFUSALS = (NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError)
-
-
-class CancelledAfterWriteError(Exception):
-    """The caller was cancelled, but its call was begun with this id and hold."""
-
-    def __init__(self, begun: tuple[str, Hold | None]) -> None:
-        self.begun = begun
 
 
 class InFlightCalls:
@@ -76,15 +67,15 @@ class InFlightCalls:
         self.charging = charging
         self.owner = Owner.current().encode()
         self.waiting_room = WaitingRoom(wait_ms)
-        self._known = KnownOwners()
+        self._known: set[tuple[str, str]] = set()
         self._renewal = Renewal(ledger, self.owner)
         self.ended = self._renewal.ended
         self._recovery = Recovery(ledger, budgeter, self.owner, self.waiting_room.freed)
 
     async def begin(
         self, step: StartCall, ahead: WritesAhead | None = None
-    ) -> tuple[str, Hold | None]:
-        """Run a :class:`StartCall` and return the dispatch id and the hold.
+    ) -> tuple[str, Hold | None, asyncio.CancelledError | None]:
+        """Run a :class:`StartCall`.
 
         If only other calls' reservations are in the way, wait for them.
 
@@ -104,8 +95,8 @@ class InFlightCalls:
         write = self._ledger.step(self.stage, step)
         try:
             begun: tuple[str, Hold | None] = await write
-        except asyncio.CancelledError:
-            raise self._cancelled(step, write) from None
+        except asyncio.CancelledError as error:
+            return *self._begun_by(step, write, error), error
         except BudgetRefusedError as refused:
             if not refused.busy:
                 raise
@@ -114,14 +105,16 @@ class InFlightCalls:
             self._let_go(step)
             raise
         self._begun(step)
-        return begun
+        return *begun, None
 
     async def _begin_in_turn(
         self, step: StartCall, ahead: WritesAhead | None
-    ) -> tuple[str, Hold | None]:
+    ) -> tuple[str, Hold | None, asyncio.CancelledError | None]:
         """Do as :meth:`begin` if other writes come first or other calls wait for money."""
 
-        async def reserve(others_first: bool) -> tuple[str, Hold | None]:
+        async def reserve(
+            others_first: bool,
+        ) -> tuple[str, Hold | None, asyncio.CancelledError | None]:
             step.ahead = others_first
             writes = [] if ahead is None else await ahead.take()
             write: asyncio.Future[Any]
@@ -132,15 +125,15 @@ class InFlightCalls:
                 ahead.follow(write)
             try:
                 begun = _outcome(await write)
-            except asyncio.CancelledError:
-                raise self._cancelled(step, write) from None
+            except asyncio.CancelledError as error:
+                return *self._begun_by(step, write, error), error
             except _REFUSALS:  # The step may succeed after other calls release their holds.
                 raise
             except BaseException:
                 self._let_go(step)
                 raise
             self._begun(step)
-            return begun
+            return *begun, None
 
         if not (self.charging and step.enforce):
             return await reserve(False)
@@ -153,19 +146,25 @@ class InFlightCalls:
 
     def _begun(self, step: StartCall) -> None:
         if step.named is not None and not self._known.issuperset(step.named.owned):
-            self._known.note(step.named)
+            note_owned(self._known, step.named)
 
-    def _cancelled(self, step: StartCall, write: asyncio.Future[Any]) -> BaseException:
-        """Return the exception for a caller that was cancelled while its call was begun."""
+    def _begun_by(
+        self, step: StartCall, write: asyncio.Future[Any], error: asyncio.CancelledError
+    ) -> tuple[str, Hold | None]:
+        """Return dispatch id and hold if a call was begun although its caller was cancelled.
+
+        Raises:
+            CancelledError: the call was not begun, or that is unknown; it is then abandoned.
+        """
         if not write.done() or write.exception() is not None:
             self._let_go(step)
-            return asyncio.CancelledError()
+            raise error
         try:
             begun = _outcome(write.result())
         except _REFUSALS:
-            return asyncio.CancelledError()
+            raise error from None
         self._begun(step)
-        return CancelledAfterWriteError(begun)
+        return begun
 
     def _start_last(self, step: StartCall, tx: Transaction) -> Any:
         """Run a step after other writes of a transaction; a refusal is returned, so the writes
@@ -271,12 +270,12 @@ class InFlightCalls:
             NotYoursError: the session or work order belongs to another caller.
         """
         if named.order or named.session not in self._known:  # an order may have been planned since
-            await self._ledger.step(self.stage, NameSession(named))
-            self._known.note(named)
+            await self._ledger.step(self.stage, named)
+            note_owned(self._known, named)
 
     async def release_claim(self, claim: Claim) -> None:
         """Release the idempotency key of a failed call."""
-        await self._ledger.step(self.stage, ReleaseClaim(claim))
+        await self._ledger.step(self.stage, claim)
 
     def count(self) -> int:
         """Return the number of calls in flight in all processes. Blocks."""

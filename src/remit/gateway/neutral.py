@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -75,20 +76,21 @@ async def send(
     # By their methods: looking a protocol up by isinstance costs more than the call itself.
     stream = getattr(provider, "astream", None)
     streams_text = hasattr(provider, "asend")
-    pieces, texts = _Pieces(), SoundStream()
+    queue: asyncio.Queue[Any] = asyncio.Queue()
+    texts = SoundStream()
     if stream is not None:
-        listener: Any = pieces.put if tap.wanted else None
+        listener: Any = queue.put_nowait if tap.wanted else None
         task = asyncio.ensure_future(_guarded(stream(request, listener)))
     elif streams_text:
-        listener = pieces.put_text if tap.wanted else None
+        listener = (lambda text: queue.put_nowait(TextDelta(text))) if tap.wanted else None
         task = asyncio.ensure_future(_guarded(provider.asend(request, on_text=listener)))  # type: ignore[union-attr]
     else:
         task = asyncio.ensure_future(_in_thread(provider, request))
-    task.add_done_callback(pieces.end)
+    task.add_done_callback(lambda _: queue.put_nowait(queue))
     try:
         try:
             async with asyncio.timeout(request.timeout_s if first_s is None else first_s) as limit:
-                async for piece in pieces:
+                async for piece in _pieces(queue):
                     if first_s is not None:
                         limit.reschedule(asyncio.get_running_loop().time() + request.timeout_s)
                         first_s = None
@@ -121,29 +123,10 @@ def _require_bounded(size: int) -> None:
         raise too_long("is longer")
 
 
-class _Pieces:
-    """The events of a provider's callback: an asynchronous iterator that ends with the task."""
-
-    def __init__(self) -> None:
-        self._queue: asyncio.Queue[Any] = asyncio.Queue()
-
-    def put(self, event: Any) -> None:
-        self._queue.put_nowait(event)
-
-    def put_text(self, text: str) -> None:
-        self._queue.put_nowait(TextDelta(text))
-
-    def end(self, _: object) -> None:
-        self._queue.put_nowait(self)
-
-    def __aiter__(self) -> _Pieces:
-        return self
-
-    async def __anext__(self) -> Any:
-        event = await self._queue.get()
-        if event is self:
-            raise StopAsyncIteration
-        return event
+async def _pieces(queue: asyncio.Queue[Any]) -> AsyncIterator[Any]:
+    """Yield the events that a provider's callback put, until the queue itself is put."""
+    while (event := await queue.get()) is not queue:
+        yield event
 
 
 def _checked(answer: Any) -> ProviderResponse:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from remit.gateway.auth.audit import RecordedKey, recorded_keys
+from remit.gateway.auth.audit import RecordedKey, owner_of_key, recorded_keys
 from remit.gateway.objects import provider_id_of
 from remit.gateway.tenancy import ORDER_ROW
 from remit.ledger import (
@@ -46,7 +46,7 @@ def owner_on_record(metadata: dict[str, Any], keys: dict[str, RecordedKey]) -> s
     """
     if key_id := metadata.get("key_id"):
         key = keys.get(key_id)
-        return key.owner if key else _LOCAL.get(key_id, f"key:{key_id}")
+        return owner_of_key(key) if key else _LOCAL.get(key_id, f"key:{key_id}")
     if user_id := metadata.get("user_id"):
         return f"user:{user_id}"
     return f"name:{metadata.get('agent_id', '')}"
@@ -158,7 +158,7 @@ def _is_held(entry: Entry, keys: dict[str, RecordedKey]) -> bool:
     key_id = entry.metadata.get("key_id")
     if not key_id:
         return True
-    return key_id in keys and keys[key_id].columns.get("role") == "agent"
+    return key_id in keys and keys[key_id].get("role") == "agent"
 
 
 def _held_owner(entry: Entry, keys: dict[str, RecordedKey], owner: str) -> str:

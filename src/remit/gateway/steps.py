@@ -15,13 +15,13 @@ from remit.gateway.budget.errors import busy
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.lookup import select_in
 from remit.gateway.renewal import Renewal
-from remit.gateway.tenancy import KnownOwners, Named, Sessions
+from remit.gateway.tenancy import Named, Sessions
 from remit.kernel.errors import RemitError
 from remit.ledger import Prepared, Transaction
 
 __all__ = [
     "FIELDS", "Beside", "Calls", "Claim", "FinishCall", "FinishedCall", "IdempotencyKeyUsedError",
-    "NameSession", "ReleaseClaim", "StartCall", "Step",
+    "StartCall", "Step",
 ]  # fmt: skip
 
 FIELDS = (
@@ -169,23 +169,9 @@ class FinishedCall(NamedTuple):
     remaining: int | None
 
 
-class NameSession(NamedTuple):
-    """The step that claims a session before a call that reads the session.
-
-    Raises:
-        NotYoursError: the session belongs to another caller.
-    """
-
-    named: Named
-
-
-class ReleaseClaim(NamedTuple):
-    """The step that releases the idempotency key of a failed call."""
-
-    claim: Claim
-
-
-Step = StartCall | FinishCall | NameSession | ReleaseClaim
+Step = StartCall | FinishCall | Named | Claim
+"""A call that begins or ends; a session to claim ahead of a call; or the claim of a failed call,
+whose idempotency key is released."""
 
 
 class Calls:
@@ -208,7 +194,7 @@ class Calls:
         steps: Sequence[Step],
         accounts: Accounts,
         charging: bool,
-        known: KnownOwners,
+        known: set[tuple[str, str]],
         renewal: Renewal,
         owner: str,
         freed: Callable[[Sequence[str]], None],
@@ -239,8 +225,8 @@ class Calls:
                 ends.append(step.dispatch_entry_id)
                 if step.hold is not None:
                     scopes += step.hold.scopes
-            elif isinstance(step, NameSession):
-                named.append(step.named)
+            elif isinstance(step, Named):
+                named.append(step)
         # All is asked before anything is looked at.
         there = select_in(tx, _FIND, ends)
         claims = select_in(tx, _FIND_CLAIMS, list(self._claims))
@@ -260,10 +246,10 @@ class Calls:
             return self._start(step)
         if isinstance(step, FinishCall):
             return self._finish(step)
-        if isinstance(step, NameSession):
-            self._sessions.check(step.named)
-            return self._sessions.begun(step.named.session[1], step.named)
-        return self._release(step.claim)
+        if isinstance(step, Named):
+            self._sessions.check(step)
+            return self._sessions.begun(step.session[1], step)
+        return self._release(step)
 
     def _start(self, step: StartCall) -> tuple[str, Hold | None]:
         # What may refuse comes first, what changes anything after it: an entry that does not

@@ -14,13 +14,13 @@ from remit.ledger import Transaction
 
 __all__ = [
     "ORDER_ROW",
-    "KnownOwners",
     "Named",
     "NotYoursError",
     "Sessions",
     "check_session",
     "default_session",
     "named_by",
+    "note_owned",
     "owner_of",
 ]
 
@@ -70,7 +70,7 @@ def check_session(tx: Transaction, identity: Identity, session_id: str) -> None:
         raise NotYoursError(_NOT_YOUR_SESSION)
     named = named_by(identity, session_id)
     if named is not None:
-        Sessions(tx, KnownOwners()).check(named)
+        Sessions(tx, set()).check(named)
 
 
 def named_by(identity: Identity | None, session_id: str, order: str = "") -> Named | None:
@@ -113,14 +113,11 @@ def owner_of(identity: Identity) -> str:
     return f"key:{identity.key_id}" if identity.key_id else f"name:{identity.name}"
 
 
-class KnownOwners(set[tuple[str, str]]):
-    """Pairs of owner and session that this process has read. They never change."""
-
-    def note(self, named: Named) -> None:
-        """Add the pairs that a caller named and owns. A full cache is cleared first."""
-        if len(self) >= _MAX_KNOWN:
-            self.clear()
-        self.update(named.owned)
+def note_owned(known: set[tuple[str, str]], named: Named) -> None:
+    """Add the rows that a caller owns to the cache. A full cache is cleared first."""
+    if len(known) >= _MAX_KNOWN:
+        known.clear()
+    known.update(named.owned)
 
 
 class Sessions:
@@ -128,10 +125,10 @@ class Sessions:
 
     Args:
         tx: the transaction.
-        known: pairs of owner and session that need not be read.
+        known: pairs of owner and session that need not be read, because they never change.
     """
 
-    def __init__(self, tx: Transaction, known: KnownOwners) -> None:
+    def __init__(self, tx: Transaction, known: set[tuple[str, str]]) -> None:
         self._tx = tx
         self._known = known
         self._owners: dict[str, str | None] = {}  # None: free

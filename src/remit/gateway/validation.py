@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from remit.gateway.media import Media
 from remit.kernel.canonical import NotCanonicalError, canonical_json, exact_json
 from remit.kernel.exchange import MAX_ID_CHARS, Message, PromptRequest, check_messages
 from remit.kernel.json_text import JsonTextError, load_unique
@@ -138,7 +139,7 @@ def encode_sent(request: PromptRequest) -> Sent:
     digest = hashlib.sha256(b"[" + b",".join(parts) + b"]").hexdigest()
     size = sum(map(len, parts)) + extra
     if all(isinstance(message["content"], str) for message in request.messages):
-        media = _Media(bounded=not any("audio" in message for message in request.messages))
+        media = Media(other="audio" if any("audio" in one for one in request.messages) else "")
     else:
         media = _media(request.messages)
     return Sent(
@@ -147,7 +148,7 @@ def encode_sent(request: PromptRequest) -> Sent:
         digest,
         size - media.data,
         media.images,
-        media.bounded,
+        not media.other,
         is_exact,
     )
 
@@ -168,25 +169,17 @@ def check_output(schema: Mapping[str, Any], content: str) -> list[str]:
     return problems(schema, value, _MAX_ERRORS)
 
 
-class _Media(Struct):
-    """The parts of a conversation that are not text; ``data`` is bytes of base64."""
-
-    images: int = 0
-    data: int = 0
-    bounded: bool = True
-
-
-def _media(messages: Sequence[Message]) -> _Media:
-    found = _Media()
+def _media(messages: Sequence[Message]) -> Media:
+    found = Media()
     for message in messages:
         if "audio" in message:
-            found.bounded = False
+            found.other = "audio"
         if not isinstance(message["content"], str):
             _look(message["content"], found)
     return found
 
 
-def _look(blocks: Sequence[Any], found: _Media) -> None:
+def _look(blocks: Sequence[Any], found: Media) -> None:
     for block in blocks:
         kind = block.get("type") if isinstance(block, dict) else None
         if kind == "image":
@@ -195,13 +188,13 @@ def _look(blocks: Sequence[Any], found: _Media) -> None:
             if place == "base64" and isinstance(source.get("data"), str):
                 found.data += len(source["data"])
             elif place != "url":
-                found.bounded = False
+                found.other = kind
             found.images += 1
         elif kind == "tool_result":
             if isinstance(block.get("content"), (list, tuple)):
                 _look(block["content"], found)
         elif kind not in _TEXTUAL:
-            found.bounded = False
+            found.other = str(kind)
 
 
 _TEXTUAL = frozenset({"text", "tool_use", "thinking", "redacted_thinking", "refusal"})

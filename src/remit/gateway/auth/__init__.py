@@ -29,7 +29,6 @@ from remit.gateway.auth.tokens import (
     AgentClaims,
     AgentTokenProvider,
     AgentTokens,
-    ByTokenKind,
     agent_secret,
     token_from_headers,
 )
@@ -63,7 +62,6 @@ __all__ = [
     "AuthProvider",
     "AuthUnavailableError",
     "AuthenticationError",
-    "ByTokenKind",
     "Directory",
     "Identity",
     "KeyStore",

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from remit.gateway.auth.errors import AuthUnavailableError
 from remit.gateway.auth.identity import Identity
@@ -51,56 +50,12 @@ class AuthLimits:
             )
 
 
-class RefusalCounter:
-    """Number of refused calls, in memory only: a caller without a key causes no disk write.
+_Secret = tuple[bytes, Identity, float]
+"""The SHA-256 digest of a secret, the owner of its key, and the end of its validity."""
 
-    Args:
-        log_s: seconds between two log lines.
-    """
-
-    def __init__(self, log_s: float) -> None:
-        self._log_s = log_s
-        self._lock = threading.Lock()
-        self._total = 0
-        self._logged = 0
-        self._logged_at = -math.inf
-
-    @property
-    def total(self) -> int:
-        """Number of refused calls since this process started."""
-        return self._total
-
-    def count(self) -> None:
-        """Count one more."""
-        with self._lock:
-            self._total += 1
-
-    def log(self, *, closing: bool = False) -> None:
-        """Log the number of calls refused since the last line, if there were any and the time is
-        up.
-
-        Args:
-            closing: log now, whatever the time.
-        """
-        now = time.monotonic()
-        with self._lock:
-            new = self._total - self._logged
-            if not new or (now < self._logged_at + self._log_s and not closing):
-                return
-            self._logged, self._logged_at = self._total, now
-        _log.warning("%d calls without a valid key were refused", new)
-
-
-class _Secret(NamedTuple):
-    digest: bytes
-    identity: Identity
-    not_after: float
-
-
-class _Known(NamedTuple):
-    changed: int
-    secrets: tuple[_Secret, ...]
-    rotated_ms: int = 0
+_Known = tuple[int, tuple[_Secret, ...], int]
+"""The epoch of a key's latest change, its valid secrets, and when it was rotated (milliseconds)."""
+_UNKNOWN: _Known = -1, (), 0
 
 
 class KeyCache:
@@ -148,13 +103,11 @@ class KeyCache:
         found = self._by_digest.get(digest)
         # The lookup goes by a digest, which no caller can steer towards another key's, so its time
         # reveals nothing about a secret. The match is still compared in constant time.
-        if (
-            found is not None
-            and hmac.compare_digest(found.digest, digest)
-            and time.time() < found.not_after
-        ):
-            return found.identity
-        return None
+        if found is None:
+            return None
+        known, identity, not_after = found
+        is_valid = hmac.compare_digest(known, digest) and time.time() < not_after
+        return identity if is_valid else None
 
     def by_id(
         self, key_id: str, marked: str | None = None, since_ms: int | None = None
@@ -171,13 +124,14 @@ class KeyCache:
             AuthUnavailableError: the cache is too old, closed, or was made before a fork.
         """
         self._require_fresh()
-        known = self._by_id.get(key_id, _Known(-1, ()))
-        if since_ms is not None and since_ms < known.rotated_ms:
+        _, secrets, rotated_ms = self._by_id.get(key_id, _UNKNOWN)
+        if since_ms is not None and since_ms < rotated_ms:
             return None
-        secrets = known.secrets[:1]
-        if marked is not None:
-            secrets = tuple(one for one in known.secrets if mark(one.digest) == marked)
-        return next((one.identity for one in secrets if time.time() < one.not_after), None)
+        if marked is None:
+            secrets = secrets[:1]
+        else:
+            secrets = tuple(one for one in secrets if mark(one[0]) == marked)
+        return next((identity for _, identity, end in secrets if time.time() < end), None)
 
     def refresh(self) -> None:
         """Fetch the keys that changed since the last refresh.
@@ -238,20 +192,20 @@ class KeyCache:
     def _put(self, rows: Iterable[KeyRow]) -> None:
         for row in rows:
             key_id = row.key.key_id
-            before = self._by_id.get(key_id, _Known(-1, ()))
-            if row.changed <= before.changed:
+            changed, before, _ = self._by_id.get(key_id, _UNKNOWN)
+            if row.changed <= changed:
                 continue
             self._newest = max(self._newest, row.changed)
             now = _secrets(row)
             for secret in now:
-                self._by_digest[secret.digest] = secret
-            kept = {secret.digest for secret in now}
-            for secret in before.secrets:
-                if secret.digest not in kept:
-                    self._by_digest.pop(secret.digest, None)
+                self._by_digest[secret[0]] = secret
+            kept = {secret[0] for secret in now}
+            for secret in before:
+                if secret[0] not in kept:
+                    self._by_digest.pop(secret[0], None)
             # The epoch of a revoked key stays, so that no older row brings it back.
             rotated_ms = int(seconds_of(row.key.rotated) * 1000) if row.key.rotated else 0
-            self._by_id[key_id] = _Known(row.changed, now, rotated_ms)
+            self._by_id[key_id] = row.changed, now, rotated_ms
 
     def _run(self) -> None:
         down = False
@@ -286,8 +240,8 @@ def _secrets(row: KeyRow) -> tuple[_Secret, ...]:
     if key.revoked:
         return ()
     identity, end = key.identity, seconds_of(key.expires)
-    current = _Secret(bytes.fromhex(row.hash), identity, end)
+    current = bytes.fromhex(row.hash), identity, end
     if not row.old_hash:
         return (current,)
     old_end = min(end, seconds_of(key.old_until))
-    return current, _Secret(bytes.fromhex(row.old_hash), identity, old_end)
+    return current, (bytes.fromhex(row.old_hash), identity, old_end)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,7 +14,7 @@ from typing import Any
 
 from remit.gateway.auth.errors import AuthenticationError, AuthUnavailableError
 from remit.gateway.auth.identity import Identity
-from remit.gateway.auth.key_cache import AuthLimits, KeyCache, RefusalCounter, mark
+from remit.gateway.auth.key_cache import AuthLimits, KeyCache, mark
 from remit.gateway.auth.virtual_key import (
     MAX_KEY_CHARS,
     KeyRow,
@@ -29,6 +32,8 @@ from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.loops import Closeable
 from remit.kernel.tenant import tenant_of_origin
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
+
+_log = logging.getLogger("remit.auth")
 
 _MAX_REASON_CHARS = 500
 _OWNERS = ("user_id", "team_id", "organisation_id")
@@ -59,9 +64,13 @@ class KeyStore(Closeable):
     def __init__(self, ledger: LedgerClient, limits: AuthLimits | None = None) -> None:
         self._ledger = ledger
         self._cache: KeyCache | None = None
-        self._refusals = RefusalCounter(limits.refused_log_s if limits else math.inf)
+        # Refusals are counted in memory only: a caller without a key causes no disk write.
+        self._refused = self._logged = 0
+        self._logged_at = -math.inf
+        self._log_s = limits.refused_log_s if limits else math.inf
+        self._counting = threading.Lock()
         if limits is not None:
-            self._cache = KeyCache(ledger, limits, self._refusals.log)
+            self._cache = KeyCache(ledger, limits, self._log_refusals)
 
     def __repr__(self) -> str:
         return f"KeyStore({self._ledger.location!r})"
@@ -73,7 +82,7 @@ class KeyStore(Closeable):
         """
         if self._cache is not None:
             self._cache.close()
-            self._refusals.log(closing=True)
+            self._log_refusals(closing=True)
 
     def authenticate(self, token: str | None) -> Identity:
         """Return the owner of a key. Does not wait for the database and writes nothing.
@@ -86,7 +95,7 @@ class KeyStore(Closeable):
         """
         if (identity := self.lookup(token)) is not None:
             return identity
-        self._refusals.count()
+        self._count_refusal()
         if not token:
             raise AuthenticationError(
                 "No key was given.",
@@ -123,7 +132,7 @@ class KeyStore(Closeable):
         """
         identity = self._require_cache().by_id(key_id, mark, since_ms)
         if identity is None:
-            self._refusals.count()
+            self._count_refusal()
             raise _refused()
         return identity
 
@@ -146,7 +155,7 @@ class KeyStore(Closeable):
     @property
     def refused(self) -> int:
         """Number of calls refused since the store was opened."""
-        return self._refusals.total
+        return self._refused
 
     def create(
         self,
@@ -330,6 +339,24 @@ class KeyStore(Closeable):
 
         key = self._change(call).key
         return NewKey(key.key_id, key.name, secret)
+
+    def _count_refusal(self) -> None:
+        with self._counting:
+            self._refused += 1
+
+    def _log_refusals(self, *, closing: bool = False) -> None:
+        """Log the number of calls refused since the last line, if it is not 0 and the time is up.
+
+        Args:
+            closing: log now, whatever the time.
+        """
+        now = time.monotonic()
+        with self._counting:
+            new = self._refused - self._logged
+            if not new or (now < self._logged_at + self._log_s and not closing):
+                return
+            self._logged, self._logged_at = self._refused, now
+        _log.warning("%d calls without a valid key were refused", new)
 
     def _change(self, call: Callable[[Transaction], KeyRow]) -> KeyRow:
         row = self._ledger.transact(call)

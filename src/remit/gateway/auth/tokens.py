@@ -21,7 +21,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from remit.gateway.auth.errors import AuthenticationError
-from remit.gateway.auth.identity import AuthProvider, Identity
+from remit.gateway.auth.identity import Identity
 from remit.gateway.auth.keys import KeyStore
 from remit.gateway.auth.virtual_key import check_text, items_of, time_text
 from remit.kernel.canonical import canonical_json
@@ -170,19 +170,29 @@ class AgentTokenProvider:
         tokens: checks the tokens.
         keys: finds virtual keys. A token issued for a key ends when the key is revoked, expires or
             is rotated, and allows no more than the key. Without ``keys`` such tokens are refused.
+        others: authenticates all tokens that are not agent tokens (``rat1.…``); None to refuse
+            them.
     """
 
-    def __init__(self, tokens: AgentTokens, keys: KeyStore | None = None) -> None:
+    def __init__(
+        self,
+        tokens: AgentTokens,
+        keys: KeyStore | None = None,
+        others: AuthProvider | None = None,
+    ) -> None:
         self._tokens = tokens
         self._keys = keys
+        self._others = others
 
     def authenticate(self, token: str | None) -> Identity:
-        """Return the identity of the agent that the token names.
+        """Return the identity of the agent that the token names, or the owner of another token.
 
         Raises:
             AuthenticationError: the token, or the key behind it, is not valid.
             AuthUnavailableError: the key cannot be checked.
         """
+        if self._others is not None and not (isinstance(token, str) and token.startswith(_KIND)):
+            return self._others.authenticate(token)
         claims = self._tokens.verify(token)
         key: Identity | None = None
         if claims.key_id:
@@ -204,30 +214,6 @@ class AgentTokenProvider:
             work_order_id=claims.work_order_id,
             within=key,
         )
-
-
-class ByTokenKind:
-    """Sends agent tokens (``rat1.…``) to one provider and everything else to another.
-
-    Args:
-        agents: checks agent tokens.
-        keys: checks virtual keys, and calls without a token.
-    """
-
-    def __init__(self, agents: AuthProvider, keys: AuthProvider) -> None:
-        self._agents = agents
-        self._keys = keys
-
-    def authenticate(self, token: str | None) -> Identity:
-        """Return the identity behind a token: an agent token's agent, or a virtual key's owner.
-
-        Raises:
-            AuthenticationError: the token is unknown, expired or revoked.
-            AuthUnavailableError: tokens cannot be checked now.
-        """
-        if isinstance(token, str) and token.startswith(_KIND):
-            return self._agents.authenticate(token)
-        return self._keys.authenticate(token)
 
 
 def _encode(data: bytes) -> str:

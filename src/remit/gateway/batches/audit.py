@@ -44,8 +44,8 @@ def check_batches(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
         key = keys.get(meta.get("key_id", ""))
         expected: dict[str, Any] = {name: meta.get(name) or "" for name in _STATED}
         if key is not None:
-            identity = {name: key.columns.get(name) or "" for name in _OF_KEY}
-            expected["identity"] = {**identity, "key_id": key.columns["key_id"]}
+            identity = {name: key.get(name) or "" for name in _OF_KEY}
+            expected["identity"] = {**identity, "key_id": key["key_id"]}
         if not _is_like(row.caller, expected):
             yield entry.seq, f"batches: the caller of {row.batch_id} is not who made it"
         if row.dispatch_entry_id != meta.get("dispatch_entry_id"):
@@ -73,11 +73,11 @@ def check_batches(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
 
 def _path(meta: dict[str, Any], key: RecordedKey) -> set[str]:
     """Return every account that can pay for a batch."""
-    owners = [key.columns.get(name) for name in ("user_id", "team_id", "organisation_id")]
+    owners = [key.get(name) for name in ("user_id", "team_id", "organisation_id")]
     return set(
         path_of(
             meta.get("session_id", ""), meta.get("work_order_id"), meta.get("agent_id"),
-            key.columns["key_id"], *owners,
+            key["key_id"], *owners,
         )
     )  # fmt: skip
 

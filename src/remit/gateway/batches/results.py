@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec import structs
 
@@ -33,15 +33,8 @@ GROUP = 25
 """Results that are recorded in one transaction: other calls wait for it."""
 
 
-class _Ended(NamedTuple):
-    """A request with its result and bill."""
-
-    custom_id: str
-    name: str
-    call: Call
-    attempt: Attempt
-    answer: ProviderResponse | Failure
-    bill: Bill
+_Ended = tuple[str, str, Call, Attempt, ProviderResponse | Failure, Bill]
+"""A request with its result: custom id, name in ``batch_lines``, call, attempt, answer and bill."""
 
 
 class Results:
@@ -150,19 +143,20 @@ class Results:
             held = tx.execute("SELECT hold FROM holds WHERE reservation_id = ?", (name,))
             hold = Hold.read(held[0][0]) if held else None
             for one in ended:
+                _, line, _, attempt, _, bill = one
                 if not tx.execute(
                     "DELETE FROM batch_lines WHERE batch_id = ? AND custom_id = ? RETURNING 1",
-                    (row.batch_id, one.name),
+                    (row.batch_id, line),
                 ):
                     continue
                 part = None
                 if hold is not None:
-                    amount = one.attempt.to.amount
+                    amount = attempt.to.amount
                     nano = None if hold.nano is None else amount.nano or 0
                     part = structs.replace(hold, tokens=amount.tokens, nano=nano)
                     left = None if hold.nano is None else hold.nano - (nano or 0)
                     hold = structs.replace(hold, tokens=hold.tokens - amount.tokens, nano=left)
-                    accounts.settle(part, one.bill.usage)
+                    accounts.settle(part, bill.usage)
                 self._write(tx, row, one, part)
             if hold is not None:
                 scopes.extend(hold.scopes)
@@ -196,7 +190,7 @@ class Results:
             (row.batch_id, *names),
         )
         lines = {name: LineRow(*line) for name, *line in rows}
-        ended = []
+        ended: list[_Ended] = []
         for custom_id, result in results:
             name = line_name(row.batch_id, custom_id)
             name = name if name in lines else custom_id
@@ -224,7 +218,7 @@ class Results:
             if text is None:  # no person's name is left to find an answer by
                 custom_id = name if name.startswith(HIDDEN) else line_name(row.batch_id, name)
                 answer = _without_content(answer)
-            ended.append(_Ended(custom_id, name, call, Attempt(1, to, line.model_id), answer, bill))
+            ended.append((custom_id, name, call, Attempt(1, to, line.model_id), answer, bill))
         return ended
 
     def _subject_of(self, row: Row) -> str | None:
@@ -234,23 +228,24 @@ class Results:
 
     def _write(self, tx: Transaction, row: Row, one: _Ended, part: Hold | None) -> None:
         """Append the ``DISPATCH`` and the ``EXCHANGE`` of one request."""
-        request, usage = one.call.request, one.bill.usage
+        custom_id, _, call, attempt, answer, bill = one
+        request, usage = call.request, bill.usage
         dispatch = dispatch_entry(
             row.provider_id,
-            one.attempt.to.model_id,
+            attempt.to.model_id,
             request.contract_id,
             request.agent_id,
             request.session_id,
             request.prompt_pack_id,
         )
-        one.attempt.dispatch_entry_id = tx.append(dispatch)
+        attempt.dispatch_entry_id = tx.append(dispatch)
         entry = exchange_entry(
-            one.call, one.attempt, one.answer, (usage.input_tokens, usage.output_tokens),
-            one.bill.metadata(charged=self._charging), self._epoch,
+            call, attempt, answer, (usage.input_tokens, usage.output_tokens),
+            bill.metadata(charged=self._charging), self._epoch,
         )  # fmt: skip
         entry.metadata["batch_id"] = provider_id_of(row.batch_id)
         entry.metadata["batch_dispatch_id"] = row.dispatch_entry_id
-        entry.metadata["custom_id"] = Content(one.custom_id)
+        entry.metadata["custom_id"] = Content(custom_id)
         if part is not None:
             entry.metadata.update(part.overrun(usage))
         tx.append(prepare_exchange(self._ledger, entry, request.subject_id))

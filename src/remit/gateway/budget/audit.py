@@ -97,19 +97,12 @@ class BudgetAudit:
         return not (self.differences or self.usage or self.unread)
 
 
-@dataclass(slots=True)
-class _Account:
-    """An account computed from the ledger: its columns, and the entry that began its window."""
-
-    since: int
-    columns: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(FIELDS, 0) | _TEXTS)
-
-
 class _Accounts:
     """Sums of the ledger's entries, by account."""
 
     def __init__(self) -> None:
-        self.by_scope: dict[str, _Account] = {}
+        self.by_scope: dict[str, dict[str, Any]] = {}  # The columns of each account.
+        self.since: dict[str, int] = {}  # The entry that began each account's window.
         self.raised: dict[tuple[str, str], int] = {}
         self.outstanding = Outstanding()
         self.unread: list[Finding] = []
@@ -136,7 +129,9 @@ class _Accounts:
     def to_mark(self) -> dict[str, Any]:
         """Return the sums as JSON, for :meth:`of_mark`."""
         return {
-            "scopes": {scope: [one.since, one.columns] for scope, one in self.by_scope.items()},
+            "scopes": {
+                scope: [self.since[scope], columns] for scope, columns in self.by_scope.items()
+            },
             "raised": [[*name, percent] for name, percent in self.raised.items()],
             "owners": self._owners,
             "outstanding": self.outstanding.to_mark(),
@@ -146,7 +141,8 @@ class _Accounts:
     def of_mark(cls, mark: dict[str, Any]) -> Self:
         """Return the sums that :meth:`to_mark` saved."""
         accounts = cls()
-        accounts.by_scope = {scope: _Account(*one) for scope, one in mark["scopes"].items()}
+        for scope, (since, columns) in mark["scopes"].items():
+            accounts.since[scope], accounts.by_scope[scope] = since, columns
         accounts.raised = {(one[0], one[1]): one[2] for one in mark["raised"]}
         accounts._owners = mark["owners"]
         accounts.outstanding = Outstanding.of_mark(mark["outstanding"])
@@ -176,23 +172,25 @@ class _Accounts:
         window = {
             "period": metadata.get("window", ""), "time_zone": metadata.get("time_zone", ""),
         }  # fmt: skip
-        account = self.by_scope.get(metadata["scope"])
-        if account is None:
-            account = self.by_scope[metadata["scope"]] = _Account(seq)
+        scope = metadata["scope"]
+        columns = self.by_scope.get(scope)
+        if columns is None:
+            columns = self.by_scope[scope] = dict.fromkeys(FIELDS, 0) | _TEXTS
+            self.since[scope] = seq
             begins = True
         else:
-            changed = any(account.columns[name] != window[name] for name in window)
+            changed = any(columns[name] != window[name] for name in window)
             begins = changed or decision == "RESET"
             if begins:  # calls that were sent before it count to the window before
-                account.since = seq
-                account.columns |= dict.fromkeys(OF_A_WINDOW, 0)
-                account.columns["window_number"] += 1
+                self.since[scope] = seq
+                columns |= dict.fromkeys(OF_A_WINDOW, 0)
+                columns["window_number"] += 1
         if begins or decision == "WINDOW_SHORTENED":
             end = metadata.get("window_end")
-            account.columns["window_end"] = int(datetime.fromisoformat(end).timestamp() if end
+            columns["window_end"] = int(datetime.fromisoformat(end).timestamp() if end
                                                 else 0)  # fmt: skip
-        account.columns |= {
-            "scope": metadata["scope"],
+        columns |= {
+            "scope": scope,
             "token_limit": metadata["token_limit"],
             "turn_limit": metadata["turn_limit"],
             "nano_limit": None if usd is None else nano_of(usd),
@@ -230,10 +228,9 @@ class _Accounts:
         )
         usd = metadata.get("cost_usd")
         for key in scope.path:
-            account = self.by_scope.get(key)
-            if account is None or account.since > began:
-                continue  # it, or its window, did not exist yet when the call was sent
-            columns = account.columns
+            columns = self.by_scope.get(key)
+            if columns is None or self.since[key] > began:
+                continue  # The account, or its window, did not exist when the call was sent.
             columns["spent_tokens"] = min(columns["spent_tokens"] + tokens, MAX_COUNT)
             columns["turns"] += turns
             if usd is None:
@@ -370,7 +367,7 @@ def _compare(
     held: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for hold in holds:
         for scope, number in hold.numbered():
-            if scope in expected and expected[scope].columns["window_number"] != number:
+            if scope in expected and expected[scope]["window_number"] != number:
                 continue  # The hold belongs to a window that has ended.
             held[scope].update(
                 reserved_tokens=hold.tokens, reserved_nano=hold.nano or 0, turns=hold.turns
@@ -396,11 +393,9 @@ def _compare(
     return audit, held
 
 
-def _columns(account: _Account | None, held: Counter[str]) -> dict[str, Any]:
+def _columns(account: dict[str, Any] | None, held: Counter[str]) -> dict[str, Any]:
     """Return the columns of an account's row. Calls in flight count as turns from their start."""
-    columns = {**account.columns} if account is not None else {}
-    if account is not None:
-        columns["turns"] += held["turns"]
+    columns = {} if account is None else {**account, "turns": account["turns"] + held["turns"]}
     return columns | {name: held[name] for name in _RESERVED}
 
 
