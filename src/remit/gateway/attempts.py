@@ -199,7 +199,7 @@ class Attempts:
             to.provider_id, to.model_id, contract_id, request.agent_id, session_id,
             request.prompt_pack_id,
         )  # fmt: skip
-        about = (
+        attribution = (
             session_id, request.work_order_id or "", request.agent_id or "", contract_id,
             call.identity.key_id if call.identity else "",
         )  # fmt: skip
@@ -208,10 +208,10 @@ class Attempts:
             warn = functools.partial(prepare_warning, self._ledger, request)
         step = StartCall(
             (prepared,), call.path, to.amount, 1 if attempt.number == 1 else 0, self._enforce,
-            self._lease_ms, about, attempt.number, call.claim, warn, named=call.named,
+            self._lease_ms, attribution, attempt.number, call.claim, warn, ownership=call.ownership,
         )  # fmt: skip
         if request.keeper is not None:
-            step.kept = request.keeper.ids_ahead(to)
+            step.response_ids = request.keeper.ids_ahead(to)
         return step
 
     def _limits_s(self, call: Call) -> tuple[float, float | None]:
@@ -381,7 +381,7 @@ class Attempts:
         row.
         """
         step = FinishCall(
-            (prepared,), attempt.dispatch_entry_id, attempt.hold, bill.usage, kept=kept
+            (prepared,), attempt.dispatch_entry_id, attempt.hold, bill.usage, response_ids=kept
         )
         beside = None
         if isinstance(result, ProviderResponse):
@@ -389,10 +389,10 @@ class Attempts:
                 step.answered = (call.claim, self._kept_ms)
             if (on_record := call.on_record) is not None:
                 note, answer = on_record, result
-                step.also = lambda tx, entry_id: note(tx, entry_id, attempt, answer)
+                step.write_rows = lambda tx, entry_id: note(tx, entry_id, attempt, answer)
                 step.keeps_hold = on_record.keeps_hold(result)
             elif result.reply is not None and b'"container' in result.reply.body:
-                step.also = notes_made(call.identity, attempt.to, result.reply.body)
+                step.write_rows = notes_made(call.identity, attempt.to, result.reply.body)
             if call.routed is not None:
                 beside = call.routed.answered(step, attempt.latency_ms)
         return self._in_flight.finish(step, beside)

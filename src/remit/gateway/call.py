@@ -13,7 +13,7 @@ from remit.gateway.budget import Amount, Hold
 from remit.gateway.request_router import RequestRouter, Routed
 from remit.gateway.steps import Claim
 from remit.gateway.stream_tap import StreamTap
-from remit.gateway.tenancy import Named
+from remit.gateway.tenancy import Ownership
 from remit.gateway.transport import AnyProvider
 from remit.gateway.validation import Sent
 from remit.kernel.exchange import PromptRequest, PromptResponse, Reply, RouteOutcome
@@ -50,7 +50,7 @@ class Call(Struct):
     Attributes:
         request_hash: SHA-256 of the request, 64 hex; the idempotency key belongs to it.
         path: budget scopes that pay.
-        named: session and work order whose ownership must be checked; None if none must be.
+        ownership: session and work order whose ownership must be checked; None if none must be.
         claim: caller, idempotency key and the call's token; None without an idempotency key.
         claimed: True once the claim is recorded.
         asked_model_id: the model that the request means.
@@ -70,7 +70,7 @@ class Call(Struct):
     identity: Identity | None = None
     request_hash: str = ""
     path: tuple[str, ...] = ()
-    named: Named | None = None
+    ownership: Ownership | None = None
     claim: Claim | None = None
     claimed: bool = False
     asked_model_id: str = ""

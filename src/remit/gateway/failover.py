@@ -22,7 +22,7 @@ from remit.gateway.neutral import finite
 from remit.gateway.records import prepare_rejection
 from remit.gateway.replays import asked_hash, recorded_answer
 from remit.gateway.steps import IdempotencyKeyUsedError
-from remit.gateway.tenancy import NotYoursError, named_by
+from remit.gateway.tenancy import NotYoursError, ownership_of
 from remit.gateway.transport import has_dialect
 from remit.gateway.validation import Sent
 from remit.kernel.errors import RemitError
@@ -30,7 +30,7 @@ from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.ledger import LedgerClient, utc_now
 from remit.providers import ProviderError
 
-__all__ = ["Asking"]
+__all__ = ["Failover"]
 
 _log = logging.getLogger("remit.gateway")
 
@@ -40,7 +40,7 @@ _FALLS_BACK = frozenset(
 )
 
 
-class Asking:
+class Failover:
     """Asks the candidates of a call in turn, or refuses the call.
 
     Args:
@@ -206,7 +206,7 @@ class Asking:
             circuit: name of the circuit breaker at the provider.
         """
         try:
-            call.named = named_by(
+            call.ownership = ownership_of(
                 call.identity, call.request.session_id, call.request.work_order_id or ""
             )
             permit = await self._breakers.acquire(to.provider_id, circuit)
@@ -227,8 +227,8 @@ class Asking:
         Raises:
             NotYoursError: the session belongs to another caller.
         """
-        if call.named is not None:
-            await self._in_flight.make_sure(call.named)
+        if call.ownership is not None:
+            await self._in_flight.make_sure(call.ownership)
 
     def _check(self, call: Call, to: Candidate) -> tuple[str, str, int | None] | None:
         """Return code, message and remaining tokens if the budget would refuse the call now; else

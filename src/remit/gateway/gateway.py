@@ -26,7 +26,7 @@ from remit.gateway.call import Call, CallReport, Candidate, OnRecord
 from remit.gateway.callers import authenticate, path_of
 from remit.gateway.candidates import Candidates, speaks
 from remit.gateway.config import RouterConfig
-from remit.gateway.failover import Asking
+from remit.gateway.failover import Failover
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.memory import LARGE_BYTES, run_large
@@ -34,7 +34,7 @@ from remit.gateway.naming import Names
 from remit.gateway.objects import Objects
 from remit.gateway.request_router import RequestRouter, Routed
 from remit.gateway.stream_tap import StreamTap
-from remit.gateway.tenancy import NotYoursError, named_by
+from remit.gateway.tenancy import NotYoursError, ownership_of
 from remit.gateway.transport import AnyProvider
 from remit.gateway.validation import MAX_TOKENS, Sent, check_request, encode_sent
 from remit.kernel.errors import InvalidInputError, RemitError
@@ -117,7 +117,7 @@ class LLMGateway:
             enforce=budgeter is not None and budget_mode == "enforce",
         )  # fmt: skip
         self._attempts = Attempts(ledger_client, self._in_flight, config, mode=budget_mode)
-        self._asking = Asking(
+        self._failover = Failover(
             ledger_client, candidates, self._breakers, self._attempts, self._in_flight,
             budgeter if budget_mode == "enforce" else None, config,
         )  # fmt: skip
@@ -327,18 +327,20 @@ class LLMGateway:
         if call.routed is None:  # A router's request passed the check before it was routed.
             self._outage.check()
         if problem := check_request(request):
-            return self._asking.reject(call, "INVALID_INPUT", problem)
+            return self._failover.reject(call, "INVALID_INPUT", problem)
         try:
             sent = encode_sent(request)
         except InvalidInputError as error:
-            return self._asking.reject(call, "INVALID_INPUT", error.message)
+            return self._failover.reject(call, "INVALID_INPUT", error.message)
         call.request_hash = sent.context_hash
         if problem := authenticate(call, self._auth, self._dev_mode, self._keys):
-            return self._asking.reject(call, "AUTH_ERROR", problem)
+            return self._failover.reject(call, "AUTH_ERROR", problem)
         try:
-            call.named = named_by(call.identity, request.session_id, request.work_order_id or "")
+            call.ownership = ownership_of(
+                call.identity, request.session_id, request.work_order_id or ""
+            )
         except NotYoursError as error:
-            return self._asking.reject(call, "SESSION_NOT_YOURS", error.message)
+            return self._failover.reject(call, "SESSION_NOT_YOURS", error.message)
         call.path = path_of(call)
         if call.routed is None:
             call.handed_on = self._names.router_of(request)
@@ -347,18 +349,18 @@ class LLMGateway:
         if request.keeper is not None:
             return self._in_own_session(call, sent)
         if request.idempotency_key:
-            return self._asking.ask_once(call, sent, request.idempotency_key)
-        return self._asking.ask(call, sent)
+            return self._failover.ask_once(call, sent, request.idempotency_key)
+        return self._failover.ask(call, sent)
 
     async def _in_own_session(self, call: Call, sent: Sent) -> PromptResponse:
         """Claim the session, then answer a call that reads its history."""
         try:
-            await self._asking.make_sure(call)
+            await self._failover.make_sure(call)
         except NotYoursError as error:
-            return await self._asking.reject(call, "SESSION_NOT_YOURS", error.message)
+            return await self._failover.reject(call, "SESSION_NOT_YOURS", error.message)
         if call.request.idempotency_key:
-            return await self._asking.ask_once(call, sent, call.request.idempotency_key)
-        return await self._asking.ask(call, sent)
+            return await self._failover.ask_once(call, sent, call.request.idempotency_key)
+        return await self._failover.ask(call, sent)
 
     async def pass_on(
         self,
@@ -398,9 +400,9 @@ class LLMGateway:
         call = Call(request, StreamTap(None, sink), identity, sent.context_hash)
         call.on_record = on_record
         if problem := check_request(request):
-            return await self._asking.reject(call, "INVALID_INPUT", problem)
+            return await self._failover.reject(call, "INVALID_INPUT", problem)
         if problem := authenticate(call, self._auth, self._dev_mode, self._keys):
-            return await self._asking.reject(call, "AUTH_ERROR", problem)
+            return await self._failover.reject(call, "AUTH_ERROR", problem)
         call.path = path_of(call)
         name, provider = agent or ("", self._providers[provider_id])
         call.asked_model_id = name
@@ -412,7 +414,7 @@ class LLMGateway:
             (amount.tokens, 0),
         )  # fmt: skip
         began = time.monotonic_ns()
-        response = await self._asking.once(call, to, name or outgoing.body.endpoint.name)
+        response = await self._failover.once(call, to, name or outgoing.body.endpoint.name)
         if response.outcome is not RouteOutcome.REJECTED:
             self._tell(call, response, began)
         return response
@@ -421,7 +423,7 @@ class LLMGateway:
         """Let a router answer. The router calls :meth:`aroute` for each model that it asks."""
         tap = call.tap
         try:
-            await self._asking.make_sure(call)
+            await self._failover.make_sure(call)
             return await router.aroute(
                 call.request, on_text=tap.on_text, sink=tap.sink, identity=call.identity
             )
@@ -429,11 +431,11 @@ class LLMGateway:
             raise
         except NotYoursError as error:
             call.handed_on = None
-            return await self._asking.reject(call, "SESSION_NOT_YOURS", error.message)
+            return await self._failover.reject(call, "SESSION_NOT_YOURS", error.message)
         except CannotContinueError as error:
-            return await self._asking.reject(call, error.code, error.message, param=error.param)
+            return await self._failover.reject(call, error.code, error.message, param=error.param)
         except RemitError as error:  # The request or the configuration of its route is invalid.
-            return await self._asking.reject(call, "INVALID_INPUT", error.message)
+            return await self._failover.reject(call, "INVALID_INPUT", error.message)
 
     async def reject(
         self,
@@ -457,6 +459,6 @@ class LLMGateway:
             LedgerWriteError: the refusal could not be recorded.
         """
         call = Call(request, StreamTap(None, None), identity, encode_sent(request).context_hash)
-        response = await self._asking.reject(call, code, message, retry_after_s=retry_after_s)
+        response = await self._failover.reject(call, code, message, retry_after_s=retry_after_s)
         self._tell(call, response, time.monotonic_ns())
         return response

@@ -24,7 +24,7 @@ from remit.gateway.steps import (
     StartCall,
     Step,
 )
-from remit.gateway.tenancy import Named, NotYoursError, note_owned
+from remit.gateway.tenancy import NotYoursError, Ownership, note_owned
 from remit.kernel.exchange import WritesAhead
 from remit.kernel.loops import abandon
 from remit.ledger import LedgerClient, LedgerUnavailableError, Transaction
@@ -115,7 +115,7 @@ class InFlightCalls:
         async def reserve(
             others_first: bool,
         ) -> tuple[str, Hold | None, asyncio.CancelledError | None]:
-            step.ahead = others_first
+            step.queue_behind = others_first
             writes = [] if ahead is None else await ahead.take()
             write: asyncio.Future[Any]
             if ahead is None or not writes:
@@ -145,8 +145,8 @@ class InFlightCalls:
         self.ended(step.out)
 
     def _begun(self, step: StartCall) -> None:
-        if step.named is not None and not self._known.issuperset(step.named.owned):
-            note_owned(self._known, step.named)
+        if step.ownership is not None and not self._known.issuperset(step.ownership.owned):
+            note_owned(self._known, step.ownership)
 
     def _begun_by(
         self, step: StartCall, write: asyncio.Future[Any], error: asyncio.CancelledError
@@ -236,9 +236,9 @@ class InFlightCalls:
     def _submit(self, step: FinishCall, beside: Beside | None) -> asyncio.Future[FinishedCall]:
         if beside is None:
             return self._ledger.step(self.stage, step)
-        if beside.done is not None:  # An earlier attempt failed.
-            abandon(beside.done)
-        finishing, beside.done = self._ledger.step_both(
+        if beside.future is not None:  # An earlier attempt failed.
+            abandon(beside.future)
+        finishing, beside.future = self._ledger.step_both(
             (self.stage, step), (beside.opener, beside.step)
         )
         return finishing
@@ -263,7 +263,7 @@ class InFlightCalls:
             self.owner, self.waiting_room.freed,
         )  # fmt: skip
 
-    async def make_sure(self, named: Named) -> None:
+    async def make_sure(self, named: Ownership) -> None:
         """Claim a session for the caller before a call that reads the session.
 
         Raises:

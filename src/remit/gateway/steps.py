@@ -15,7 +15,7 @@ from remit.gateway.budget.errors import busy
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.lookup import select_in
 from remit.gateway.renewal import Renewal
-from remit.gateway.tenancy import Named, Sessions
+from remit.gateway.tenancy import Ownership, Sessions
 from remit.kernel.errors import RemitError
 from remit.ledger import Prepared, Transaction
 
@@ -85,14 +85,15 @@ class StartCall(Struct, gc=False):
         turns: number of calls to count: 0 for a retry.
         enforce: whether an exceeded limit refuses the call.
         lease_ms: duration of the lease in milliseconds.
-        about: session, work order, agent, contract and key id of the call.
+        attribution: session, work order, agent, contract and key id of the call.
         attempt: number of the attempt.
         claim: caller, idempotency key and the call's token; None without a key. Each attempt renews
             it.
         warn: makes the entry for a limit that would have refused the call; None for no entry.
-        ahead: True if other calls already wait for this budget; the step is then refused as busy.
-        kept: ids that lead to the ``DISPATCH`` until the answer is recorded.
-        named: session and work order that must be the caller's own, or become so.
+        queue_behind: True if other calls already wait for this budget; the step is then refused
+            as busy.
+        response_ids: ids that lead to the ``DISPATCH`` until the answer is recorded.
+        ownership: session and work order that must be the caller's own, or become so.
         out: the dispatch id, set by the stage; its lease is renewed from then on.
 
     Raises:
@@ -105,13 +106,13 @@ class StartCall(Struct, gc=False):
     turns: int
     enforce: bool
     lease_ms: int
-    about: tuple[str, str, str, str, str]
+    attribution: tuple[str, str, str, str, str]
     attempt: int
     claim: Claim | None = None
     warn: Callable[[str, str], Prepared] | None = None
-    ahead: bool = False
-    kept: Sequence[KeptId] = ()
-    named: Named | None = None
+    queue_behind: bool = False
+    response_ids: Sequence[KeptId] = ()
+    ownership: Ownership | None = None
     out: str = ""
 
 
@@ -125,10 +126,11 @@ class FinishCall(Struct):
         usage: charged usage.
         answered: the claim that gets this answer, and how long in milliseconds; None without a
             claim.
-        kept: ids that lead to the ``EXCHANGE``.
-        also: called in the transaction with the id of the ``EXCHANGE``; uses ``execute_many`` only.
-        keeps_hold: True if the reservation stays, for the rows that ``also`` writes.
-        done: the transaction and the id of the ``EXCHANGE``, set by the stage.
+        response_ids: ids that lead to the ``EXCHANGE``.
+        write_rows: called in the transaction with the id of the ``EXCHANGE``; uses
+            ``execute_many`` only.
+        keeps_hold: True if the reservation stays, for the rows that ``write_rows`` writes.
+        recorded: the transaction and the id of the ``EXCHANGE``, set by the stage.
 
     Raises:
         LeaseLostError: the call was settled as an orphan.
@@ -139,10 +141,10 @@ class FinishCall(Struct):
     hold: Hold | None
     usage: TokenUsage
     answered: tuple[Claim, int] | None = None
-    kept: Sequence[KeptId] = ()
-    also: Callable[[Transaction, str], None] | None = None
+    response_ids: Sequence[KeptId] = ()
+    write_rows: Callable[[Transaction, str], None] | None = None
     keeps_hold: bool = False
-    done: tuple[Transaction, str] | None = None
+    recorded: tuple[Transaction, str] | None = None
 
 
 class Beside(Struct):
@@ -151,12 +153,12 @@ class Beside(Struct):
     Attributes:
         opener: opens the stage.
         step: the step.
-        done: the step's future, once it is submitted.
+        future: the step's future, once it is submitted.
     """
 
     opener: Callable[[Transaction, Sequence[Any]], Any]
     step: Any
-    done: asyncio.Future[Any] | None = None
+    future: asyncio.Future[Any] | None = None
 
 
 class FinishedCall(NamedTuple):
@@ -169,7 +171,7 @@ class FinishedCall(NamedTuple):
     remaining: int | None
 
 
-Step = StartCall | FinishCall | Named | Claim
+Step = StartCall | FinishCall | Ownership | Claim
 """A call that begins or ends; a session to claim ahead of a call; or the claim of a failed call,
 whose idempotency key is released."""
 
@@ -209,23 +211,23 @@ class Calls:
         self._ended: list[tuple[str]] = []
         self._claims: dict[tuple[str, str], tuple[str, int, str] | None] = {}
         self._changed_claims: list[tuple[str, tuple[Any, ...]]] = []
-        self._kept: list[tuple[KeptId, str]] = []
-        self._also: list[tuple[Callable[[Transaction, str], None], str]] = []
+        self._response_ids: list[tuple[KeptId, str]] = []
+        self._row_writers: list[tuple[Callable[[Transaction, str], None], str]] = []
         scopes: list[str] = []
         ends: list[str] = []
-        named: list[Named] = []
+        named: list[Ownership] = []
         for step in steps:
             if isinstance(step, StartCall):
                 scopes += step.path
-                if step.named is not None:
-                    named.append(step.named)
+                if step.ownership is not None:
+                    named.append(step.ownership)
                 if step.claim is not None:
                     self._claims[step.claim[:2]] = None
             elif isinstance(step, FinishCall):
                 ends.append(step.dispatch_entry_id)
                 if step.hold is not None:
                     scopes += step.hold.scopes
-            elif isinstance(step, Named):
+            elif isinstance(step, Ownership):
                 named.append(step)
         # All is asked before anything is looked at.
         there = select_in(tx, _FIND, ends)
@@ -246,7 +248,7 @@ class Calls:
             return self._start(step)
         if isinstance(step, FinishCall):
             return self._finish(step)
-        if isinstance(step, Named):
+        if isinstance(step, Ownership):
             self._sessions.check(step)
             return self._sessions.begun(step.session[1], step)
         return self._release(step)
@@ -257,13 +259,13 @@ class Calls:
         if step.out:  # An earlier transaction of the step was rolled back.
             self._renewal.ended(step.out)
             step.out = ""
-        if step.named is not None:
-            self._sessions.check(step.named)
+        if step.ownership is not None:
+            self._sessions.check(step.ownership)
         if step.claim is not None:
             self._check_claim(step.claim)
         hold, refused = None, None
         if self._charging:
-            if step.ahead:
+            if step.queue_behind:
                 raise self._accounts.refusal(step.path, step.amount, step.turns) or busy(step.path)
             if step.warn is not None:
                 refused = self._accounts.refusal(step.path, step.amount, step.turns)
@@ -280,7 +282,7 @@ class Calls:
         until = self._tx.now_ms + step.lease_ms
         step.out = dispatch_id
         self._renewal.began(dispatch_id, step.lease_ms)
-        session_id, work_order_id, agent_id, contract_id, key_id = step.about
+        session_id, work_order_id, agent_id, contract_id, key_id = step.attribution
         self._begun.append(
             (
                 dispatch_id, self._owner, until, session_id, work_order_id, agent_id,
@@ -288,12 +290,12 @@ class Calls:
                 held, key_id, step.attempt,
             )
         )  # fmt: skip
-        self._sessions.begun(session_id, step.named)
+        self._sessions.begun(session_id, step.ownership)
         if step.claim is not None:
             self._claims[step.claim[:2]] = ("", until, step.claim[2])
             self._changed_claims.append((_CLAIM, (*step.claim, self._owner, until)))
-        if step.kept:
-            self._kept += [(kept, dispatch_id) for kept in step.kept]
+        if step.response_ids:
+            self._response_ids += [(one, dispatch_id) for one in step.response_ids]
         if refused is not None and step.warn is not None:
             self._tx.append(step.warn(refused.code, refused.message))
         return dispatch_id, hold
@@ -309,7 +311,7 @@ class Calls:
             )
         exchange_id = self._tx.append(step.prepared[0])
         timestamp = self._tx.last_timestamp
-        step.done = self._tx, exchange_id
+        step.recorded = self._tx, exchange_id
         self._there.discard(dispatch_id)
         self._ended.append((dispatch_id,))
         remaining = None
@@ -321,10 +323,10 @@ class Calls:
             claim, kept_ms = step.answered
             until = self._tx.now_ms + kept_ms
             self._changed_claims.append((_ANSWERED, (exchange_id, until, *claim)))
-        if step.kept:
-            self._kept += [(kept, exchange_id) for kept in step.kept]
-        if step.also is not None:
-            self._also.append((step.also, exchange_id))
+        if step.response_ids:
+            self._response_ids += [(one, exchange_id) for one in step.response_ids]
+        if step.write_rows is not None:
+            self._row_writers.append((step.write_rows, exchange_id))
         return FinishedCall(exchange_id, timestamp, remaining)
 
     def _note_claims(self, rows: Iterable[tuple[Any, ...]]) -> None:
@@ -362,15 +364,15 @@ class Calls:
             for sql, group in itertools.groupby(self._changed_claims, key=lambda item: item[0]):
                 self._tx.execute_many(sql, [row for _, row in group])
             self._changed_claims = []
-        if self._kept:
-            new = [(*kept[:3], entry_id) for kept, entry_id in self._kept if kept.is_new]
+        if self._response_ids:
+            new = [(*kept[:3], entry_id) for kept, entry_id in self._response_ids if kept.is_new]
             moved = [(*kept[1:3], entry_id, kept.response_id)
-                     for kept, entry_id in self._kept if not kept.is_new]  # fmt: skip
+                     for kept, entry_id in self._response_ids if not kept.is_new]  # fmt: skip
             self._tx.execute_many(_KEEP, new)
             self._tx.execute_many(_MOVE, moved)
-            self._kept = []
-        for also, exchange_id in self._also:
-            also(self._tx, exchange_id)
-        self._also = []
+            self._response_ids = []
+        for write_rows, exchange_id in self._row_writers:
+            write_rows(self._tx, exchange_id)
+        self._row_writers = []
         self._sessions.write()
         self._accounts.write()

@@ -14,14 +14,14 @@ from remit.ledger import Transaction
 
 __all__ = [
     "ORDER_ROW",
-    "Named",
     "NotYoursError",
+    "Ownership",
     "Sessions",
     "check_session",
     "default_session",
-    "named_by",
     "note_owned",
     "owner_of",
+    "ownership_of",
 ]
 
 _SESSIONS_ORDER = "WO-SES-"
@@ -47,7 +47,7 @@ class NotYoursError(RemitError):
     """A session or a work order belongs to another caller."""
 
 
-class Named(Struct, frozen=True, gc=False):
+class Ownership(Struct, frozen=True, gc=False):
     """The session and work order that a restricted caller works in.
 
     Attributes:
@@ -68,12 +68,12 @@ def check_session(tx: Transaction, identity: Identity, session_id: str) -> None:
     """Raise NotYoursError unless the caller may work in the session."""
     if identity.session_id and identity.session_id != session_id:
         raise NotYoursError(_NOT_YOUR_SESSION)
-    named = named_by(identity, session_id)
+    named = ownership_of(identity, session_id)
     if named is not None:
         Sessions(tx, set()).check(named)
 
 
-def named_by(identity: Identity | None, session_id: str, order: str = "") -> Named | None:
+def ownership_of(identity: Identity | None, session_id: str, order: str = "") -> Ownership | None:
     """Return the session and order that must be the caller's own; ``None`` if none must be.
 
     Keys and tokens of the role ``agent`` are held to their own sessions: the record, the budgets
@@ -93,7 +93,7 @@ def named_by(identity: Identity | None, session_id: str, order: str = "") -> Nam
     is_reserved = default is not None and identity.key_id != f"KEY-{default[1]}"
     session = (owner_of(identity), session_id)
     owned = (session, (session[0], f"{ORDER_ROW}{order}")) if order else (session,)
-    return Named(session, order, is_reserved, owned)
+    return Ownership(session, order, is_reserved, owned)
 
 
 def default_session(identity: Identity, day: str) -> str:
@@ -113,7 +113,7 @@ def owner_of(identity: Identity) -> str:
     return f"key:{identity.key_id}" if identity.key_id else f"name:{identity.name}"
 
 
-def note_owned(known: set[tuple[str, str]], named: Named) -> None:
+def note_owned(known: set[tuple[str, str]], named: Ownership) -> None:
     """Add the rows that a caller owns to the cache. A full cache is cleared first."""
     if len(known) >= _MAX_KNOWN:
         known.clear()
@@ -135,7 +135,7 @@ class Sessions:
         self._planned: dict[str, bool] = {}
         self._claimed: list[tuple[str, str]] = []
 
-    def ask(self, asked: Collection[Named]) -> Callable[[], None]:
+    def ask(self, asked: Collection[Ownership]) -> Callable[[], None]:
         """Send the queries for unknown owners; the returned function reads their results."""
         missing = {own[1] for named in asked for own in named.owned if own not in self._known}
         missing -= self._owners.keys()
@@ -153,7 +153,7 @@ class Sessions:
 
         return note
 
-    def check(self, named: Named) -> None:
+    def check(self, named: Ownership) -> None:
         """Raise NotYoursError unless the caller owns the session and order, or they have no owner.
 
         The message does not name the owner.
@@ -177,7 +177,7 @@ class Sessions:
         has = self._owners[own[1]]
         return has == own[0] or (has is None and not begun)
 
-    def begun(self, session_id: str, named: Named | None) -> None:
+    def begun(self, session_id: str, named: Ownership | None) -> None:
         """Note that work in a session begins; a restricted caller becomes its owner."""
         if named is None:
             if self._owners.get(session_id, "") is None:

@@ -103,9 +103,9 @@ class ThoughtRecordEmitter:
         """
 
         def extra(tx: Transaction) -> dict[str, Any]:
-            if step.done is None or step.done[0] is not tx:
+            if step.recorded is None or step.recorded[0] is not tx:
                 raise NotTogetherError("The answer was written in another transaction.")
-            answered = {**decision.attempts[-1], "exchange_entry_id": step.done[1]}
+            answered = {**decision.attempts[-1], "exchange_entry_id": step.recorded[1]}
             metadata = _replayable(decision, [*decision.attempts[:-1], answered])
             metadata["scope"] = {"tier": "hot"}
             return metadata

@@ -168,12 +168,12 @@ async def route(asked: Asked, options: RouteOptions) -> Outcome:
                 exploration.ended(decision_id)
     refusal = await _refusal(options, calls, request) if answer is None else None
     emitted = None
-    if beside is not None and beside.done is not None:
+    if beside is not None and beside.future is not None:
         try:
-            emitted = await outcome_of(beside.done, calls.decision_id, options.emitter_timeout_s)
+            emitted = await outcome_of(beside.future, calls.decision_id, options.emitter_timeout_s)
         except NotTogetherError:
             beside = None
-    if (beside is None or beside.done is None) and (
+    if (beside is None or beside.future is None) and (
         emitter is not NO_OP_DECISION_EMITTER
         and not calls.only_replayed
         and (calls.made or not _was_refused(calls))

@@ -11,7 +11,7 @@ from typing import Any, Self
 import orjson
 
 from remit.gateway.budget.account import FIELDS, MAX_COUNT, OF_A_WINDOW
-from remit.gateway.budget.calls_out import Outstanding
+from remit.gateway.budget.calls_out import CallsOut
 from remit.gateway.budget.holds import Hold
 from remit.gateway.budget.raised_bounds import row_of
 from remit.kernel.budget import BudgetScope, nano_of
@@ -104,7 +104,7 @@ class _Accounts:
         self.by_scope: dict[str, dict[str, Any]] = {}  # The columns of each account.
         self.since: dict[str, int] = {}  # The entry that began each account's window.
         self.raised: dict[tuple[str, str], int] = {}
-        self.outstanding = Outstanding()
+        self.outstanding = CallsOut()
         self.unread: list[Finding] = []
         self._owners: dict[str, dict[str, str]] = {}
 
@@ -145,7 +145,7 @@ class _Accounts:
             accounts.since[scope], accounts.by_scope[scope] = since, columns
         accounts.raised = {(one[0], one[1]): one[2] for one in mark["raised"]}
         accounts._owners = mark["owners"]
-        accounts.outstanding = Outstanding.of_mark(mark["outstanding"])
+        accounts.outstanding = CallsOut.of_mark(mark["outstanding"])
         return accounts
 
     def add(self, seq: int, event_type: str, record: dict[str, Any]) -> None:

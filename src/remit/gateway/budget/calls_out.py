@@ -11,7 +11,7 @@ from remit.gateway.budget.holds import Hold
 from remit.kernel.budget import LEARNING, BudgetScope, charged_beside, path_of
 from remit.ledger import Finding, Select, entry_id, imported_size, parse_entry_id
 
-__all__ = ["Outstanding"]
+__all__ = ["CallsOut"]
 
 _ROWS = (
     "SELECT f.dispatch_entry_id, f.session_id, f.agent_id, f.contract_id, f.work_order_id, "
@@ -25,7 +25,7 @@ _OF_KEYS = ("user", "team", "organisation")
 _STATED = ("session_id", "agent_id", "contract_id")
 
 
-class Outstanding:
+class CallsOut:
     """Calls in flight and conversations, by the ledger's entries.
 
     Attributes:
