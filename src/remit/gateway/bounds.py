@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -80,35 +79,35 @@ class Bound(Struct, frozen=True, gc=False):
     limits: ToolLimits = NO_LIMITS
 
 
-def _amount(
-    tokens_in: int,
-    more: int,
-    answers: int,
-    nothing: bool,
-    price: Price | None,
-    percent: int,
-    nano_tools: int,
-    unbounded: str,
-    model: tuple[str, ...] | None,
-    output: int,
-) -> Amount:
-    """Return the amount of a call with the output limit ``output``, which can be lowered."""
-    tokens_out = (output + more) * answers
-    nano: int | None = None
-    if nothing:
-        nano = 0
-    elif price is not None:
-        nano = -(-price.bound_nano(tokens_in, tokens_out) * percent // 100)
-        nano = min(nano + nano_tools, MAX_SAFE_INTEGER)
-    lowered = None
-    if output > 1:
-        lowered = functools.partial(
-            _amount, tokens_in, more, answers, nothing, price, percent, nano_tools, unbounded, model
-        )
-    return Amount(
-        min(tokens_in + tokens_out, MAX_SAFE_INTEGER), nano, not unbounded, unbounded, model,
-        output, lowered,
-    )  # fmt: skip
+class _AmountOf(Struct, frozen=True, gc=False):
+    """Computes the amount of a call for an output limit.
+
+    A Struct without garbage collection, because each call makes one.
+    """
+
+    tokens_in: int
+    more: int
+    answers: int
+    nothing: bool
+    price: Price | None
+    percent: int
+    nano_tools: int
+    unbounded: str
+    model: tuple[str, ...] | None
+
+    def __call__(self, output: int) -> Amount:
+        tokens_in, price = self.tokens_in, self.price
+        tokens_out = (output + self.more) * self.answers
+        nano: int | None = None
+        if self.nothing:
+            nano = 0
+        elif price is not None:
+            nano = -(-price.bound_nano(tokens_in, tokens_out) * self.percent // 100)
+            nano = min(nano + self.nano_tools, MAX_SAFE_INTEGER)
+        return Amount(
+            min(tokens_in + tokens_out, MAX_SAFE_INTEGER), nano, not self.unbounded,
+            self.unbounded, self.model, output, self if output > 1 else None,
+        )  # fmt: skip
 
 
 def call_bound(
@@ -225,10 +224,10 @@ def bound_of(
             field = "the answer, without max_tokens,"
             unbounded = unbounded or ("the longest answer" if endpoint in _UNLIMITED
                                       else field)  # fmt: skip
-    amount = _amount(
+    amount = _AmountOf(
         tokens_in, more, answers, free or endpoint in _FREE, price, percent, nano_tools, unbounded,
-        None if model is None else (*model, cause), limit,
-    )  # fmt: skip
+        None if model is None else (*model, cause),
+    )(limit)  # fmt: skip
     # As far as accounts and records count: a client may name any limit.
     return Bound(amount, (tokens_in, min((limit + more) * answers, MAX_SAFE_INTEGER)), limits)
 
