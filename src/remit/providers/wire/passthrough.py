@@ -42,7 +42,7 @@ class Passed:
 
     @property
     def usage(self) -> Usage | None:
-        """Always None."""
+        """No usage: the property is always None."""
         return None
 
     def add(self, name: str, data: bytes) -> Any:

@@ -249,7 +249,7 @@ class ResponseSum:
             self.error = error or self.error or {"message": "the response failed"}
 
     def _item(self, event: dict[str, Any], kind: str) -> dict[str, Any]:
-        """The output item that an event speaks of, made where none has begun."""
+        """Return the output item that an event belongs to; begin it if it has not begun."""
         index = event.get("output_index")
         if type(index) is not int:
             index = max(self._items, default=0)
@@ -298,7 +298,7 @@ class ResponseSum:
             grow(part, {member: delta})
 
     def _state(self, stem: str, event: dict[str, Any]) -> None:
-        """What a ``….done`` event states replaces the sum of its deltas."""
+        """Replace the sum of an item's deltas by the text that a ``….done`` event states."""
         if stem == "response.output_item":
             item, index = event.get("item"), event.get("output_index")
             if type(item) is dict:
@@ -347,7 +347,7 @@ class ResponseSum:
             part.update(_copied(given, 1))
 
     def _count_item(self, item: Any) -> None:
-        """Count what an item says whose deltas never came."""
+        """Count the content of an item whose deltas never came."""
         if type(item) is not dict:
             return
         parts = [item]

@@ -38,11 +38,10 @@ def order_routes(ledger: LedgerClient, orders: OrderQueue) -> Routes:
         fails=[404, 409],
     )  # fmt: skip
     def submit(order: OrderGiven, caller: Caller, context: Context) -> dict[str, Any]:
-        """Have a worker give an agent one turn, for the caller's key: its limits hold for the
-        order's calls.
+        """Submit an order: a worker gives an agent one turn within the limits of the caller's key.
 
         Operators may name another key. Any other key must name the agent among its `agents`, and
-        says neither `queue`, `priority`, `for_key`, `tokens`, `usd`, `max_attempts` nor another
+        may not set `queue`, `priority`, `for_key`, `tokens`, `usd`, `max_attempts` or another
         `user_id`: its session has the agent's limits.
         """
         key, submitted_as = order.for_key, order.key

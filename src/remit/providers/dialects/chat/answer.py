@@ -160,7 +160,7 @@ def write_answer(
 
 
 def web_annotations(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The citations of all texts, by place in their joined text; only those of the web."""
+    """Return the web citations of all texts as annotations, by place in the joined text."""
     noted: list[dict[str, Any]] = []
     start = 0
     for block in blocks:

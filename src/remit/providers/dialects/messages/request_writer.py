@@ -80,7 +80,7 @@ def _add_sampling(call: ModelCall, body: dict[str, Any], own: bool) -> None:
 def _thinking(
     call: ModelCall, body: dict[str, Any], model: str, limit: int, own: bool
 ) -> dict[str, Any]:
-    """Write how much to think; returns what of it goes into ``output_config``."""
+    """Add ``thinking`` to the body; return the part that goes into ``output_config``."""
     wanted = call.reasoning
     if wanted is None:
         return {}

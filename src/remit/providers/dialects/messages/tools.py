@@ -1,4 +1,4 @@
-"""Tools and the choice among them, for the Messages API."""
+"""Tools and the choice among them in the Messages API."""
 
 from __future__ import annotations
 

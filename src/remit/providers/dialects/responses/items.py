@@ -1,4 +1,4 @@
-"""Items of a Responses input, read into the neutral form; the output's items among them."""
+"""Items of a Responses input in neutral form, including items of earlier outputs."""
 
 from __future__ import annotations
 

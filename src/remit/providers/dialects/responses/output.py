@@ -60,7 +60,7 @@ class OutputItems:
         )
 
     def add(self, block: Mapping[str, Any]) -> None:
-        """Add a whole block; one of a kind that the API does not have is left out."""
+        """Add a whole block; a block of a kind that the API lacks is left out."""
         kind = block["type"]
         if kind in ("text", "refusal"):
             message = self.message or self.begin_message()
@@ -93,7 +93,7 @@ class OutputItems:
             item["arguments"] = arguments_text(block["input"])
 
     def end_reasoning(self, item: dict[str, Any], block: Mapping[str, Any]) -> None:
-        """Give a reasoning item its text and what seals it."""
+        """Add the text and the seal to a reasoning item."""
         thought = block.get("thinking")
         if thought and block.get("raw") is True:
             item["content"] = [{"type": "reasoning_text", "text": thought}]

@@ -157,7 +157,9 @@ def _said(content: Sequence[Any], where: str, names: ToolNames, own: bool) -> li
 
 
 def _thinking(block: Mapping[str, Any], own: bool) -> dict[str, Any] | None:
-    """A reasoning item, where this dialect's provider made it: another's would be refused."""
+    """Return a reasoning item if this dialect's provider made the thought, since others would be
+    refused; else None.
+    """
     sealed = block.get("encrypted")
     if not isinstance(sealed, str) and not own:
         return None
@@ -274,7 +276,7 @@ def own_tools(tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def tool_of(tool: Mapping[str, Any], names: ToolNames) -> dict[str, Any]:
-    """A neutral tool as Responses spells it."""
+    """Return a neutral tool in the form of Responses."""
     kind = tool.get("type")
     if kind == "other":
         return dict(tool["value"])

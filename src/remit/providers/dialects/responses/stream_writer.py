@@ -29,14 +29,7 @@ _RATE_LIMITED = 429
 
 
 class ResponsesWriter:
-    """Writes one stream; see :class:`~remit.providers.dialects.StreamWriter`.
-
-    Args:
-        call: what the client asked for.
-        answer_id: the response's ``id``; the items' ids are made of it.
-        created: seconds since 1970.
-        model: the name that the client knows the model by.
-    """
+    """Writes a stream of Responses; see :class:`~remit.providers.dialects.StreamWriter`."""
 
     def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:
         self._head = response_object(call, answer_id=answer_id, created=created, model=model)
@@ -58,7 +51,7 @@ class ResponsesWriter:
         )
 
     def event(self, event: StreamEvent) -> bytes:
-        """The events of one piece."""
+        """Return the events of one neutral event."""
         if isinstance(event, TextDelta):
             wire = self._part("output_text")
             self._pieces.append(event.text)
@@ -87,7 +80,7 @@ class ResponsesWriter:
         return last + self._say(f"response.{response['status']}", response=response)
 
     def error(self, status: int, code: str, message: str) -> bytes:
-        """An error in the midst of the stream, which ends it."""
+        """Return an error that ends the stream."""
         kind = "rate_limit_exceeded" if status == _RATE_LIMITED else "server_error"
         failure = {"code": kind, "message": message}
         response = {**self._head, "status": "failed", "error": failure}
