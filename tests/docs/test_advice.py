@@ -24,7 +24,7 @@ _VERB = re.compile("restore|remove|delete|drop|erase|overwrite|reset|discard|tru
 _SPARES = re.compile(r"\bcop(?:y|ies)\b", re.IGNORECASE)
 
 # Texts that state what a command or an operation of the API does, and advise nothing.
-_DESCRIPTIONS = ("server/api/calls_described.py", "ledger/events.py")
+_DESCRIPTIONS = ("server/api/call_paths.py", "ledger/events.py")
 _DESCRIBED = {
     "ledger/client.py: Nothing was erased. Name the archive: `remit ledger erase … --archive DIR`.",
     "views/report_entries.py: RESET: a new window of an unchanged limit began.",

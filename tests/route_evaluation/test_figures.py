@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from remit.kernel.errors import RemitError
 from remit.providers.prices import PriceTable
 from remit.routing import Candidate
-from remit.routing.scoring import Scoring, ScoringInputs
+from remit.routing.scores import Scoring, ScoringInputs
 from remit.routing.weights import Weights
 from tools.route_evaluation import (
     EvaluationError,

@@ -12,7 +12,7 @@ from remit.kernel.canonical import canonical_json
 from remit.providers import Body
 from remit.providers.wire import CHAT
 from remit.routing import new_request
-from remit.routing.asked import asked_plainly
+from remit.routing.request import asked_plainly
 
 PLAIN: list[list[dict[str, Any]]] = [
     [{"role": "user", "content": "Good morning"}],

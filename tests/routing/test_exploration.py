@@ -20,7 +20,7 @@ from remit.kernel.errors import RemitError
 from remit.ledger import LedgerEntry
 from remit.routing import find_decision, replay
 from remit.routing.exploration import draw
-from remit.routing.scoring import ScoringInputs
+from remit.routing.scores import ScoringInputs
 from tests.routing.test_independent import SCRIPT
 from tests.support.requests import prompt_request
 from tests.support.roots import new_root

@@ -140,7 +140,7 @@ def test_a_decision_that_could_not_go_with_its_answer_is_recorded_after_it(
 
     def elsewhere(stage: Calls, step: Any) -> Any:
         finished = finish(stage, step)
-        step.done = None
+        step.recorded = None
         return finished
 
     with remit.Runtime.open(root) as runtime:

@@ -24,7 +24,7 @@ from remit.routing import (
     read_intent,
     score_candidates,
 )
-from remit.routing.scoring import chain_of, task_of
+from remit.routing.scores import chain_of, task_of
 
 WEIGHTS = Weights.shipped()
 PLAIN = Candidate("m", "p", {"general": 50})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from remit.server.api.calls_described import paths_beside_the_api
+from remit.server.api.call_paths import paths_beside_the_api
 from tests.server.running import Served
 
 SERVER = (Path(__file__).parents[2] / "docs/server.md").read_text()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from remit.routing.candidate import Candidate
-from remit.routing.scoring import ScoringFn, ScoringInputs, score_candidates, task_of
+from remit.routing.scores import ScoringFn, ScoringInputs, score_candidates, task_of
 from remit.routing.weights import Weights
 
 __all__ = ["Policy", "preference_policies", "scoring_policy", "sweep"]
@@ -41,7 +41,7 @@ def scoring_policy(
     given_task: bool = False,
     scoring_fn: ScoringFn = score_candidates,
 ) -> Policy:
-    """Our scoring, as :func:`remit.routing.scoring.score_candidates` does it for real calls.
+    """Our scoring, as :func:`remit.routing.scores.score_candidates` does it for real calls.
 
     Args:
         candidates: what is stated of the models; those of the set, no others.

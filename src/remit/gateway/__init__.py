@@ -1,4 +1,4 @@
-"""The gateway: the one way to models, authenticated, budgeted, recorded before and after.
+"""The gateway: authentication, budgets, recording and dispatch of every model call.
 
 The room owns admission, reservation, dispatch and settlement of each call, virtual keys, budgets,
 leases and batches. The room owns no protocol of a provider and chooses no model.
@@ -7,15 +7,16 @@ Invariants: a call is sent only after its ``DISPATCH`` and its reservation are d
 dispatch ends in exactly one ``EXCHANGE`` or ``EXCHANGE_ORPHANED``; spend never exceeds a limit by
 more than a provider bills beyond the stated bound.
 
-Start reading in :mod:`remit.gateway.gateway`. Doors: ``auth`` holds keys and identities,
-``budget`` reserves and settles, ``leases`` exclude other processes, ``memory`` bounds what a
-process holds, ``objects`` remembers who owns a file or batch at a provider.
+Start reading in :mod:`remit.gateway.gateway`. Doors: ``auth`` owns keys and identities, ``budget``
+reserves and settles, ``leases`` exclude other processes, ``memory`` bounds the memory of a process,
+``objects`` records who owns a file or batch at a provider.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from remit.gateway.answer_store import CannotContinueError, KeptId, TooLongError
 from remit.gateway.auth import Identity, KeyStore
 from remit.gateway.batches import BatchPlan, BatchRefusedError
 from remit.gateway.bounds import call_bound
@@ -33,15 +34,14 @@ from remit.gateway.call import Attempt, CallReport, Candidate, Failure, OnRecord
 from remit.gateway.config import CircuitBreakerConfig, RouterConfig
 from remit.gateway.gateway import LLMGateway
 from remit.gateway.inflight import InFlightCalls
-from remit.gateway.keeping import CannotContinueError, KeptId, TooLongError
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.naming import owner_by_prefix, split_name
 from remit.gateway.neutral import in_neutral_form
-from remit.gateway.routed import RequestRouter, Routed
-from remit.gateway.sending import AnyProvider
+from remit.gateway.request_router import RequestRouter, Routed
 from remit.gateway.steps import Beside, FinishCall, IdempotencyKeyUsedError
 from remit.gateway.stream_tap import KEY_ENDED, SHUTTING_DOWN, STOPPED_READING
 from remit.gateway.tenancy import NotYoursError, check_session, default_session, owner_of
+from remit.gateway.transport import AnyProvider
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel import lazy_names
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome

@@ -1,4 +1,4 @@
-"""What a provider answered, as the gateway records and bills it."""
+"""Parsing of a provider's answer into the form that the gateway records and bills."""
 
 from __future__ import annotations
 
@@ -23,18 +23,28 @@ __all__ = ["read_result", "refuse_failed", "response", "whole"]
 
 _SMALL = 1024 * 1024  # bytes that hold few values in any case
 _SHOWN = 500  # characters of an answer that failed
-_MOST_VALUES = 5_000_000  # a large batch of embeddings has three million
+_MAX_VALUES = 5_000_000  # a large batch of embeddings has three million
 
 
 def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -> ProviderResponse:
-    """An answer that came in one piece.
+    """Return the parsed response of an answer that came in one piece.
+
+    An answer that Remit cannot parse is returned without usage, so the client receives it
+    unchanged.
+
+    Args:
+        outgoing: the request that was sent.
+        reply: status and headers.
+        raw: the complete body.
+        neutral: whether content blocks in neutral form are wanted.
 
     Raises:
-        ProviderError: it is an error, or cannot be had in neutral form.
+        ProviderError: the answer is an error, contains more than 5,000,000 values, or cannot be
+            converted to neutral form.
     """
     body = outgoing.body
-    if len(raw) > _SMALL and has_more_values(raw, _MOST_VALUES):
-        said = f"the answer holds more than {_MOST_VALUES:,} values"
+    if len(raw) > _SMALL and has_more_values(raw, _MAX_VALUES):
+        said = f"the answer holds more than {_MAX_VALUES:,} values"
         raise ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True)
     try:
         value, is_json = counted_once(raw, load_exact(raw)), True
@@ -55,14 +65,15 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
 
 
 def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderResponse:
-    """An answer, and what it says.
+    """Return an answer with its text, usage and finish reason extracted.
 
     Args:
-        value: what it holds; ``None`` where it is no JSON.
-        neutral: its content type, where it is wanted in neutral form, blocks and all.
+        came: the answer's status, headers and body.
+        value: the parsed body; None if it is not JSON.
+        neutral: the content type if neutral content blocks are wanted; None if not.
 
     Raises:
-        ProviderError: it is wanted so, and cannot be had.
+        ProviderError: neutral blocks are wanted and the answer does not belong to this API.
     """
     blocks: tuple[dict[str, Any], ...] = ()
     if neutral is not None:
@@ -101,7 +112,7 @@ def refuse_failed(answer: ProviderResponse) -> None:
 
 
 def read_result(endpoint: str, status: int, raw: bytes) -> ProviderResponse:
-    """An answer that did not come over a connection of its own: a line of a batch's results."""
+    """Return the parsed response of one line of a batch's results."""
     try:
         value, is_json = counted_once(raw, load_exact(raw)), True
     except JsonTextError:

@@ -1,4 +1,9 @@
-"""One attempt: intent on record, sent, answer on record (steps 6 to 10)."""
+"""Attempts of a call: dispatch, request, and settlement.
+
+The steps in order: write the ``DISPATCH`` with the reservation and the in-flight row, send the
+request, write the ``EXCHANGE`` with the settlement, and delete the in-flight row. A failed attempt
+has the same pair of entries.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +18,13 @@ from typing import Any, Literal
 
 from msgspec import structs
 
+from remit.gateway.answer_store import KeptId
 from remit.gateway.answers import refuse_failed
 from remit.gateway.billing import Bill, estimate
 from remit.gateway.breaker import Permit
 from remit.gateway.call import Attempt, Call, Candidate, Failure
 from remit.gateway.config import RouterConfig
-from remit.gateway.inflight import CancelledAfterWriteError, InFlightCalls
-from remit.gateway.keeping import KeptId
+from remit.gateway.inflight import InFlightCalls
 from remit.gateway.memory import LARGE_BYTES, run_to_the_end
 from remit.gateway.neutral import finite, send
 from remit.gateway.objects import notes_made
@@ -29,9 +34,9 @@ from remit.gateway.records import (
     prepare_exchange,
     prepare_warning,
 )
-from remit.gateway.sending import send_body
 from remit.gateway.steps import FinishCall, FinishedCall, StartCall
 from remit.gateway.stream_tap import ENDED_BY
+from remit.gateway.transport import send_body
 from remit.gateway.validation import Sent, check_output, response_schema
 from remit.kernel.errors import let_go
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
@@ -55,13 +60,15 @@ _KNOWN_DISPATCHES = 1_024
 
 
 class Attempts:
-    """Runs attempts, each a ``DISPATCH`` and exactly one ``EXCHANGE``.
+    """Runs the attempts of calls. Each attempt writes one ``DISPATCH`` and exactly one
+    ``EXCHANGE``.
 
     Args:
-        ledger: where they are recorded.
-        in_flight: where calls that are out are noted.
+        ledger: records the attempts.
+        in_flight: begins and ends calls.
         config: timeouts.
-        mode: what a spent budget does: ``enforce`` refuses, ``warn`` records, ``off`` neither.
+        mode: the effect of an exhausted budget: ``enforce`` refuses the call, ``warn`` records a
+            warning, ``off`` does neither.
     """
 
     def __init__(
@@ -93,11 +100,19 @@ class Attempts:
     async def run(
         self, call: Call, to: Candidate, permit: Permit
     ) -> tuple[PromptResponse, BaseException | None]:
-        """One attempt: the response, and what was raised when it failed.
+        """Make one attempt and return its response, and the exception that it failed with, if any.
+
+        Sends the request only after its ``DISPATCH`` is durable. Reports the result to the circuit
+        breaker through ``permit``.
+
+        Args:
+            call: the call; its ``last``, ``attempts`` and ``claimed`` are updated.
+            to: the model and the request to send.
+            permit: the circuit breaker's permit for this attempt.
 
         Raises:
-            NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError: nothing is on record.
-            CancelledError: the caller went away; the pair is complete.
+            NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError: nothing is recorded or sent.
+            CancelledError: the caller was cancelled; both entries are recorded.
         """
         attempt = Attempt(
             call.attempts + 1, to, call.asked_model_id or to.model_id,
@@ -116,17 +131,16 @@ class Attempts:
         result: ProviderResponse | Failure | None = None
         try:
             # Reservation, in-flight row and DISPATCH: durable together, before a byte goes out.
-            begun = await self._in_flight.begin(self._start(call, attempt), call.request.ahead)
-        except CancelledAfterWriteError as late:
-            # The marker is durable: it needs its exchange, though nothing was sent.
-            permit.release()
-            begun, error = late.begun, asyncio.CancelledError()
-            error.__cause__ = late
-            result = Failure(RouteOutcome.ERROR, "CANCELLED", "the caller went away before sending")
+            attempt.dispatch_entry_id, attempt.hold, error = await self._in_flight.begin(
+                self._start(call, attempt), call.request.ahead
+            )
         except BaseException:
             permit.release()
             raise
-        attempt.dispatch_entry_id, attempt.hold = begun
+        if error is not None:
+            # The dispatch is durable and needs its exchange, although nothing was sent.
+            permit.release()
+            result = Failure(RouteOutcome.ERROR, "CANCELLED", "the caller went away before sending")
         call.claimed = call.claim is not None
         call.attempts += 1
         try:
@@ -178,14 +192,14 @@ class Attempts:
             error = None
 
     def _start(self, call: Call, attempt: Attempt) -> StartCall:
-        """The step that begins an attempt."""
+        """Return the step that begins an attempt."""
         request, to = call.request, attempt.to
         session_id, contract_id = request.session_id, request.contract_id
         prepared = self._dispatch(
             to.provider_id, to.model_id, contract_id, request.agent_id, session_id,
             request.prompt_pack_id,
         )  # fmt: skip
-        about = (
+        attribution = (
             session_id, request.work_order_id or "", request.agent_id or "", contract_id,
             call.identity.key_id if call.identity else "",
         )  # fmt: skip
@@ -194,14 +208,17 @@ class Attempts:
             warn = functools.partial(prepare_warning, self._ledger, request)
         step = StartCall(
             (prepared,), call.path, to.amount, 1 if attempt.number == 1 else 0, self._enforce,
-            self._lease_ms, about, attempt.number, call.claim, warn, named=call.named,
+            self._lease_ms, attribution, attempt.number, call.claim, warn, ownership=call.ownership,
         )  # fmt: skip
         if request.keeper is not None:
-            step.kept = request.keeper.ids_ahead(to)
+            step.response_ids = request.keeper.ids_ahead(to)
         return step
 
     def _limits_s(self, call: Call) -> tuple[float, float | None]:
-        """The longest wait for an answer; and for its first piece, where that is less."""
+        """Return the longest wait in seconds for the whole answer, and for a stream's first piece.
+
+        The second value is None if the first piece has no shorter limit.
+        """
         longest, routed = self._longest_s, call.routed
         if routed is None or routed.timeout_s >= longest:
             return longest, None
@@ -210,7 +227,9 @@ class Attempts:
         return routed.timeout_s, None
 
     def _ask(self, call: Call, attempt: Attempt) -> Awaitable[ProviderResponse]:
-        """The provider's answer, in its own dialect or in neutral form."""
+        """Send the request, in the provider's dialect or in neutral form; return its awaitable
+        answer.
+        """
         to, tap = attempt.to, call.tap
         if to.outgoing is not None:
             provider: Any = to.provider
@@ -229,10 +248,14 @@ class Attempts:
     def _failed(
         self, call: Call, attempt: Attempt, permit: Permit, error: BaseException
     ) -> Failure:
-        """Why there is no answer; reports to the breaker. What is none of a call's is raised."""
+        """Return the failure that an exception stands for, and report to the circuit breaker.
+
+        Raises:
+            BaseException: ``error`` itself if it is no failure of the call, such as a closing loop.
+        """
         tap = call.tap
-        # What a stream had begun to say was produced, and is paid for; what never began
-        # is unknown.
+        # Output that a stream began to send was produced and is billed. If no output came, the
+        # cost is unknown.
         paid: Any = "arrived" if tap.pieces else "bound" if attempt.sent else "nothing"
         if isinstance(error, TimeoutError):
             # A model that is still talking is not ill, however long it talks.
@@ -312,9 +335,10 @@ class Attempts:
     def _record(
         self, call: Call, attempt: Attempt, result: ProviderResponse | Failure
     ) -> tuple[LedgerEntry, Bill, Prepared, Sequence[KeptId]]:
-        """Return the ``EXCHANGE`` of an attempt: what came of it, billed, encoded and hashed.
+        """Return the ``EXCHANGE`` of an attempt, its bill, its encoded form, and the ids that name
+        it.
 
-        Any thread may do this.
+        Any thread may call this method.
         """
         request, hold, tap = call.request, attempt.hold, call.tap
         if isinstance(result, Failure) and attempt.sent:
@@ -353,9 +377,11 @@ class Attempts:
         prepared: Prepared,
         kept: Sequence[KeptId],
     ) -> Awaitable[tuple[FinishedCall, asyncio.CancelledError | None]]:
-        """Return what commits the ``EXCHANGE``, the settlement and the end of the in-flight row."""
+        """Return an awaitable that commits the ``EXCHANGE``, settles, and ends the in-flight
+        row.
+        """
         step = FinishCall(
-            (prepared,), attempt.dispatch_entry_id, attempt.hold, bill.usage, kept=kept
+            (prepared,), attempt.dispatch_entry_id, attempt.hold, bill.usage, response_ids=kept
         )
         beside = None
         if isinstance(result, ProviderResponse):
@@ -363,10 +389,10 @@ class Attempts:
                 step.answered = (call.claim, self._kept_ms)
             if (on_record := call.on_record) is not None:
                 note, answer = on_record, result
-                step.also = lambda tx, entry_id: note(tx, entry_id, attempt, answer)
+                step.write_rows = lambda tx, entry_id: note(tx, entry_id, attempt, answer)
                 step.keeps_hold = on_record.keeps_hold(result)
             elif result.reply is not None and b'"container' in result.reply.body:
-                step.also = notes_made(call.identity, attempt.to, result.reply.body)
+                step.write_rows = notes_made(call.identity, attempt.to, result.reply.body)
             if call.routed is not None:
                 beside = call.routed.answered(step, attempt.latency_ms)
         return self._in_flight.finish(step, beside)
@@ -380,7 +406,7 @@ class Attempts:
         bill: Bill,
         finished: FinishedCall,
     ) -> PromptResponse:
-        """What is answered, once it is on record."""
+        """Return the caller's response for a recorded attempt."""
         request, to, usage = call.request, attempt.to, bill.usage
         response = PromptResponse(
             "", RouteOutcome.SUCCESS, usage.input_tokens, usage.output_tokens,
@@ -421,7 +447,7 @@ LOWERED = "lowered to what the budget has left"
 
 
 def lowered(to: Candidate, output: int) -> Candidate:
-    """What would be sent, with a lower output limit."""
+    """Return a copy of a candidate whose request has the output limit ``output`` in tokens."""
     outgoing = to.outgoing
     if outgoing is None:
         return structs.replace(to, request=replace(to.request, max_tokens=output))
@@ -435,7 +461,7 @@ def lowered(to: Candidate, output: int) -> Candidate:
 def neutral_order(
     request: PromptRequest, model_id: str, sent: Sent, timeout_s: float, *, stream: bool
 ) -> ProviderRequest:
-    """A request in neutral form, for a provider."""
+    """Return a request in neutral form for a provider object."""
     return ProviderRequest(
         model_id=model_id,
         messages=sent.messages,

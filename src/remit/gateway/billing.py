@@ -1,4 +1,4 @@
-"""What a call can cost at most, and what it did cost."""
+"""Upper bounds and bills of calls, computed from a table of prices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
-from typing_extensions import override
 
 from remit.gateway.bounds import (
     IMAGE_TOKENS,
@@ -35,23 +34,24 @@ __all__ = ["IMAGE_TOKENS", "Bill", "Billing", "Tariff", "estimate", "input_bound
 
 _NO_FIELDS: Mapping[str, Any] = MappingProxyType({})
 _THINKING = ("thinking", "reasoning", "reasoning_effort")
-_MOST_TARIFFS = 1_024  # clients name models: what is remembered of them has an end
+_MAX_TARIFFS = 1_024  # clients name models: what is remembered of them has an end
 _FREE = Bound(Amount(0, 0), (0, 0))
 _ORDINARY = ("default", "standard", "on_demand")  # services at the price of the table
 _LARGEST_WINDOW = 10_000_000  # tokens, of a model whose window is unknown
-_TIMES_THE_BOUND = 10  # what the provider's own tools bring in may fill a window several times
+# Results of the provider's own tools may fill a window several times.
+_TIMES_THE_BOUND = 10
 _WIDE, _WIDE_WINDOW = "context-1m", 1_000_000  # Anthropic's beta, for accounts that have it
 _LONGEST_SOUND_S = 86_400
-_TOOLS_TOKENS = 1_024  # what providers may add unseen where tools are offered
+_TOOLS_TOKENS = 1_024  # Providers may add an unseen prompt when tools are offered.
 
 
 class Bill(Struct, gc=False):
-    """What one attempt is charged.
+    """The charge for one attempt.
 
     Attributes:
-        usage: tokens, and their cost in nano-dollars where a price is known.
+        usage: tokens, and their cost in nano-dollars if a price is known.
         certainty: ``measured``, ``estimated``, ``upper_bound`` or ``unpriced``.
-        price_version: of the table that was asked.
+        price_version: version of the price table.
     """
 
     usage: TokenUsage
@@ -59,7 +59,11 @@ class Bill(Struct, gc=False):
     price_version: str
 
     def metadata(self, *, charged: bool) -> dict[str, Any]:
-        """The keys of the ``EXCHANGE`` that state it; ``price_version`` marks what was charged."""
+        """Return the keys of the ``EXCHANGE`` that state the bill.
+
+        Args:
+            charged: whether budgets were charged; only then price and ``price_version`` are stated.
+        """
         if not charged:
             guessed = self.certainty in ("estimated", "upper_bound")
             return {"cost_certainty": self.certainty} if guessed else {}
@@ -74,11 +78,11 @@ class Bill(Struct, gc=False):
 
 
 class Billing:
-    """What models are billed, by a table of prices.
+    """Tariffs of models, by a table of prices.
 
     Args:
         prices: the table.
-        config: what providers may add unseen, and who bills nothing.
+        config: tokens that providers may add unseen, and the providers that are free.
     """
 
     def __init__(self, prices: PriceTable, config: RouterConfig) -> None:
@@ -87,37 +91,46 @@ class Billing:
         self._tariffs: dict[tuple[str, str], Tariff] = {}
 
     def of(self, provider_id: str, model_id: str) -> Tariff:
-        """What one model is billed."""
+        """Return the tariff of one model. Tariffs are cached."""
         model = (provider_id, model_id)
         found = self._tariffs.get(model)
         if found is None:
-            if len(self._tariffs) >= _MOST_TARIFFS:
+            if len(self._tariffs) >= _MAX_TARIFFS:
                 self._tariffs.clear()
             found = self._tariffs[model] = Tariff(model, self._prices, self._config)
         return found
 
     def per_call(self, model: tuple[str, str], nano: int) -> Tariff:
-        """What something costs that has a price for each call."""
-        return PerCall(model, nano, self._prices, self._config)
+        """Return a tariff that charges ``nano`` nano-dollars for each answered call."""
+        return Tariff(model, self._prices, self._config, nano)
 
 
 class Tariff:
-    """Bounds and bills of one model.
+    """Upper bounds and bills of one model.
 
     Args:
         model: provider and model.
-        prices: the table.
-        config: what providers may add unseen, and who bills nothing.
+        prices: the table of prices.
+        config: tokens that providers may add unseen, and the providers that are free.
+        per_call_nano: a price in nano-dollars for each answered call, whatever it contains; None
+            to bill by the table.
 
     Attributes:
-        price: of the model; ``None``: it has none.
+        price: the price of the model; None if the table has none.
     """
 
-    __slots__ = ("_free", "_model", "_thinks", "_uses", "_version", "price")
+    __slots__ = ("_free", "_model", "_per_call", "_thinks", "_uses", "_version", "price")
 
-    def __init__(self, model: tuple[str, str], prices: PriceTable, config: RouterConfig) -> None:
+    def __init__(
+        self,
+        model: tuple[str, str],
+        prices: PriceTable,
+        config: RouterConfig,
+        per_call_nano: int | None = None,
+    ) -> None:
         provider_id, model_id = model
         self._model = model
+        self._per_call = per_call_nano
         self._version = prices.version
         self.price = price = prices.find(provider_id, model_id)
         self._free = provider_id in config.free_providers
@@ -127,7 +140,7 @@ class Tariff:
         )
 
     def bound(self, request: PromptRequest, sent: Sent) -> Bound:
-        """The most that a call in neutral form can use."""
+        """Return the upper bound of a call in neutral form."""
         media = Media(sent.images)
         if not sent.bounded:
             media.other = media_of({"messages": sent.messages}).other or "messages"
@@ -139,11 +152,13 @@ class Tariff:
     def body_bound(
         self, body: Body, uses: int | None = None, headers: Mapping[str, str] | None = None
     ) -> Bound:
-        """:meth:`bound` of a body as it is on the wire.
+        """Return the upper bound of a call whose body is in the provider's dialect.
 
         Args:
-            uses: how often a tool of the provider's may be used if the body does not say.
-            headers: of the client's, which may ask for a larger window.
+            body: the body.
+            uses: how often a tool of the provider may be used if the body does not say; None for
+                the configured number.
+            headers: the client's headers, which may ask for a larger context window.
         """
         if body.endpoint.free:
             return _FREE
@@ -160,9 +175,10 @@ class Tariff:
         )  # fmt: skip
 
     def batch_bound(self, body: Body) -> Bound:
-        """:meth:`body_bound` of a request in a batch; tools of the provider's keep their price.
+        """Return the upper bound of a request in a batch, at the batch price.
 
-        A batch is sent as it is: a limit that a request does not state cannot be added.
+        A batch is sent as it is, so a limit that a request does not state makes the bound
+        unbounded. The provider's own tools keep their full price.
         """
         if body.value.get("service_tier") in (None, "auto"):  # no default lifts it out of the batch
             body = replace(body, value={**body.value, "service_tier": "default"})
@@ -181,15 +197,15 @@ class Tariff:
         return Bound(replace(bound.amount, nano=nano, lowered=None, output=0), bound.tokens)
 
     def _batch_percent(self) -> int:
-        """What of its price a model costs in a batch, by the table: its service tier ``batch``."""
+        """Return the batch price of the model in percent of its ordinary price, at most 100."""
         tiers = {} if self.price is None else self.price.surcharges.get("service_tier", {})
         return min(100, tiers.get("batch", 100))
 
     def _percent(self, asked: Mapping[str, Any], served: Mapping[str, Any]) -> int:
-        """Return what the price is multiplied by, in hundredths.
+        """Return the multiplier of the price in percent.
 
-        The service that the provider says it gave decides. Where it does not say, or not in words
-        that the table knows, a dearer service that was asked for was given, and no cheaper one.
+        The service that the provider reports decides. If it reports none, or one that the table
+        does not know, the requested service counts, but never below 100.
         """
         percent = 100
         for name, times in self.price.surcharges.items() if self.price is not None else ():
@@ -204,7 +220,7 @@ class Tariff:
         return percent
 
     def at_bound(self, held: Hold | Amount, tokens: tuple[int, int]) -> Bill:
-        """The bill for usage that was not reported: all that the call holds."""
+        """Return the bill for usage that was not reported: everything that the call reserved."""
         tokens_out = max(0, min(tokens[1], held.tokens - tokens[0]))
         return self._bill(
             held.nano, held.tokens - tokens_out, tokens_out, "upper_bound", "upper_bound"
@@ -213,12 +229,15 @@ class Tariff:
     def answered(
         self, answer: ProviderResponse, asked: Mapping[str, Any], bound: tuple[int, int]
     ) -> Bill | None:
-        """The bill for an answer; ``None`` where neither it nor the call says what was used.
+        """Return the bill for an answer; None if neither the answer nor the call states the usage.
 
         Args:
+            answer: the answer.
             asked: the fields of the call, which may ask for a dearer service.
-            bound: the most input and output tokens of the call.
+            bound: upper bound of the input and output tokens.
         """
+        if self._per_call is not None:
+            return self._bill(self._per_call, 0, 0, "measured", "measured")
         price = self.price
         if price is not None and (price.per_second or price.per_character) and not self._free:
             spoken = asked.get("input")  # sound costs by its length, or by the text spoken
@@ -238,14 +257,17 @@ class Tariff:
         *,
         in_batch: bool = False,
     ) -> Bill | None:
-        """The bill for what the provider reported; ``None`` where that is nothing, or cannot be:
-        parts above their total, more than the model's window where the call itself is short of
-        it, or more than ten times what the call can use.
+        """Return the bill for the usage that the provider reported; None if there is no plausible
+        report.
+
+        A report is implausible if its parts exceed their total, if it exceeds the model's window
+        although the call could not, or if it exceeds ten times the call's bound.
 
         Args:
+            answer: the answer.
             asked: the fields of the call, which may ask for a dearer service.
-            bound: the most input and output tokens of the call.
-            in_batch: whether it was a request of a batch.
+            bound: upper bound of the input and output tokens.
+            in_batch: whether the call was a request of a batch.
         """
         if not answer.usage_reported:
             return None
@@ -279,9 +301,11 @@ class Tariff:
     def assumed(
         self, tokens: tuple[int, int], certainty: str, asked: Mapping[str, Any] = _NO_FIELDS
     ) -> Bill:
-        """The bill for unreported usage: at the dearest that so many tokens can cost.
+        """Return the bill for unreported usage at the dearest price of so many tokens.
 
         Args:
+            tokens: input and output tokens.
+            certainty: the certainty to state.
             asked: the fields of the call, which may ask for a dearer service.
         """
         price, nano = self.price, None
@@ -293,14 +317,15 @@ class Tariff:
         return self._bill(nano, *tokens, certainty, certainty)
 
     def thinks_unseen(self, parameters: Mapping[str, Any]) -> bool:
-        """Whether the model may have been thinking without a word of it in the stream.
+        """Return True if the model may think without any sign of it in the stream.
 
-        The table of prices says so of its models; the setting ``thinking_models`` of others.
+        Args:
+            parameters: the fields of the call.
         """
         return self._thinks or any(parameters.get(name) is not None for name in _THINKING)
 
     def nothing(self) -> Bill:
-        """The bill for a call that was refused: none."""
+        """Return the bill of a call that the provider did not charge: zero."""
         return self._bill(0, 0, 0, "measured", "measured")
 
     def _bill(
@@ -308,28 +333,10 @@ class Tariff:
     ) -> Bill:
         if nano is None:
             certainty = unpriced
-        elif nano > MAX_SAFE_INTEGER:  # as far as a record's number is exact: nine million dollars
+        elif nano > MAX_SAFE_INTEGER:  # A recorded number is exact up to nine million dollars.
             nano = MAX_SAFE_INTEGER
         usage = TokenUsage(tokens_in, tokens_out, self._model[1], nano)
         return Bill(usage, certainty, self._version)
-
-
-class PerCall(Tariff):
-    """A price for each call that is answered, whatever is in it."""
-
-    __slots__ = ("_nano",)
-
-    def __init__(
-        self, model: tuple[str, str], nano: int, prices: PriceTable, config: RouterConfig
-    ) -> None:
-        super().__init__(model, prices, config)
-        self._nano = nano
-
-    @override
-    def answered(
-        self, answer: ProviderResponse, asked: Mapping[str, Any], bound: tuple[int, int]
-    ) -> Bill:
-        return self._bill(self._nano, 0, 0, "measured", "measured")
 
 
 def _asks_long_cache(value: Any) -> bool:
@@ -349,7 +356,9 @@ def _asks_long_cache(value: Any) -> bool:
 
 
 def input_bound(config: RouterConfig, request: PromptRequest, sent: Sent) -> int:
-    """Most input tokens: no token is shorter than a byte; the rest is what providers add unseen."""
+    """Return an upper bound of the input tokens: one for each byte, and those that providers
+    add.
+    """
     bound = sent.size + MESSAGE_TOKENS * (len(sent.messages) + 1)
     bound += IMAGE_TOKENS * sent.images
     if request.tools or response_schema(request):
@@ -359,10 +368,18 @@ def input_bound(config: RouterConfig, request: PromptRequest, sent: Sent) -> int
 
 def estimate(config: RouterConfig, sent: Sent, reported_in: int | None, text_bytes: int,
              pieces: int, bound: tuple[int, int]) -> tuple[int, int]:  # fmt: skip
-    """Tokens of a stream that broke off: what was reported, else by the bytes.
+    """Return the estimated input and output tokens of a stream that broke off, at most the bound.
 
-    A piece of a stream is a token or more; bytes per token are set so low that ordinary text
-    has fewer tokens than this says.
+    Each piece of the stream counts as at least one token. The configured bytes per token are so few
+    that ordinary text has fewer tokens than estimated.
+
+    Args:
+        config: the estimate of bytes per token.
+        sent: the request.
+        reported_in: input tokens that the provider reported; None if it did not.
+        text_bytes: bytes of the text that arrived.
+        pieces: number of pieces that arrived.
+        bound: upper bound of the input and output tokens.
     """
     per_token = config.estimated_bytes_per_token
     tokens_in = int(sent.size / per_token) + MESSAGE_TOKENS * len(sent.messages)

@@ -1,4 +1,4 @@
-"""The most that a call can be billed for, from its body as it is on the wire."""
+"""Upper bounds of the charge for a call, computed from its body."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ _OPEN = {"service_tier": ("priority",), "inference_geo": ("us",)}
 
 
 class Bound(Struct, frozen=True, gc=False):
-    """The most that one call can use.
+    """The upper bound of one call.
 
     Attributes:
-        amount: in tokens and money, with what in it is unbounded.
-        tokens: input and output.
-        limits: what the body must say for the bound to hold.
+        amount: tokens and money, and the part that is unbounded.
+        tokens: input and output tokens.
+        limits: limits that the body must state for the bound to hold.
     """
 
     amount: Amount
@@ -80,7 +80,10 @@ class Bound(Struct, frozen=True, gc=False):
 
 
 class _AmountOf(Struct, frozen=True, gc=False):
-    """What a call with another output limit can use at most."""
+    """Computes the amount of a call for an output limit.
+
+    A Struct without garbage collection, because each call makes one.
+    """
 
     tokens_in: int
     more: int
@@ -118,24 +121,23 @@ def call_bound(
     free: bool = False,
     seconds: float | None = 0.0,
 ) -> Bound:
-    """The most that a call can be billed for.
+    """Return the upper bound of the charge for a call.
 
-    The input is at most its bytes, as no token is shorter than one, with what providers add
-    unseen; and where bytes say nothing (documents, sound, files by reference) the model's context
-    window, which it can never exceed. The output is the
-    limit that the call names, for each answer, or the model's largest. Money is all of it at the
-    dearest, and the provider's tools as often as the call allows; after each use the model may
-    be run again with a full window.
+    The input has at most one token for each byte, plus tokens that providers add unseen. If bytes
+    say nothing (documents, sound, files by reference), the model's context window is the bound. The
+    output is the call's limit for each answer, else the model's largest. Money is the dearest price
+    of both, and the provider's tools as often as the call allows. After each use of a tool the
+    model may run again with a full window.
 
     Args:
         endpoint: its name, such as ``openai.chat``.
         body: the parsed body, in the dialect of the endpoint.
         size: bytes of the body.
-        price: of the model; ``None``: it has none.
-        uses: how often a tool of the provider's may be used where the call does not say.
-        model: provider and model, for bounds that were raised.
+        price: the model's price; None if it has none.
+        uses: how often a tool of the provider may be used if the call does not say.
+        model: provider and model, for bounds that earlier bills have raised.
         free: whether the provider bills nothing.
-        seconds: the most that files of sound in the body can play; ``None`` if that is not known.
+        seconds: longest duration of sound files in the body; None if unknown.
     """
     media = media_of(body)
     media.seconds = seconds
@@ -152,10 +154,17 @@ def bound_of(
     model: tuple[str, str] | None,
     free: bool,
 ) -> Bound:
-    """:func:`call_bound` for who knows already what of the body is not text.
+    """Return :func:`call_bound` for a body whose media are already known.
 
     Args:
+        endpoint: its name, such as ``openai.chat``.
+        body: the parsed body.
         size: bytes of the body without the data of images.
+        media: the parts of the body that are not text.
+        price: the model's price; None if it has none.
+        uses: how often a tool of the provider may be used if the call does not say.
+        model: provider and model; None to ignore raised bounds.
+        free: whether the provider bills nothing.
     """
     asked = body.get("messages") or body.get("input")
     pieces = len(asked) if isinstance(asked, (list, tuple)) else 1
@@ -196,7 +205,7 @@ def bound_of(
         limit = _limit(endpoint, body)
         if not limit and price is not None:
             limit = price.max_output_tokens or price.context_window or 0
-        if endpoint in _PICTURES:  # of a form, those that come in too
+        if endpoint in _PICTURES:  # Pictures sent in a form are input.
             files = [value for given in body.values()
                      for value in (given if isinstance(given, list) else [given])]  # fmt: skip
             tokens_in += IMAGE_TOKENS * sum(isinstance(value, Mapping) for value in files)
@@ -224,7 +233,9 @@ def bound_of(
 
 
 def _unpriced(body: Mapping[str, Any], price: Price | None) -> str:
-    """The first field that buys what the table of prices does not speak of."""
+    """Return the first field that buys something the price table does not cover; empty if none
+    does.
+    """
     if price is None or not price.audio_output:
         if body.get("modalities") not in (None, ["text"]):
             return "modalities"
@@ -265,9 +276,9 @@ def _percent(body: Mapping[str, Any], price: Price) -> tuple[int, str]:
 
 
 def _limit(endpoint: str, body: Mapping[str, Any]) -> int:
-    """The longest answer that a call asks for; 0: it does not say.
+    """Return the output limit that a call states; 0 without one.
 
-    A limit by the name that another API has is none: providers pass over what they do not know.
+    A limit under another API's name is ignored, as providers ignore unknown names.
     """
     known = ENDPOINTS.get(endpoint)
     limit = 0
@@ -279,7 +290,7 @@ def _limit(endpoint: str, body: Mapping[str, Any]) -> int:
 
 
 def _answers(endpoint: str, body: Mapping[str, Any]) -> tuple[int, str]:
-    """How many answers a call asks for; the field that does not say it as a whole number."""
+    """Return how many answers a call asks for, and the field that states no whole number."""
     answers, odd = 1, ""
     for name in ("n", "best_of"):
         value = body.get(name)
@@ -296,7 +307,7 @@ def _answers(endpoint: str, body: Mapping[str, Any]) -> tuple[int, str]:
 
 
 def _predicted(body: Mapping[str, Any]) -> int:
-    """Bytes of a prediction: what of it is not taken is billed as output."""
+    """Return the bytes of a prediction, whose unused part is billed as output."""
     prediction = body.get("prediction")
     content = prediction.get("content") if isinstance(prediction, Mapping) else None
     parts = content if isinstance(content, (list, tuple)) else [content]

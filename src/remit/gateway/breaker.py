@@ -1,4 +1,4 @@
-"""The circuit of one provider and model, as values: nothing here reads or waits."""
+"""The state of the circuit of one provider and model, as values without I/O."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class CircuitState(StrEnum):
 
 
 class Permit:
-    """Leave to make one call; answered once, by ``succeed``, ``fail`` or ``release``.
+    """Permission to make one call. ``succeed``, ``fail`` or ``release`` reports its result once.
 
     Args:
-        answer: takes ``about`` and what the call came to; does not wait.
-        about: which call it is, for ``answer``.
+        answer: called with ``about`` and the outcome; must not wait.
+        about: identifies the call for ``answer``.
     """
 
     __slots__ = ("_about", "_answer")
@@ -42,17 +42,17 @@ class Permit:
         self._about = about
 
     def succeed(self) -> None:
-        """The provider answered, be it with a refusal of this one request."""
+        """Report that the provider answered, possibly with a refusal of this request."""
         answer, self._answer = self._answer, None
         if answer is not None:
             answer(*self._about, "ok")
 
     def fail(self) -> None:
-        """The provider is not well."""
+        """Report that the provider failed."""
         self._say("bad")
 
     def release(self) -> None:
-        """The call was not made, or says nothing of the provider."""
+        """Report that the call was not made, or says nothing about the provider."""
         self._say("nothing")
 
     def _say(self, outcome: Outcome) -> None:
@@ -63,20 +63,20 @@ class Permit:
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """CLOSED → OPEN after failures → HALF_OPEN after a while → CLOSED or OPEN again.
+    """A circuit breaker: CLOSED → OPEN after failures → HALF_OPEN after a time → CLOSED or OPEN.
 
-    Times are milliseconds since 1970, by the one clock that all who share a ledger go by
+    Times are milliseconds since 1970 by the clock that all processes of a ledger share
     (:mod:`remit.ledger.clock`).
 
     Attributes:
-        failures: in a row, while it is closed.
-        open: whether it was opened and not closed since; half open is open for long enough.
-        opened_at_ms: when it was last opened or closed.
-        generation: counts openings, closings and trials given up: an answer to a call of an
-            earlier generation says nothing now.
-        trials: calls that are out to try an open circuit.
-        trials_until_ms: when their callers must have answered, or have died.
-        changed_at_ms: when anything changed; of two later changes never the same.
+        failures: consecutive failures while the circuit is closed.
+        open: True from opening until closing; the half-open state is included.
+        opened_at_ms: time of the latest opening or closing.
+        generation: number of openings, closings and abandoned trials. The result of a call of an
+            earlier generation is ignored.
+        trials: calls in flight that try an open circuit.
+        trials_until_ms: time by which the trials must have ended; later their callers are dead.
+        changed_at_ms: time of the latest change; strictly increasing.
     """
 
     failures: int = 0
@@ -89,11 +89,11 @@ class Circuit:
 
     @property
     def is_clean(self) -> bool:
-        """Whether a success would change nothing: closed, and no failure counted."""
+        """True if a success would change nothing: the circuit is closed and has no failures."""
         return not self.open and self.failures == 0
 
     def state(self, config: CircuitBreakerConfig, now_ms: int) -> CircuitState:
-        """The state as of ``now_ms``."""
+        """Return the state at ``now_ms``."""
         if not self.open:
             return CircuitState.CLOSED
         # A clock that was set back far must not keep it open until it has caught up.
@@ -102,19 +102,23 @@ class Circuit:
         return CircuitState.OPEN if cooling else CircuitState.HALF_OPEN
 
     def retry_after_s(self, config: CircuitBreakerConfig, now_ms: int) -> float | None:
-        """When an open circuit may be tried again, in seconds; ``None`` when it does now."""
+        """Return the seconds until an open circuit may be retried; None if it may be retried
+        now.
+        """
         if self.state(config, now_ms) is not CircuitState.OPEN:
             return None
         timeout = config.recovery_timeout_ms
         return min(timeout, timeout + self.opened_at_ms - now_ms) / 1000
 
     def tried(self, config: CircuitBreakerConfig, now_ms: int, lasts_ms: int) -> Circuit | None:
-        """With one trial more, for ``lasts_ms`` at most; ``None`` when there is none to be had."""
+        """Return the circuit with one more trial of at most ``lasts_ms``; None if no trial is
+        allowed.
+        """
         if self.state(config, now_ms) is not CircuitState.HALF_OPEN:
             return None
         trials, generation = self.trials, self.generation
         left_ms = self.trials_until_ms - now_ms
-        if trials and not 0 < left_ms <= _LONGEST_TRIAL_MS:  # their callers have died
+        if trials and not 0 < left_ms <= _LONGEST_TRIAL_MS:  # The callers of the trials have died.
             trials, generation = 0, generation + 1
         if trials >= config.half_open_max:
             return None
@@ -129,7 +133,14 @@ class Circuit:
     def answered(
         self, config: CircuitBreakerConfig, generation: int, outcome: Outcome, now_ms: int
     ) -> Circuit:
-        """After a call of that generation has ended; the same object when that says nothing."""
+        """Return the circuit after a call has ended; the same object if the result changes nothing.
+
+        Args:
+            config: thresholds.
+            generation: the generation of the circuit when the call began.
+            outcome: ``ok``, ``bad`` or ``nothing``.
+            now_ms: the time.
+        """
         if generation != self.generation:
             return self
         if outcome == "nothing":

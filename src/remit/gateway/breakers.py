@@ -1,4 +1,4 @@
-"""Circuit breakers, one per provider and model, of all who open one ledger."""
+"""Circuit breakers, one for each provider and model, shared by all processes of a ledger."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _Ask = Callable[[str], list[tuple[Any, ...]]]
 
 
 class CircuitBreaker:
-    """The circuit breaker of one provider and model, to look at.
+    """A view of the circuit breaker of one provider and model.
 
-    Its properties read the database when what this process knows is older than
-    ``CircuitBreakerConfig.poll_s``: in an event loop ask :meth:`LLMGateway.circuit`.
+    Its properties read the database if this process's knowledge is older than
+    ``CircuitBreakerConfig.poll_s``. In an event loop use :meth:`LLMGateway.circuit` instead.
     """
 
     def __init__(self, breakers: Breakers, key: _Key) -> None:
@@ -55,24 +55,25 @@ class CircuitBreaker:
 
     @property
     def state(self) -> CircuitState:
-        """The state as of now."""
+        """The state now. Blocks."""
         self._breakers.look()
         return self._breakers.seen(*self._key)[0]
 
     @property
     def retry_after_s(self) -> float | None:
-        """When an open circuit is tried again, in seconds; ``None`` when it does now."""
+        """Seconds until an open circuit may be retried; None if it may be retried now. Blocks."""
         self._breakers.look()
         return self._breakers.seen(*self._key)[1]
 
 
 @dataclass(slots=True)
 class _LocalState:
-    """What this process itself did to a circuit.
+    """The changes that this process made to a circuit.
 
     Attributes:
-        circuit: as it is after that, also before it is on record.
-        steps: how many changes were submitted to the ledger; ``done``: the last that it did.
+        circuit: the circuit after those changes, recorded or not.
+        steps: number of changes submitted to the ledger.
+        done: number of the latest change that the ledger applied.
         asked: whether a call was made.
     """
 
@@ -83,21 +84,20 @@ class _LocalState:
 
 
 class Breakers:
-    """The board: what happened to any call, in any process, decides for all.
+    """The circuit breakers of a ledger. A result in one process counts for all.
 
-    A row for each circuit that ever failed is in the ledger's database. A change takes effect in
-    this process at once, and is then made to the row as it is, in a transaction that others'
-    writes share. What others did is read before a call, when it was last read more than
-    ``poll_s`` ago; and a little sooner in transactions that are made anyway. A success where no
-    failure is counted neither reads more nor writes.
+    The ledger's database has a row for each circuit that ever failed. A change takes effect in this
+    process at once and is then written to the row. Changes by other processes are read before a
+    call if the latest read is older than ``poll_s``, and in other transactions a little earlier. A
+    success without counted failures causes no extra read or write.
 
     Args:
-        ledger: in whose database the rows are.
-        config: thresholds, and how often to look.
-        trial_ms: after which time a trial that was not answered is given to another.
+        ledger: the ledger whose database contains the rows.
+        config: thresholds, and how often to read.
+        trial_ms: milliseconds after which an unanswered trial is given to another call.
 
     Raises:
-        LedgerError: the table could neither be read nor made.
+        LedgerError: the table cannot be read.
     """
 
     def __init__(self, ledger: LedgerClient, config: CircuitBreakerConfig, trial_ms: int) -> None:
@@ -109,19 +109,23 @@ class Breakers:
         self._rows: dict[_Key, Circuit] = {}
         self._raw: list[tuple[Any, ...]] = []
         self._looked_at = 0.0
-        self._ahead_ms = 0.0  # of the shared clock, before this process's monotonic one
+        self._ahead_ms = 0.0  # The shared clock minus this process's monotonic one.
         self._looking: asyncio.Future[None] | None = None
         self._read(ledger.select, ledger)
 
     def is_closed(self, key: tuple[str, str]) -> bool:
-        """Whether a circuit is known to be closed; ``False`` where it has to be asked."""
+        """Return True if a circuit is known to be closed; False if it is open or must be read
+        first.
+        """
         if self._is_old():
             return False
         with self._lock:
             return not self._circuit(key).open
 
     def permit(self, provider_id: str, model_id: str) -> Permit | None:
-        """Leave to make one call, where it is known without waiting; else ask :meth:`acquire`."""
+        """Return a permit for one call if no wait is needed; None if :meth:`acquire` must
+        decide.
+        """
         if time.monotonic() - self._looked_at > self._config.poll_s:
             return None
         key = (provider_id, model_id)
@@ -130,11 +134,13 @@ class Breakers:
         return None if circuit.open else Permit(self._answered, key, circuit.generation, False)
 
     async def acquire(self, provider_id: str, model_id: str) -> Permit | None:
-        """Leave to make one call now, or ``None``.
+        """Return a permit for one call now; None if the circuit is open.
+
+        A half-open circuit gives out a limited number of trials, each recorded in the database.
 
         Raises:
-            LedgerWriteError: an open circuit was to be tried, and that could not be noted.
-            CancelledError: the caller went away; a trial that was taken is given back.
+            LedgerWriteError: a trial could not be recorded.
+            CancelledError: the caller was cancelled; a taken trial is given back.
         """
         key = (provider_id, model_id)
         await self._look()
@@ -150,7 +156,7 @@ class Breakers:
         try:
             permit: Permit | None = await trying
             return permit
-        except asyncio.CancelledError:  # by now it has been noted, or could not be
+        except asyncio.CancelledError:  # The shielded attempt has ended by now.
             if trying.done() and trying.exception() is None:
                 if (taken := trying.result()) is not None:
                     taken.release()
@@ -168,18 +174,18 @@ class Breakers:
                 local.circuit = before
 
     async def circuit(self, provider_id: str, model_id: str) -> tuple[CircuitState, float | None]:
-        """State, and in how many seconds an open circuit may be tried; takes no leave."""
+        """Return a circuit's state and the seconds until it may be retried; takes no permit."""
         await self._look()
         return self.seen(provider_id, model_id)
 
     def seen(self, provider_id: str, model_id: str) -> tuple[CircuitState, float | None]:
-        """:meth:`circuit` by what was last read."""
+        """Return the result of :meth:`circuit` as of the latest read."""
         with self._lock:
             circuit, now = self._circuit((provider_id, model_id)), self._now_ms()
         return circuit.state(self._config, now), circuit.retry_after_s(self._config, now)
 
     def known(self) -> dict[_Key, CircuitBreaker]:
-        """Those that were asked here, or failed anywhere."""
+        """Return the breakers of models that this process called, or that failed in any. Blocks."""
         self.look()
         with self._lock:
             keys = dict.fromkeys(key for key, local in self._local.items() if local.asked)
@@ -187,7 +193,9 @@ class Breakers:
         return {key: CircuitBreaker(self, key) for key in keys}
 
     def prune(self) -> None:
-        """Forget what has been well for long, and the oldest where there are too many. Blocks."""
+        """Delete the rows of circuits that have been healthy for long, and the oldest excess ones.
+        Blocks.
+        """
         self.look()
         now = self._now_ms()
         oldest = now - int(self._config.keep_hours * _MS_PER_HOUR)
@@ -210,7 +218,10 @@ class Breakers:
     # -- reading -----------------------------------------------------------------------
 
     def look(self) -> None:
-        """Read what others did, if that was not done just now. Blocks."""
+        """Read the changes by other processes unless the latest read is fresh. Blocks.
+
+        If the database cannot be read, log a warning and keep what is known.
+        """
         if not self._is_old():
             return
         try:
@@ -219,7 +230,7 @@ class Breakers:
             self._keep(error)
 
     async def _look(self) -> None:
-        """:meth:`look` without blocking the loop; who comes meanwhile waits for the same look."""
+        """Do as :meth:`look` without blocking the loop; concurrent callers share one read."""
         if not self._is_old():
             return
         try:
@@ -235,7 +246,9 @@ class Breakers:
             self._keep(error)
 
     def refresh(self, tx: Transaction) -> None:
-        """Look in a transaction that is made anyway: where calls go on, none has to wait."""
+        """Read the changes in a transaction that is made anyway, so that no call has to wait for
+        it.
+        """
         if time.monotonic() - self._looked_at > _SOONER * self._config.poll_s:
             self._read(tx.execute, tx)
 
@@ -243,7 +256,7 @@ class Breakers:
         return time.monotonic() - self._looked_at > self._config.poll_s
 
     def _keep(self, error: RemitError) -> None:
-        """What cannot be read just now leaves in force what is known."""
+        """Log that the rows cannot be read, and treat the known rows as fresh."""
         _log.warning("the circuit breakers of others could not be read: %s", error.message)
         self._looked_at = time.monotonic()
 
@@ -253,14 +266,14 @@ class Breakers:
         ahead_ms = clock.now_ms - time.monotonic() * 1000
         with self._lock:
             if began < self._looked_at:
-                return  # another look, begun later, was done sooner
+                return  # A later read has finished earlier.
             self._looked_at, self._ahead_ms = began, ahead_ms
             if raw != self._raw:
                 self._raw = raw
                 self._rows = {(row[0], row[1]): _circuit_of(row[2:]) for row in raw}
 
     def _now_ms(self) -> int:
-        """By the one clock of all, as far as it is known here."""
+        """Return the shared clock's milliseconds, estimated from the latest read."""
         return int(time.monotonic() * 1000 + self._ahead_ms)
 
     # -- what this process knows and does; with the lock held --------------------------------
@@ -281,11 +294,11 @@ class Breakers:
         circuit: Circuit,
         call: Callable[[_Key, _LocalState, int, Transaction], Any],
     ) -> tuple[_LocalState, int, asyncio.Future[Any]]:
-        """Have the circuit be like this at once, and ``call`` put it on record.
+        """Change a circuit in memory and submit ``call``, which records the change.
 
         Raises:
-            LedgerClosedError: nothing was submitted or changed.
-            RuntimeError: likewise; there is no running loop.
+            LedgerClosedError, RuntimeError: the ledger is closed or no loop runs; nothing was
+            changed.
         """
         local = self._local_state(key)
         step = local.steps + 1
@@ -308,7 +321,7 @@ class Breakers:
         return local
 
     def _answered(self, key: _Key, generation: int, noted: bool, outcome: Outcome) -> None:
-        """Change the circuit here at once, and on record soon where the ledger knows of it."""
+        """Apply the result of a call in memory, and submit it to the ledger if the row changes."""
 
         with self._lock:
             if outcome != "nothing":
@@ -344,7 +357,9 @@ class Breakers:
     # -- in the writer's thread --------------------------------------------------------
 
     def _try(self, key: _Key, local: _LocalState, step: int, tx: Transaction) -> Permit | None:
-        """Take a trial of the row as it is; leave to call where others have closed it."""
+        """Take a trial of the current row. Return a permit, also if the circuit was closed, else
+        None.
+        """
         may = False
 
         def take(circuit: Circuit, now_ms: int) -> Circuit:
@@ -371,7 +386,7 @@ class Breakers:
             tx.execute(_PUT, (*key, *_values_of(after)))
         with self._lock:
             local.done = max(local.done, step)
-            if local.steps == step:  # else more is on its way, and this is behind what is known
+            if local.steps == step:  # A later step is pending; its state is newer.
                 local.circuit = after
         return after
 

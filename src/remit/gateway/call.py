@@ -1,4 +1,4 @@
-"""One call on its way through the gateway, from what was asked to what is answered."""
+"""The state of one call in the gateway, from its request to its attempts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from msgspec import Struct
 from remit.gateway.auth import Identity
 from remit.gateway.billing import Tariff
 from remit.gateway.budget import Amount, Hold
-from remit.gateway.routed import RequestRouter, Routed
-from remit.gateway.sending import AnyProvider
+from remit.gateway.request_router import RequestRouter, Routed
 from remit.gateway.steps import Claim
 from remit.gateway.stream_tap import StreamTap
-from remit.gateway.tenancy import Named
+from remit.gateway.tenancy import Ownership
+from remit.gateway.transport import AnyProvider
 from remit.gateway.validation import Sent
 from remit.kernel.exchange import PromptRequest, PromptResponse, Reply, RouteOutcome
 from remit.ledger import Transaction
@@ -24,42 +24,45 @@ __all__ = ["Attempt", "Call", "CallReport", "Candidate", "Failure", "OnRecord"]
 
 
 class OnRecord(Protocol):
-    """What the answer of a call changes beside the record, in the transaction that records it."""
+    """Rows that a recorded answer changes in other tables, such as those of a batch."""
 
     @property
     def stated(self) -> Mapping[str, Any]:
-        """Metadata that the ``EXCHANGE`` has besides its own."""
+        """Metadata to add to the ``EXCHANGE``."""
         ...
 
     def keeps_hold(self, answer: ProviderResponse) -> bool:
-        """Whether what the call held lives on."""
+        """Return True if the call's reservation stays after the answer."""
         ...
 
     def __call__(
         self, tx: Transaction, exchange_id: str, attempt: Attempt, answer: ProviderResponse
     ) -> None:
-        """Change it, by ``execute_many`` alone."""
+        """Change the rows in the transaction that records the answer; uses ``execute_many``
+        only.
+        """
         ...
 
 
 class Call(Struct):
-    """One request, and what has become of it so far.
+    """A request and its state in the gateway.
 
     Attributes:
-        request_hash: SHA-256, 64 hex, of what was asked; the idempotency key belongs to it.
-        path: accounts that pay.
-        named: what must be the caller's own, where they are held to it.
-        claim: caller and idempotency key; ``claimed`` once they are taken.
+        request_hash: SHA-256 of the request, 64 hex; the idempotency key belongs to it.
+        path: budget scopes that pay.
+        ownership: session and work order whose ownership must be checked; None if none must be.
+        claim: caller, idempotency key and the call's token; None without an idempotency key.
+        claimed: True once the claim is recorded.
         asked_model_id: the model that the request means.
-        attempts: how many have been begun.
-        last: what the latest of them came to.
-        passed_over: the models that did not answer, and the error code of each.
-        routed: what a router says of it, which chose the model.
-        handed_on: the router that answers it, where it names a route.
-        on_record: what an answer changes beside the record, in its transaction.
-        translated: providers that had no endpoint of the body's form when they were asked.
-        tool_uses: how often a tool of the provider's may be used if the request does not say;
-            ``None``: as the configuration says.
+        attempts: number of attempts begun.
+        last: the response of the latest attempt.
+        passed_over: the models that did not answer, each with its error code.
+        routed: the router's decision for this call; None without a router.
+        handed_on: the router that answers the request, if the request names a route.
+        on_record: rows that a recorded answer changes in other tables.
+        translated: providers that lacked an endpoint of the body's form when they were asked.
+        tool_uses: how often a tool of the provider may be used if the request does not say; None
+            for the configured number.
     """
 
     request: PromptRequest
@@ -67,7 +70,7 @@ class Call(Struct):
     identity: Identity | None = None
     request_hash: str = ""
     path: tuple[str, ...] = ()
-    named: Named | None = None
+    ownership: Ownership | None = None
     claim: Claim | None = None
     claimed: bool = False
     asked_model_id: str = ""
@@ -82,12 +85,12 @@ class Call(Struct):
 
 
 class CallReport(Struct):
-    """What an observer gets when a call has ended.
+    """The report of an ended call to observers.
 
     Attributes:
-        started_ns: when it came in, nanoseconds since 1970.
-        first_after_ms: when the first piece of its stream came; ``None`` without a stream.
-        attempts: how often something was sent.
+        started_ns: time of arrival, nanoseconds since 1970.
+        first_after_ms: milliseconds until the first piece of the stream; None without a stream.
+        attempts: number of attempts.
     """
 
     request: PromptRequest
@@ -99,14 +102,17 @@ class CallReport(Struct):
 
 
 class Candidate(Struct):
-    """One model that may answer, and what it would be sent.
+    """A model that may answer, with the request that it would be sent.
 
     Attributes:
-        tariff: what the model is billed.
-        request: the call's, in neutral form where the provider speaks no dialect.
-        outgoing: the body that is sent; ``None`` to providers in neutral form.
-        amount: the most that the call can use there; ``bound`` is the same in tokens.
-        uses: the limit that the request got for tools of the provider's; 0 without one.
+        tariff: bounds and bills of the model.
+        request: the request; in neutral form if the provider speaks no dialect.
+        sent: the encoded request.
+        outgoing: the body to send; None for providers in neutral form.
+        amount: upper bound of the call.
+        bound: upper bound of the input and output tokens.
+        uses: the limit on uses of the provider's tools that was added to the request; 0 without
+            one.
     """
 
     provider_id: str
@@ -122,14 +128,14 @@ class Candidate(Struct):
 
 
 class Failure(Struct, frozen=True):
-    """Why an attempt brought no answer.
+    """A failed attempt.
 
     Attributes:
-        billing: ``nothing`` where the provider did not bill; ``arrived`` where a stream broke
-            off after it had begun; ``bound`` where unknown.
-        retry_after_s: when the provider wants to be asked again.
-        reply: what the provider answered, where it did.
-        answer: what had come of the answer, where the provider reported its usage.
+        billing: ``nothing`` if the provider did not bill; ``arrived`` if a stream broke off after
+            its begin; ``bound`` if the cost is unknown.
+        retry_after_s: seconds after which the provider wants to be asked again.
+        reply: the provider's answer, if there was one.
+        answer: the partial answer, if the provider reported its usage.
     """
 
     outcome: RouteOutcome
@@ -142,18 +148,20 @@ class Failure(Struct, frozen=True):
 
 
 class Attempt(Struct):
-    """One ``DISPATCH`` and its ``EXCHANGE``, as far as they have come.
+    """A ``DISPATCH`` and its ``EXCHANGE``.
 
     Attributes:
-        number: from 1.
-        sent: whether anything may have gone out.
-        asked_model_id: the model that the request means, whichever answers.
-        first_after_ms: when the first piece of a stream came.
-        streamed: the answer's text as far as a stream brought it.
-        arrived: the answer as its stream had added up when it broke off, as JSON text.
-        decision_id: of the decision that chose the model.
-        fallback_from: the models that were passed over, and the error code of each.
-        drawn: metadata that say how the model was drawn.
+        number: the number of the attempt, from 1.
+        asked_model_id: the model that the request means.
+        hold: the reservation; None without budgets.
+        sent: whether anything may have been sent.
+        retry_of: the ``EXCHANGE`` of the attempt before.
+        first_after_ms: milliseconds until the first piece of a stream.
+        streamed: the answer's text as far as it came.
+        arrived: a broken stream's answer as far as it came, as JSON text.
+        decision_id: the routing decision that chose the model.
+        fallback_from: the models that did not answer, each with its error code.
+        drawn: metadata that state how the model was drawn at random.
     """
 
     number: int

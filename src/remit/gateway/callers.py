@@ -1,4 +1,4 @@
-"""Who makes a call: whether they may, who pays, and whose idempotency keys theirs are."""
+"""Authentication of a call's caller, and the budgets and idempotency keys that belong to it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,15 @@ __all__ = ["authenticate", "caller_of", "path_of"]
 
 
 def authenticate(call: Call, auth: AuthProvider | None, dev_mode: bool, keys: KeyStore) -> str:
-    """Find out who asks, and whether they may: empty, or why not.
+    """Set ``call.identity`` and return why the caller may not make the call; empty if it may.
 
-    What an agent asks for a virtual key is held to that key as it is now.
+    A call that an operator makes for a virtual key is limited by that key as it is now.
+
+    Args:
+        call: the call.
+        auth: authenticates tokens; None if no provider is configured.
+        dev_mode: True to skip authentication.
+        keys: the virtual keys.
     """
     request = call.request
     if call.identity is None and not dev_mode:
@@ -56,7 +62,7 @@ def authenticate(call: Call, auth: AuthProvider | None, dev_mode: bool, keys: Ke
 
 
 def path_of(call: Call) -> tuple[str, ...]:
-    """Every account that the call counts against."""
+    """Return every budget scope that the call counts in."""
     request, identity = call.request, call.identity
     session_id, order, agent_id = request.session_id, request.work_order_id, request.agent_id
     also = request.charged_to
@@ -69,7 +75,9 @@ def path_of(call: Call) -> tuple[str, ...]:
 
 
 def caller_of(call: Call) -> str:
-    """Whose idempotency keys these are: a replay never crosses callers."""
+    """Return the name of the caller that an idempotency key belongs to: its key, else its
+    session.
+    """
     identity = call.identity
     if identity is not None and identity.key_id:
         return f"key:{identity.key_id}"

@@ -1,4 +1,4 @@
-"""Which models may answer a call, and what each would be sent."""
+"""The models that may answer a call, and the request that each would be sent."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 from msgspec.structs import replace as replace_fields
 
+from remit.gateway.answer_store import CannotContinueError
 from remit.gateway.billing import Billing
 from remit.gateway.call import Call, Candidate
 from remit.gateway.config import RouterConfig
-from remit.gateway.keeping import CannotContinueError
 from remit.gateway.naming import Names
 from remit.gateway.neutral import in_neutral_form
 from remit.gateway.objects import Objects, may_name, objects_named
-from remit.gateway.sending import AnyProvider, has_dialect
 from remit.gateway.tenancy import owner_of
 from remit.gateway.tools import ToolLimits
+from remit.gateway.transport import AnyProvider, has_dialect
 from remit.gateway.validation import Sent, encode_sent, response_schema
 from remit.kernel.exchange import PromptRequest
 from remit.providers import Body, ProviderError, ProviderRequest
@@ -29,7 +29,11 @@ __all__ = ["Candidates", "NoCandidateError", "needs_reading", "speaks"]
 
 
 class NoCandidateError(Exception):
-    """A model cannot be asked: the code, the reason and the field at fault."""
+    """A model cannot be asked.
+
+    Attributes:
+        refusal: the error code, the message and the field at fault.
+    """
 
     def __init__(self, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -40,12 +44,12 @@ class Candidates:
     """Makes candidates of models.
 
     Args:
-        names: what the names of models mean, and who may use them.
-        providers: those that are registered, by id.
-        objects: files that providers keep, and whose they are.
-        billing: what a call can cost at most.
+        names: resolves the names of models and knows who may use them.
+        providers: registered providers, keyed by provider id.
+        objects: the owners of files that providers store.
+        billing: computes upper bounds.
         config: timeouts.
-        enforce: whether budgets are enforced: bodies then state the limits that bounds rely on.
+        enforce: whether budgets are enforced. Then limits that bounds rely on are added to bodies.
     """
 
     def __init__(
@@ -75,7 +79,10 @@ class Candidates:
         return self._names.candidates(request)[0][0]
 
     def named(self, call: Call) -> Sequence[tuple[str, str]]:
-        """Provider and model of each that may be asked, one after the other."""
+        """Return provider and model of each candidate, in the order in which to ask.
+
+        Sets the call's ``asked_model_id`` and notes the models that the session has set aside.
+        """
         if call.routed is not None:
             call.asked_model_id = call.routed.asked_model_id
             return (call.routed.to,)
@@ -88,10 +95,11 @@ class Candidates:
         return left
 
     async def read(self, call: Call, sent: Sent, provider_id: str, model_id: str) -> Candidate:
-        """:meth:`make`, where something has to be read first: a chain, or whose files these are.
+        """Return :meth:`make` for a request that needs reads: its history, or the owners of its
+        files.
 
         Raises:
-            NoCandidateError: it cannot be asked.
+            NoCandidateError: the model cannot be asked, or a file belongs to another caller.
         """
         request, body = call.request, call.request.body
         provider = self._provider(call, provider_id, model_id)
@@ -127,15 +135,18 @@ class Candidates:
         model_id: str,
         request: PromptRequest | None = None,
     ) -> Candidate:
-        """What one model would be sent, and the most that it can cost.
+        """Return a candidate with the request it would be sent and its upper bound.
 
         Args:
-            call: of which.
-            sent: the request's own, encoded.
-            request: the request with what was read for it.
+            call: the call.
+            sent: the call's request, encoded.
+            provider_id: the provider.
+            model_id: the model.
+            request: the request with its history; None for the call's own.
 
         Raises:
-            NoCandidateError: it cannot be asked.
+            NoCandidateError: the key may not use the model, its provider is not set up, or the
+                request cannot be expressed for it.
         """
         provider = self._provider(call, provider_id, model_id)
         request = request or call.request
@@ -204,7 +215,7 @@ class Candidates:
 
 
 def _limited(body: Body, limits: ToolLimits) -> Body:
-    """Return a body that states the limits that its bound relies on."""
+    """Return a body with the limits that its bound relies on."""
     uses = str(limits.uses).encode()
     if limits.tools:
         body = body.with_elements_member("tools", limits.tools, "max_uses", uses, LIMITED)
@@ -218,7 +229,7 @@ LIMITED = "the reservation relies on this limit"
 
 
 def needs_reading(request: PromptRequest) -> bool:
-    """Whether a candidate of a request takes :meth:`Candidates.read`."""
+    """Return True if the candidates of a request need :meth:`Candidates.read`."""
     body = request.body
     if body is None:
         return False
@@ -226,6 +237,6 @@ def needs_reading(request: PromptRequest) -> bool:
 
 
 def speaks(provider: Any, body: Any) -> bool:
-    """Whether a provider is sent a body as it is."""
+    """Return True if a provider accepts a body unchanged."""
     known = getattr(provider, "speaks", None)
     return callable(known) and bool(known(body.endpoint))

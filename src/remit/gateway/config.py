@@ -1,4 +1,4 @@
-"""How a gateway is set up: its defaults, limits, retries, breakers."""
+"""The configuration of a gateway: defaults, limits, retries, circuit breakers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ __all__ = ["CircuitBreakerConfig", "RouterConfig"]
 
 @dataclass(frozen=True, slots=True)
 class CircuitBreakerConfig:
-    """When a circuit opens and closes. Times in milliseconds.
+    """Thresholds of circuit breakers. Times in milliseconds.
 
     Attributes:
-        failure_threshold: failures in a row that open it.
-        recovery_timeout_ms: how long it then lets no call through.
-        half_open_max: calls let through after that, to try it.
-        poll_s: how old what a process knows of others' failures may be, in seconds.
-        keep_hours: how long a circuit that is well is remembered.
-        most_rows: how many circuits are remembered.
+        failure_threshold: consecutive failures that open a circuit.
+        recovery_timeout_ms: time for which an open circuit refuses every call.
+        half_open_max: calls that may then try the circuit.
+        poll_s: longest age of what a process knows about failures elsewhere, in seconds.
+        keep_hours: hours for which a healthy circuit is kept.
+        most_rows: most circuits kept.
     """
 
     failure_threshold: int = 3
@@ -37,26 +37,25 @@ class RouterConfig:
     """Defaults and limits of calls. Times in milliseconds.
 
     Attributes:
-        default_provider: who is asked when neither request nor model name says.
-        default_model: the model asked when the request names none.
-        default_timeout_ms: longest wait for an answer to begin; of one in neutral form, to end.
+        default_provider: the provider if neither request nor model name states one.
+        default_model: the model if the request states none.
+        default_timeout_ms: longest wait for an answer to begin; in neutral form, for its end.
         connect_timeout_ms: longest wait for a connection.
         idle_timeout_ms: longest wait between bytes of an answer.
-        max_retries: attempts after the first, for retryable failures only.
-        default_models: by provider, the model asked when only the provider is named.
-        model_prefixes: model name prefix → provider; the longest counts.
+        max_retries: attempts after the first; only retryable failures are retried.
+        default_models: the default model of each provider, keyed by provider.
+        model_prefixes: model name prefix → provider; the longest match applies.
         set_up_by: provider → the variable, setting or command that sets it up.
-        orphan_policy: what the reservation of an unanswered call becomes.
-        fallbacks: model → models tried in turn when it fails in a way that another may not.
-        budget_wait_ms: longest wait for money that other calls only hold.
-        free_providers: those whose models cost nothing, such as one's own machine.
-        estimated_bytes_per_token: for what arrived of a stream that broke off.
-        server_tool_uses: how often a call may use a tool that the provider runs, where it does
-            not say.
-        thinking_models: name prefixes of models that think unseen, besides those of which the
-            table of prices says so: a stream of one that broke off is charged at its bound.
-        idempotency_hours: how long an idempotency key answers from the record.
-        policy_epoch: which each exchange names, where it is above 0.
+        orphan_policy: whether the reservation of an unanswered call is charged or released.
+        fallbacks: model → models tried in turn after a failure that another model may not have.
+        budget_wait_ms: longest wait for money that other calls have reserved.
+        free_providers: providers whose models cost nothing, such as the local one.
+        estimated_bytes_per_token: for the part of a broken stream that arrived.
+        server_tool_uses: how often a call may use a tool of the provider if it does not say.
+        thinking_models: name prefixes of models that think unseen, in addition to those in the
+            price table. A broken stream of such a model is charged at its bound.
+        idempotency_hours: hours for which an idempotency key is answered from the ledger.
+        policy_epoch: the policy epoch recorded on every exchange; omitted when 0.
     """
 
     default_provider: str = "mock"
@@ -88,7 +87,14 @@ class RouterConfig:
     def from_settings(
         cls, settings: Settings, provider: str, model: str, policy_epoch: int = 0
     ) -> RouterConfig:
-        """The configuration that ``remit.toml`` asks for, with the default model resolved."""
+        """Return the configuration in ``remit.toml``.
+
+        Args:
+            settings: the parsed file.
+            provider: the default provider.
+            model: the default model.
+            policy_epoch: the policy epoch recorded on every exchange.
+        """
         gateway = settings.gateway
         return cls(
             default_provider=provider,
@@ -122,7 +128,7 @@ class RouterConfig:
 
 
 def set_up_by(settings: Settings) -> dict[str, str]:
-    """Return what sets up each provider that ``remit.toml`` or Remit itself knows."""
+    """Return the instruction that sets up each known provider, keyed by provider id."""
     found = {
         name: f"set {one.api_key_env}" if one.api_key_env else f"give [providers.{name}] an api_key"
         for name, one in settings.providers.items()

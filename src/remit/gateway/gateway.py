@@ -1,4 +1,10 @@
-"""The pipeline of a model call: its steps in order, its refusals, its retries."""
+"""The pipeline of a model call.
+
+:meth:`LLMGateway.aroute` takes the steps in order: check the request, authenticate the caller,
+determine ownership and budget scopes, then hand the call to a router or to
+:mod:`remit.gateway.failover`, which asks models in turn. Each attempt is made by
+:mod:`remit.gateway.attempts`. A call that fails is an outcome, not an exception.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal
 
-from remit.gateway.asking import Asking
+from remit.gateway.answer_store import CannotContinueError
 from remit.gateway.attempts import Attempts
 from remit.gateway.auth import AuthProvider, Identity, KeyStore
 from remit.gateway.batches import Batches, Planner, Results
@@ -20,16 +26,16 @@ from remit.gateway.call import Call, CallReport, Candidate, OnRecord
 from remit.gateway.callers import authenticate, path_of
 from remit.gateway.candidates import Candidates, speaks
 from remit.gateway.config import RouterConfig
+from remit.gateway.failover import Failover
 from remit.gateway.inflight import InFlightCalls
-from remit.gateway.keeping import CannotContinueError
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.memory import LARGE_BYTES, run_large
 from remit.gateway.naming import Names
 from remit.gateway.objects import Objects
-from remit.gateway.routed import RequestRouter, Routed
-from remit.gateway.sending import AnyProvider
+from remit.gateway.request_router import RequestRouter, Routed
 from remit.gateway.stream_tap import StreamTap
-from remit.gateway.tenancy import NotYoursError, named_by
+from remit.gateway.tenancy import NotYoursError, ownership_of
+from remit.gateway.transport import AnyProvider
 from remit.gateway.validation import MAX_TOKENS, Sent, check_request, encode_sent
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.exchange import (
@@ -55,17 +61,20 @@ _NOTHING = Amount(0, 0)
 
 
 class LLMGateway:
-    """Every model call goes through here.
+    """The gateway through which every model call goes.
 
     Args:
-        ledger_client: where calls are recorded.
-        budgeter: holds the limits; without one calls are not limited.
+        ledger_client: records calls.
+        budgeter: the budgets; None for unlimited calls.
         config: defaults, timeouts, retries.
         auth_provider: authenticates callers; required outside dev mode.
         dev_mode: skip authentication.
-        budget_mode: ``enforce`` refuses, ``warn`` records and goes on, ``off`` counts what is
-            spent and does neither.
-        prices: what models cost; the shipped table when left out.
+        budget_mode: ``enforce`` refuses calls over a limit, ``warn`` records a warning and sends
+            them, ``off`` only counts spending.
+        prices: prices of models; None for the shipped table.
+
+    Raises:
+        InvalidInputError: ``budget_mode`` has another value.
     """
 
     def __init__(
@@ -108,7 +117,7 @@ class LLMGateway:
             enforce=budgeter is not None and budget_mode == "enforce",
         )  # fmt: skip
         self._attempts = Attempts(ledger_client, self._in_flight, config, mode=budget_mode)
-        self._asking = Asking(
+        self._failover = Failover(
             ledger_client, candidates, self._breakers, self._attempts, self._in_flight,
             budgeter if budget_mode == "enforce" else None, config,
         )  # fmt: skip
@@ -131,18 +140,18 @@ class LLMGateway:
         self._names.forget()
 
     def register_router(self, router: RequestRouter) -> None:
-        """Have requests whose ``model_id`` is one of the router's names answered by it."""
+        """Let ``router`` answer requests whose ``model_id`` is one of its names."""
         self._names.router = router
         self._names.forget()
 
     @property
     def policy_epoch(self) -> int:
-        """Which each exchange names, where it is above 0."""
+        """The policy epoch recorded on every exchange; omitted when 0."""
         return self._config.policy_epoch
 
     @property
     def providers(self) -> Mapping[str, AnyProvider]:
-        """Those that are registered, by id."""
+        """Registered providers, keyed by provider id."""
         return self._providers
 
     @property
@@ -152,11 +161,13 @@ class LLMGateway:
 
     @property
     def in_flight(self) -> InFlightCalls:
-        """The calls that are out."""
+        """The calls in flight."""
         return self._in_flight
 
     def capabilities(self, request: PromptRequest) -> ModelCapabilities:
-        """What the model that would get ``request`` can do; all, where it is unknown."""
+        """Return the capabilities of the model that would get ``request``; all of them if
+        unknown.
+        """
         router = self._names.router_of(request)
         if router is not None:
             return router.capabilities(request)
@@ -166,7 +177,7 @@ class LLMGateway:
         return answer if isinstance(answer, ModelCapabilities) else ModelCapabilities()
 
     def next_best(self, model: str) -> list[str]:
-        """The fallbacks of a ``provider/model``, in the same form; the best first."""
+        """Return the fallbacks of a ``provider/model`` in the same form, best first."""
         provider_id, _, model_id = model.partition("/")
         return ["/".join(one) for one in self._names.next_best(provider_id, model_id)]
 
@@ -180,13 +191,15 @@ class LLMGateway:
         return self._names.how_to_set_up(provider_id)
 
     def name_of(self, provider_id: str, model_id: str) -> str:
-        """What a provider's model is called here: its own name, where that leads to it."""
+        """Return the name of a provider's model: its own name if that resolves to it, else
+        provider/model.
+        """
         if self._names.leads_to(model_id) == (provider_id, model_id):
             return model_id
         return f"{provider_id}/{model_id}"
 
     def input_bound(self, request: PromptRequest) -> int:
-        """Most input tokens that ``request`` can be billed for, as budgets reserve them.
+        """Return the most input tokens that ``request`` can be billed for, as budgets reserve them.
 
         Raises:
             InvalidInputError: the request has no canonical form.
@@ -194,7 +207,7 @@ class LLMGateway:
         return input_bound(self._config, request, encode_sent(request))
 
     def cost_bound(self, request: PromptRequest, provider_id: str, model_id: str) -> int | None:
-        """The most that one model can bill for ``request``, in nano-dollars; ``None``: unbounded.
+        """Return the most nano-dollars that a model can bill for ``request``; None if unbounded.
 
         Raises:
             InvalidInputError: the request has no canonical form.
@@ -203,7 +216,7 @@ class LLMGateway:
         return amount.nano if amount.bounded else None
 
     def estimate_tokens(self, request: PromptRequest) -> int:
-        """About how many input tokens ``request`` has; rather too many than too few.
+        """Return an estimate of the input tokens of ``request``, rather too high than too low.
 
         Raises:
             InvalidInputError: the request has no canonical form.
@@ -211,32 +224,36 @@ class LLMGateway:
         return estimate(self._config, encode_sent(request), None, 0, 0, (MAX_TOKENS, 0))[0]
 
     def breaker(self, provider_id: str, model_id: str) -> CircuitBreaker:
-        """The circuit breaker of one provider and model, of all who open this ledger."""
+        """Return the circuit breaker of one provider and model, shared by all processes of the
+        ledger.
+        """
         return CircuitBreaker(self._breakers, (provider_id, model_id))
 
     @property
     def breakers(self) -> dict[tuple[str, str], CircuitBreaker]:
-        """Of those that were asked here or failed anywhere, by provider and model.
-
-        May read the database: not for the event loop.
+        """Known circuit breakers, keyed by (provider, model). May read the database, so it
+        blocks.
         """
         return self._breakers.known()
 
     def is_closed(self, provider_id: str, model_id: str) -> bool:
-        """Whether the circuit of one provider and model is known to be closed, without waiting."""
+        """Return True if the circuit of a provider and model is known to be closed. Never waits."""
         return self._breakers.is_closed((provider_id, model_id))
 
     async def circuit(self, provider_id: str, model_id: str) -> tuple[CircuitState, float | None]:
-        """The state of one provider and model's circuit; takes no leave to call.
+        """Return the state of a circuit; takes no permit.
 
         Returns:
-            Its state, and in how many seconds an open circuit may be tried; ``None`` when it may
-            be called, or tried, now.
+            The state, and the seconds until an open circuit may be retried; None if a call is
+            possible
+            now.
         """
         return await self._breakers.circuit(provider_id, model_id)
 
     def recover(self) -> list[str]:
-        """Settle calls whose process died; returns the ids of their ``EXCHANGE_ORPHANED``."""
+        """Settle calls whose process died and return the ids of their ``EXCHANGE_ORPHANED``.
+        Blocks.
+        """
         settled = self._in_flight.recover(
             self._config.orphan_policy,
             self._config.default_timeout_ms + self._config.lease_margin_ms,
@@ -245,7 +262,7 @@ class LLMGateway:
         return settled
 
     def route(self, request: PromptRequest, *, on_text: TextSink | None = None) -> PromptResponse:
-        """:meth:`aroute` for callers without an event loop."""
+        """Do as :meth:`aroute` for callers without an event loop."""
         return run_blocking(self.aroute(request, on_text=on_text))
 
     async def aroute(
@@ -257,19 +274,22 @@ class LLMGateway:
         identity: Identity | None = None,
         routed: Routed | None = None,
     ) -> PromptResponse:
-        """Send one request and record it; a call that fails is an outcome, not an exception.
+        """Send one request, record it, and return the response.
+
+        A call that fails is an outcome, not an exception. A refused call is recorded and not sent.
 
         Args:
-            request: what to send.
+            request: the request.
             on_text: receives the answer's text as it comes.
-            sink: receives all that a stream brings, and is waited for.
-            identity: who asks, where the caller has authenticated them itself.
-            routed: the decision that chose the model, where a router did.
+            sink: receives every event of a stream; the stream waits for it.
+            identity: the caller, if the caller is already authenticated.
+            routed: the router's decision, if a router chose the model.
 
         Raises:
-            LedgerWriteError: the record could not be made. Before the call: nothing was sent.
-                After it: the call stays in flight and is settled by recovery.
-            LeaseLostError: the answer came after the call had been settled as an orphan.
+            LedgerUnavailableError: the ledger is known to be away; nothing was sent.
+            LedgerWriteError: the record could not be written. Before the call: nothing was sent.
+                After the call: it stays in flight and recovery settles it.
+            LeaseLostError: the answer came after the call was settled as an orphan.
         """
         began = time.monotonic_ns()
         call = Call(request, StreamTap(on_text, sink), identity, routed=routed)
@@ -286,7 +306,7 @@ class LLMGateway:
         return response
 
     def _tell(self, call: Call, response: PromptResponse, began: int) -> None:
-        """Notify the observers of how a call ended."""
+        """Call the observers with the report of an ended call. Their failures are logged."""
         if not self.observers:
             return
         # From the end on: a clock that was set meanwhile does not change how long it took.
@@ -302,23 +322,25 @@ class LLMGateway:
                 _log.exception("an observer of calls failed")
 
     def _route(self, call: Call) -> Awaitable[PromptResponse]:
-        """Steps 1 and 2, and who goes on with the call."""
+        """Check and authenticate a call, then return the awaitable that answers it."""
         request = call.request
-        if call.routed is None:  # what comes from a router was let in with its request
+        if call.routed is None:  # A router's request passed the check before it was routed.
             self._outage.check()
         if problem := check_request(request):
-            return self._asking.reject(call, "INVALID_INPUT", problem)
+            return self._failover.reject(call, "INVALID_INPUT", problem)
         try:
             sent = encode_sent(request)
         except InvalidInputError as error:
-            return self._asking.reject(call, "INVALID_INPUT", error.message)
+            return self._failover.reject(call, "INVALID_INPUT", error.message)
         call.request_hash = sent.context_hash
         if problem := authenticate(call, self._auth, self._dev_mode, self._keys):
-            return self._asking.reject(call, "AUTH_ERROR", problem)
+            return self._failover.reject(call, "AUTH_ERROR", problem)
         try:
-            call.named = named_by(call.identity, request.session_id, request.work_order_id or "")
+            call.ownership = ownership_of(
+                call.identity, request.session_id, request.work_order_id or ""
+            )
         except NotYoursError as error:
-            return self._asking.reject(call, "SESSION_NOT_YOURS", error.message)
+            return self._failover.reject(call, "SESSION_NOT_YOURS", error.message)
         call.path = path_of(call)
         if call.routed is None:
             call.handed_on = self._names.router_of(request)
@@ -327,18 +349,18 @@ class LLMGateway:
         if request.keeper is not None:
             return self._in_own_session(call, sent)
         if request.idempotency_key:
-            return self._asking.ask_once(call, sent, request.idempotency_key)
-        return self._asking.ask(call, sent)
+            return self._failover.ask_once(call, sent, request.idempotency_key)
+        return self._failover.ask(call, sent)
 
     async def _in_own_session(self, call: Call, sent: Sent) -> PromptResponse:
-        """A call that begins with reading what belongs to its session."""
+        """Claim the session, then answer a call that reads its history."""
         try:
-            await self._asking.make_sure(call)
+            await self._failover.make_sure(call)
         except NotYoursError as error:
-            return await self._asking.reject(call, "SESSION_NOT_YOURS", error.message)
+            return await self._failover.reject(call, "SESSION_NOT_YOURS", error.message)
         if call.request.idempotency_key:
-            return await self._asking.ask_once(call, sent, call.request.idempotency_key)
-        return await self._asking.ask(call, sent)
+            return await self._failover.ask_once(call, sent, call.request.idempotency_key)
+        return await self._failover.ask(call, sent)
 
     async def pass_on(
         self,
@@ -352,19 +374,22 @@ class LLMGateway:
         sink: EventSink | None = None,
         agent: tuple[str, WireProvider] | None = None,
     ) -> PromptResponse:
-        """Send what is no call of a model to a provider, once, and record it.
+        """Send a body that is not a model call to a provider once, record it, and return the
+        response.
 
         Args:
-            request: whose it is; ``body`` is that of ``outgoing``.
-            outgoing: what.
-            identity: who asks.
-            amount: what is held until the answer is on record.
-            on_record: what a success changes beside the record.
-            sink: receives a stream as it comes, and is waited for.
-            agent: another agent's name and address, instead of a provider; ``amount`` is its price.
+            request: the attribution: session, agent, contract and so on.
+            provider_id: the provider.
+            outgoing: the body to send.
+            identity: the caller; None to authenticate the request's token.
+            amount: the amount to reserve.
+            on_record: rows that a success changes in other tables.
+            sink: receives a stream as it comes; the stream waits for it.
+            agent: another agent's name and address to use instead of the provider; ``amount`` is
+                then the price of the call.
 
         Raises:
-            LedgerWriteError, LeaseLostError: as :meth:`aroute`.
+            LedgerUnavailableError, LedgerWriteError, LeaseLostError: as :meth:`aroute`.
         """
         self._outage.check()
         raw = outgoing.body.raw
@@ -375,9 +400,9 @@ class LLMGateway:
         call = Call(request, StreamTap(None, sink), identity, sent.context_hash)
         call.on_record = on_record
         if problem := check_request(request):
-            return await self._asking.reject(call, "INVALID_INPUT", problem)
+            return await self._failover.reject(call, "INVALID_INPUT", problem)
         if problem := authenticate(call, self._auth, self._dev_mode, self._keys):
-            return await self._asking.reject(call, "AUTH_ERROR", problem)
+            return await self._failover.reject(call, "AUTH_ERROR", problem)
         call.path = path_of(call)
         name, provider = agent or ("", self._providers[provider_id])
         call.asked_model_id = name
@@ -389,16 +414,16 @@ class LLMGateway:
             (amount.tokens, 0),
         )  # fmt: skip
         began = time.monotonic_ns()
-        response = await self._asking.once(call, to, name or outgoing.body.endpoint.name)
+        response = await self._failover.once(call, to, name or outgoing.body.endpoint.name)
         if response.outcome is not RouteOutcome.REJECTED:
             self._tell(call, response, began)
         return response
 
     async def _hand_on(self, call: Call, router: RequestRouter) -> PromptResponse:
-        """Have a router answer: it calls back for each model that it asks."""
+        """Let a router answer. The router calls :meth:`aroute` for each model that it asks."""
         tap = call.tap
         try:
-            await self._asking.make_sure(call)
+            await self._failover.make_sure(call)
             return await router.aroute(
                 call.request, on_text=tap.on_text, sink=tap.sink, identity=call.identity
             )
@@ -406,11 +431,11 @@ class LLMGateway:
             raise
         except NotYoursError as error:
             call.handed_on = None
-            return await self._asking.reject(call, "SESSION_NOT_YOURS", error.message)
+            return await self._failover.reject(call, "SESSION_NOT_YOURS", error.message)
         except CannotContinueError as error:
-            return await self._asking.reject(call, error.code, error.message, param=error.param)
-        except RemitError as error:  # what was asked, or how the route is set up, cannot be
-            return await self._asking.reject(call, "INVALID_INPUT", error.message)
+            return await self._failover.reject(call, error.code, error.message, param=error.param)
+        except RemitError as error:  # The request or the configuration of its route is invalid.
+            return await self._failover.reject(call, "INVALID_INPUT", error.message)
 
     async def reject(
         self,
@@ -421,8 +446,19 @@ class LLMGateway:
         retry_after_s: float | None = None,
         identity: Identity | None = None,
     ) -> PromptResponse:
-        """Refuse a request before anything is sent, on record: for routers."""
+        """Record the refusal of a request for a router and return it.
+
+        Args:
+            request: the request.
+            code: the error code.
+            message: the reason.
+            retry_after_s: seconds until a retry can succeed; None if unknown.
+            identity: the caller.
+
+        Raises:
+            LedgerWriteError: the refusal could not be recorded.
+        """
         call = Call(request, StreamTap(None, None), identity, encode_sent(request).context_hash)
-        response = await self._asking.reject(call, code, message, retry_after_s=retry_after_s)
+        response = await self._failover.reject(call, code, message, retry_after_s=retry_after_s)
         self._tell(call, response, time.monotonic_ns())
         return response

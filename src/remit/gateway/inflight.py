@@ -1,4 +1,4 @@
-"""Calls that are out: begun, kept, given up, whatever becomes of their process."""
+"""Calls in flight: begun, finished, abandoned and recovered, over all processes of a ledger."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from remit.gateway.budget import BudgetRefusedError, Hold, TokenBudgeter
-from remit.gateway.budget.waiting import WaitingRoom
+from remit.gateway.budget.queue import WaitingRoom
 from remit.gateway.leases import LeaseLostError, Owner
 from remit.gateway.recovery import Policy, Recovery
 from remit.gateway.renewal import Renewal
@@ -21,17 +21,15 @@ from remit.gateway.steps import (
     FinishCall,
     FinishedCall,
     IdempotencyKeyUsedError,
-    NameSession,
-    ReleaseClaim,
     StartCall,
     Step,
 )
-from remit.gateway.tenancy import KnownOwners, Named, NotYoursError
+from remit.gateway.tenancy import NotYoursError, Ownership, note_owned
 from remit.kernel.exchange import WritesAhead
 from remit.kernel.loops import abandon
 from remit.ledger import LedgerClient, LedgerUnavailableError, Transaction
 
-__all__ = ["CancelledAfterWriteError", "InFlightCalls"]
+__all__ = ["InFlightCalls"]
 
 _log = logging.getLogger("remit.gateway")
 
@@ -39,26 +37,20 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
 _REFUSALS = (NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError)
 
 
-class CancelledAfterWriteError(Exception):
-    """The caller was cancelled while its call was begun; it is, with this id and hold."""
-
-    def __init__(self, begun: tuple[str, Hold | None]) -> None:
-        self.begun = begun
-
-
 class InFlightCalls:
-    """The rows that say which dispatched calls still wait for their exchange.
+    """The rows of calls that were dispatched and wait for their exchange.
 
     Args:
-        ledger: in whose database they lie.
-        budgeter: where reservations are settled.
-        charging: whether calls that begin here are charged at all.
-        wait_ms: longest wait for money that other calls only hold.
-        beside: what else is done in the transactions in which calls begin and end.
+        ledger: the ledger whose database contains the rows.
+        budgeter: settles reservations.
+        charging: whether calls that begin here are charged.
+        wait_ms: longest wait for money that other calls have reserved.
+        beside: called in each transaction in which calls begin or end.
 
     Attributes:
-        ended: to be called with the dispatch of a call that is on record, or given up: its lease
-            is not renewed any more.
+        ended: called with the dispatch id of a call that is recorded or abandoned; its lease is
+            then no longer renewed.
+        waiting_room: the queue of calls that wait for money.
     """
 
     def __init__(
@@ -75,25 +67,27 @@ class InFlightCalls:
         self.charging = charging
         self.owner = Owner.current().encode()
         self.waiting_room = WaitingRoom(wait_ms)
-        self._known = KnownOwners()
+        self._known: set[tuple[str, str]] = set()
         self._renewal = Renewal(ledger, self.owner)
         self.ended = self._renewal.ended
         self._recovery = Recovery(ledger, budgeter, self.owner, self.waiting_room.freed)
 
     async def begin(
         self, step: StartCall, ahead: WritesAhead | None = None
-    ) -> tuple[str, Hold | None]:
-        """Do a :class:`StartCall`, also when the caller is cancelled meanwhile; wait for its turn
-        where money is only held by other calls.
+    ) -> tuple[str, Hold | None, asyncio.CancelledError | None]:
+        """Run a :class:`StartCall`.
+
+        If only other calls' reservations are in the way, wait for them.
 
         Args:
             step: the call.
-            ahead: goes on record before it, in its transaction; also where the call is refused.
+            ahead: writes that are committed in the same transaction before the call, also if the
+                call is refused.
 
         Raises:
-            NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError: nothing is begun.
-            CancelledAfterWriteError: cancelled, and the call is begun.
-            CancelledError: cancelled, and it is not.
+            NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError: the call is not begun.
+            CancelledAfterWriteError: the caller was cancelled and the call is begun.
+            CancelledError: the caller was cancelled and the call is not begun.
         """
 
         if ahead is not None or not self.waiting_room.is_empty:
@@ -101,8 +95,8 @@ class InFlightCalls:
         write = self._ledger.step(self.stage, step)
         try:
             begun: tuple[str, Hold | None] = await write
-        except asyncio.CancelledError:
-            raise self._cancelled(step, write) from None
+        except asyncio.CancelledError as error:
+            return *self._begun_by(step, write, error), error
         except BudgetRefusedError as refused:
             if not refused.busy:
                 raise
@@ -111,15 +105,17 @@ class InFlightCalls:
             self._let_go(step)
             raise
         self._begun(step)
-        return begun
+        return *begun, None
 
     async def _begin_in_turn(
         self, step: StartCall, ahead: WritesAhead | None
-    ) -> tuple[str, Hold | None]:
-        """:meth:`begin` where something else is to be written, or others wait for money."""
+    ) -> tuple[str, Hold | None, asyncio.CancelledError | None]:
+        """Do as :meth:`begin` if other writes come first or other calls wait for money."""
 
-        async def reserve(others_first: bool) -> tuple[str, Hold | None]:
-            step.ahead = others_first
+        async def reserve(
+            others_first: bool,
+        ) -> tuple[str, Hold | None, asyncio.CancelledError | None]:
+            step.queue_behind = others_first
             writes = [] if ahead is None else await ahead.take()
             write: asyncio.Future[Any]
             if ahead is None or not writes:
@@ -129,43 +125,51 @@ class InFlightCalls:
                 ahead.follow(write)
             try:
                 begun = _outcome(await write)
-            except asyncio.CancelledError:
-                raise self._cancelled(step, write) from None
-            except _REFUSALS:  # it may come to it when others have given back what they hold
+            except asyncio.CancelledError as error:
+                return *self._begun_by(step, write, error), error
+            except _REFUSALS:  # The step may succeed after other calls release their holds.
                 raise
             except BaseException:
                 self._let_go(step)
                 raise
             self._begun(step)
-            return begun
+            return *begun, None
 
         if not (self.charging and step.enforce):
             return await reserve(False)
         return await self.waiting_room.admit(step.path, reserve)
 
     def _let_go(self, step: StartCall) -> None:
-        """The caller is gone. If the call is on record all the same, its lease runs out."""
+        """Abandon the call: stop renewing its lease so that recovery settles it."""
         step.lease_ms = 0
         self.ended(step.out)
 
     def _begun(self, step: StartCall) -> None:
-        if step.named is not None and not self._known.issuperset(step.named.owned):
-            self._known.note(step.named)
+        if step.ownership is not None and not self._known.issuperset(step.ownership.owned):
+            note_owned(self._known, step.ownership)
 
-    def _cancelled(self, step: StartCall, write: asyncio.Future[Any]) -> BaseException:
-        """What is raised to a caller that was cancelled while its call was begun."""
+    def _begun_by(
+        self, step: StartCall, write: asyncio.Future[Any], error: asyncio.CancelledError
+    ) -> tuple[str, Hold | None]:
+        """Return dispatch id and hold if a call was begun although its caller was cancelled.
+
+        Raises:
+            CancelledError: the call was not begun, or that is unknown; it is then abandoned.
+        """
         if not write.done() or write.exception() is not None:
             self._let_go(step)
-            return asyncio.CancelledError()
+            raise error
         try:
             begun = _outcome(write.result())
         except _REFUSALS:
-            return asyncio.CancelledError()
+            raise error from None
         self._begun(step)
-        return CancelledAfterWriteError(begun)
+        return begun
 
     def _start_last(self, step: StartCall, tx: Transaction) -> Any:
-        """The step after other writes of a transaction, which stand also where it is refused."""
+        """Run a step after other writes of a transaction; a refusal is returned, so the writes
+        stay.
+        """
         stage = self.stage(tx, [step])
         try:
             begun: Any = stage.do(step)
@@ -177,22 +181,21 @@ class InFlightCalls:
     async def finish(
         self, step: FinishCall, beside: Beside | None = None
     ) -> tuple[FinishedCall, asyncio.CancelledError | None]:
-        """Do a :class:`FinishCall`: while the ledger cannot be written, again and again.
+        """Run a :class:`FinishCall`; retry while the ledger cannot be written.
 
-        An answer is paid for, so it is kept for as long as the process lives. What waits here is
-        bounded: where nothing can be written, nothing is begun. Who is cancelled meanwhile learns
-        it when that is done.
+        An answer is paid for, so it is kept as long as the process lives. The memory is bounded,
+        because no call is begun while nothing can be written.
 
         Args:
             step: the call.
-            beside: goes on record right after it.
+            beside: a step to commit right after it.
 
         Returns:
-            What it came to, and how the caller was cancelled, if it was.
+            The result, and the cancellation of the caller, if it was cancelled.
 
         Raises:
-            LeaseLostError: the call is on record as an orphan.
-            CancelledError: cancelled, and it is not on record.
+            LeaseLostError: the call was settled as an orphan.
+            CancelledError: the caller was cancelled and the answer is not recorded.
         """
         gone: asyncio.CancelledError | None = None
         wait_s = 0.0
@@ -233,15 +236,15 @@ class InFlightCalls:
     def _submit(self, step: FinishCall, beside: Beside | None) -> asyncio.Future[FinishedCall]:
         if beside is None:
             return self._ledger.step(self.stage, step)
-        if beside.done is not None:  # of an attempt before
-            abandon(beside.done)
-        finishing, beside.done = self._ledger.step_both(
+        if beside.future is not None:  # An earlier attempt failed.
+            abandon(beside.future)
+        finishing, beside.future = self._ledger.step_both(
             (self.stage, step), (beside.opener, beside.step)
         )
         return finishing
 
     def _answer_to(self, dispatch_entry_id: str) -> FinishedCall | None:
-        """The ``EXCHANGE`` of a dispatch; ``None`` where there is none."""
+        """Return the recorded result of a dispatch; None if it has no ``EXCHANGE``. Blocks."""
         for entry in self._ledger.query(
             event_type="EXCHANGE", after=dispatch_entry_id, with_content=False
         ):
@@ -250,7 +253,9 @@ class InFlightCalls:
         return None
 
     def stage(self, tx: Transaction, steps: Sequence[Step]) -> Calls:
-        """The stage of all steps, for :meth:`~remit.ledger.LedgerClient.step`."""
+        """Return the stage that runs all steps of a transaction
+        (:meth:`~remit.ledger.LedgerClient.step`).
+        """
         if self._beside is not None:
             self._beside(tx)
         return Calls(
@@ -258,39 +263,48 @@ class InFlightCalls:
             self.owner, self.waiting_room.freed,
         )  # fmt: skip
 
-    async def make_sure(self, named: Named) -> None:
-        """Have a session be the caller's own, ahead of a call that begins with reading it.
+    async def make_sure(self, named: Ownership) -> None:
+        """Claim a session for the caller before a call that reads the session.
 
         Raises:
-            NotYoursError: it is another's.
+            NotYoursError: the session or work order belongs to another caller.
         """
         if named.order or named.session not in self._known:  # an order may have been planned since
-            await self._ledger.step(self.stage, NameSession(named))
-            self._known.note(named)
+            await self._ledger.step(self.stage, named)
+            note_owned(self._known, named)
 
     async def release_claim(self, claim: Claim) -> None:
-        """Let an idempotency key be used again: its call has failed."""
-        await self._ledger.step(self.stage, ReleaseClaim(claim))
+        """Release the idempotency key of a failed call."""
+        await self._ledger.step(self.stage, claim)
 
     def count(self) -> int:
-        """How many calls are out, of all processes."""
+        """Return the number of calls in flight in all processes. Blocks."""
         return int(self._ledger.select("SELECT count(*) FROM in_flight")[0][0])
 
     def recover(self, policy: Policy, lease_ms: int = 0) -> list[str]:
-        """Settle every call whose process is dead, or for which no process is known to wait.
+        """Settle every call whose process is dead, or that no process is known to wait for. Blocks.
 
-        The lease decides only where it cannot be seen whether the process lives, and of calls
-        that this process has given up. A holder that could not renew one while the store was away
-        has ``lease_ms`` to do so once the store is back.
+        An expired lease counts only if the process cannot be observed, or if this process has
+        abandoned the call. After an outage of the store a holder has ``lease_ms`` to renew its
+        lease.
 
-        Returns the ``EXCHANGE_ORPHANED`` ids.
+        Args:
+            policy: whether reservations are charged or released.
+            lease_ms: milliseconds for renewals after an outage.
+
+        Returns:
+            The ids of the ``EXCHANGE_ORPHANED`` entries.
         """
         self._renewal.renew()
         return self._recovery.run(policy, lease_ms)
 
 
 def _outcome(done: Any) -> tuple[str, Hold | None]:
-    """What a :class:`StartCall` came to, by itself or as the last of several writes."""
+    """Return the result of a :class:`StartCall`, or raise its refusal.
+
+    Args:
+        done: the step's result, or the results of several writes of which it is the last.
+    """
     begun: tuple[str, Hold | None] | Exception = done[-1] if isinstance(done, list) else done
     if isinstance(begun, Exception):
         raise begun

@@ -1,4 +1,4 @@
-"""Statements that read many rows by their keys, in few sizes: so few that they stay prepared."""
+"""Queries for many keys in few statement sizes, so that the statements stay prepared."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from remit.ledger import Transaction
 
 __all__ = ["HIDDEN", "hidden_name", "select_in"]
 
-_MOST = 256
+_MAX_ENTRIES = 256
 HIDDEN = "sha256:"
 """Before the names that :func:`hidden_name` makes."""
 
 
 def hidden_name(salt: str, name: str) -> str:
-    """Return what stands for a client's own name in a table, such as its idempotency key.
+    """Return the name under which a client's own name is stored, such as an idempotency key.
 
-    Rows outlive the content that they lead to, so they hold no text of a client.
+    Rows outlive the content they lead to, so they contain a hash instead of the client's text.
 
     Args:
-        salt: what the name belongs to: the same name of another caller or batch looks different.
-        name: the client's own.
+        salt: the caller or batch that the name belongs to.
+        name: the client's name.
     """
     return HIDDEN + hashlib.sha256(f"{salt}\x00{name}".encode()).hexdigest()
 
@@ -31,17 +31,17 @@ def hidden_name(salt: str, name: str) -> str:
 def select_in(
     tx: Transaction, sql: str, keys: Collection[str] | Collection[Sequence[str]]
 ) -> Iterable[tuple[Any, ...]]:
-    """The rows of all ``keys``: asked for at once, waited for when they are looked at.
+    """Return the rows of all keys. Queries are sent at once; results are read when iterated.
 
     Args:
-        tx: reads.
-        sql: has ``{marks}`` where ``?, ?`` goes, or ``{rows}`` where ``(?), (?)`` does.
-        keys: texts, or tuples of equally many; not none.
+        tx: the transaction.
+        sql: contains ``{marks}`` for ``?, ?`` or ``{rows}`` for ``(?), (?)``.
+        keys: texts, or tuples of equal length; may be empty.
     """
     found: list[Iterable[tuple[Any, ...]]] = []
     left = list(keys)
-    for start in range(0, len(left), _MOST):
-        part = left[start : start + _MOST]
+    for start in range(0, len(left), _MAX_ENTRIES):
+        part = left[start : start + _MAX_ENTRIES]
         size = 1 << (len(part) - 1).bit_length()
         part += part[-1:] * (size - len(part))  # the last fills the rest
         if isinstance(part[0], str):

@@ -1,4 +1,4 @@
-"""What of a conversation is not text: images, and what its bytes do not bound."""
+"""The parts of a conversation that are not text."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _INSIDE = {"tool_result": "content", "message": "content", "function_call_output
 
 
 class Media(Struct, gc=False):
-    """What of a body is not text.
+    """The parts of a body that are not text.
 
     Attributes:
-        images: how many.
-        data: bytes of their base64, which say nothing of their tokens.
-        other: the first thing whose tokens only the model's window bounds; empty: there is none.
-        seconds: the most that files of sound can play; ``None`` if that is not known.
+        images: number of images.
+        data: bytes of their base64, which say nothing about tokens.
+        other: the first part whose tokens only the context window bounds; empty without one.
+        seconds: longest duration of the sound files; None if unknown.
     """
 
     images: int = 0
@@ -52,7 +52,7 @@ class Media(Struct, gc=False):
 
 
 def media_of(body: Mapping[str, Any]) -> Media:
-    """What of a body's conversation is not text, in any dialect."""
+    """Return the parts of a body's conversation that are not text, in any dialect."""
     found = Media()
     for name in ("messages", "input", "system"):
         value = body.get(name)
@@ -99,7 +99,7 @@ def _source(block: Mapping[str, Any]) -> Any:
 
 
 def _inline(block: Mapping[str, Any]) -> int:
-    """Bytes of an image that is in the body itself."""
+    """Return the bytes of an image that the body contains."""
     source, url = block.get("source"), block.get("image_url") or block.get("result")
     if isinstance(url, Mapping):
         url = url.get("url")

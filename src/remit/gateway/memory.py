@@ -53,7 +53,7 @@ class MemoryAccount:
 
     @property
     def limit_of_bodies(self) -> int:
-        """Most bytes up to which bodies are let in: the rest is for answers that grow."""
+        """Most bytes for bodies; the rest of the limit is for growing answers."""
         return self.limit - self.limit // 4
 
     def has_room_for_body(self, size: int) -> bool:
@@ -63,7 +63,7 @@ class MemoryAccount:
 
     @property
     def is_over(self) -> bool:
-        """Whether more is held than the limit allows, with what was ended and is not released."""
+        """True if more is held than the limit allows, answers that were ended included."""
         with self._lock:
             return self._need(0) > self.limit
 
@@ -103,16 +103,17 @@ class MemoryAccount:
 
 
 class Holding:
-    """What one body, answer or stream holds of an account.
+    """The bytes that one body, answer or stream holds of an account.
 
     Args:
-        account: whose limit counts.
-        task: the task that is cancelled with :data:`MEMORY_FULL` to end the stream; ``None`` for
-            what cannot be ended.
+        account: the account.
+        task: the task to cancel with :data:`MEMORY_FULL` to end the stream; None for a holding that
+            cannot be ended.
 
     Attributes:
         size: bytes.
-        is_answer: True for what can be ended; room for the work on the largest of them is left.
+        is_answer: True for a holding that can be ended; the account reserves work space for the
+            largest.
         is_ended: True once the account has ended it.
     """
 
@@ -128,15 +129,15 @@ class Holding:
 
     @property
     def can_end(self) -> bool:
-        """Whether the account may still end it."""
+        """True if the account may still end the holding."""
         return self._task is not None and not self.is_ended
 
     def resize(self, size: int) -> None:
-        """Hold so many bytes from now on."""
+        """Set the size. The account may then end its largest holdings."""
         self._account.change(self, size)
 
     def settle(self) -> None:
-        """Keep what it holds, and let the account end it no more."""
+        """Forbid the account to end the holding; its size stays."""
         self._task = None
 
     def end(self) -> None:
@@ -157,10 +158,10 @@ memory = MemoryAccount()
 async def run_to_the_end(
     function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
 ) -> tuple[_T, asyncio.CancelledError | None]:
-    """Do as :func:`run_large`, also if the caller is cancelled meanwhile.
+    """Do as :func:`run_large`; a cancelled caller still waits for the result.
 
     Returns:
-        The result, and how the caller was cancelled, if it was.
+        The result, and the cancellation of the caller, if it was cancelled.
     """
     work = asyncio.ensure_future(run_large(function, *args, **kwargs))
     gone = None
@@ -174,7 +175,7 @@ async def run_to_the_end(
 
 
 async def run_large(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Do work on many bytes in the one thread for such work, and wait for its result."""
+    """Run work on many bytes in the one thread for such work and return its result."""
     context = contextvars.copy_context()
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(_worker, lambda: context.run(function, *args, **kwargs))

@@ -1,4 +1,4 @@
-"""From a model's name to who answers it (model names)."""
+"""The resolution of model names to providers and models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 
 from remit.gateway.auth import Identity
 from remit.gateway.config import RouterConfig
-from remit.gateway.routed import RequestRouter, Routed
+from remit.gateway.request_router import RequestRouter, Routed
 from remit.kernel.exchange import PromptRequest
 
 __all__ = ["Names", "candidates", "owner_by_prefix", "resolve", "split_name"]
@@ -104,7 +104,7 @@ def _is_arn(name: str) -> bool:
 def candidates(
     config: RouterConfig, known: Container[str], provider_id: str | None, model_id: str | None
 ) -> Iterator[tuple[str, str]]:
-    """Who is asked, one after the other: the model itself, then its configured fallbacks."""
+    """Yield provider and model of the named model, then of its configured fallbacks."""
     first = resolve(config, known, provider_id, model_id)
     yield first
     named = config.fallbacks.get(model_id or first[1]) or config.fallbacks.get("/".join(first), ())
@@ -115,14 +115,14 @@ def candidates(
 
 
 class Names:
-    """What the names of models mean here, and who may use them.
+    """Model names, their candidates, and who may use them.
 
     Args:
         config: defaults, prefixes and fallbacks.
-        known: ids of the providers that are registered; read again after :meth:`forget`.
+        known: ids of the registered providers; read again after :meth:`forget`.
 
     Attributes:
-        router: knows routes, and the registry's names.
+        router: knows routes and the names in the registry; None without one.
     """
 
     def __init__(self, config: RouterConfig, known: Container[str]) -> None:
@@ -132,7 +132,7 @@ class Names:
         self._found: dict[tuple[str | None, str | None], list[tuple[str, str]]] = {}
 
     def forget(self) -> None:
-        """Look names up again: a provider or a router was registered."""
+        """Clear the cache after a provider or a router was registered."""
         self._found.clear()
 
     def not_set_up(self, provider_id: str, model_id: str) -> str:
@@ -148,14 +148,14 @@ class Names:
         return self._config.set_up_by.get(provider_id, unknown)
 
     def router_of(self, request: PromptRequest) -> RequestRouter | None:
-        """What answers a request that names a route; ``None`` where it names a model."""
+        """Return the router that answers a request; None if the request names a model."""
         router, name = self.router, request.model_id
         if router is None or not name or request.provider_id or not router.knows(name):
             return None
         return router
 
     def candidates(self, request: PromptRequest) -> Sequence[tuple[str, str]]:
-        """Who is asked, one after the other: provider and model."""
+        """Return provider and model of each candidate, in the order in which to ask."""
         return self._named(request.provider_id, request.model_id)
 
     def _named(self, provider_id: str | None, model_id: str | None) -> Sequence[tuple[str, str]]:
@@ -172,20 +172,20 @@ class Names:
         return found
 
     def left(self, request: PromptRequest) -> Sequence[tuple[str, str]]:
-        """:meth:`candidates` that the session has not set aside; all where none would be left."""
+        """Return the candidates that the session has not set aside; all if none would remain."""
         named = self.candidates(request)
         aside = request.set_aside
         return [one for one in named if "/".join(one) not in aside] or named
 
     def next_best(self, provider_id: str, model_id: str) -> list[tuple[str, str]]:
-        """The fallbacks of a model, by whichever of its names they are configured."""
+        """Return the fallbacks of a model, by whichever of its names they are configured."""
         asked = [(provider_id, model_id), *((None, name) for name in self._config.fallbacks)]
         each = (self._named(*name) for name in asked)
         found = [named[1:] for named in each if named[0] == (provider_id, model_id)]
         return list(dict.fromkeys(one for rest in found for one in rest))
 
     def leads_to(self, model_id: str) -> tuple[str, str]:
-        """Provider and model that a name means, the registry and routes aside."""
+        """Return provider and model of a name; routes and the registry are ignored."""
         return resolve(self._config, self._known, None, model_id)
 
     def may_use(
@@ -196,9 +196,16 @@ class Names:
         provider_id: str,
         model_id: str,
     ) -> bool:
-        """Whether a key's models include this one, by any name that it goes by.
+        """Return True if a caller's models include this one, under any name of it.
 
-        A key that names a route may use what the route leads to.
+        A key that names a route may use the models of the route.
+
+        Args:
+            identity: the caller; None may use all.
+            request: the request.
+            routed: the router's decision; None without a router.
+            provider_id: the provider.
+            model_id: the model.
         """
         if identity is None:
             return True
@@ -214,7 +221,7 @@ class Names:
         return any(identity.may_use_model(name) for name in names if name)
 
     def _behind(self, provider_id: str | None, model_id: str | None) -> tuple[str, str] | None:
-        """Provider and model of the registry's name that a request gives, if it does."""
+        """Return provider and model of a name in the registry; None if the request gives none."""
         if self.router is None or provider_id or not model_id:
             return None
         return self.router.named(model_id)

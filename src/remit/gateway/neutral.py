@@ -1,17 +1,18 @@
-"""Providers that speak no dialect: bodies in neutral form, and answers within their time."""
+"""Calls of provider objects that speak no dialect: neutral requests, answers and time limits."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 from msgspec import structs
 
 from remit.gateway.memory import LARGE_BYTES
-from remit.gateway.sending import AnyProvider, too_long
 from remit.gateway.stream_tap import StreamTap
+from remit.gateway.transport import AnyProvider, too_long
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.exchange import PromptRequest, TextDelta
@@ -24,10 +25,10 @@ __all__ = ["finite", "in_neutral_form", "send"]
 
 
 def in_neutral_form(request: PromptRequest) -> PromptRequest:
-    """``request`` with messages, tools and limits in place of its body.
+    """Return a request with messages, tools and limits in place of its body.
 
     Raises:
-        DialectError: the body asks for what the neutral form cannot say.
+        DialectError: the neutral form cannot express the body.
     """
     body = request.body
     call = read_request(body.endpoint.name, body.value)
@@ -44,7 +45,9 @@ def in_neutral_form(request: PromptRequest) -> PromptRequest:
 
 
 def finite(seconds: Any) -> float | None:
-    """A time that a provider object names, where it is one."""
+    """Return a provider object's number of seconds as a float of at least 0; None if it is not
+    one.
+    """
     if isinstance(seconds, (int, float)) and math.isfinite(seconds):
         return max(0.0, float(seconds))
     return None
@@ -53,39 +56,41 @@ def finite(seconds: Any) -> float | None:
 async def send(
     provider: AnyProvider, request: ProviderRequest, tap: StreamTap, first_s: float | None = None
 ) -> ProviderResponse:
-    """The answer of a provider in neutral form within ``request.timeout_s``.
+    """Send a request to a provider object and return its answer within ``request.timeout_s``.
 
-    A provider that only blocks gets a thread. One that does not answer in time is cancelled
-    and not waited for.
+    A blocking provider runs in a thread. A provider that does not answer in time is cancelled and
+    not awaited.
 
     Args:
-        provider: who is asked.
-        request: what.
-        tap: listens to the stream.
-        first_s: the longest until the first piece of the stream, where that is less.
+        provider: the provider object.
+        request: the request in neutral form.
+        tap: receives the stream.
+        first_s: longest wait for the first piece of the stream in seconds; None for no extra limit.
 
     Raises:
-        TimeoutError: the time ran out.
-        ProviderError: the provider said so, or broke its protocol.
+        TimeoutError: the time is up.
+        ProviderError: the provider raised it, returned no ProviderResponse, or its answer is too
+            long.
     """
     tap.start()
     # By their methods: looking a protocol up by isinstance costs more than the call itself.
     stream = getattr(provider, "astream", None)
     streams_text = hasattr(provider, "asend")
-    pieces, texts = _Pieces(), SoundStream()
+    queue: asyncio.Queue[Any] = asyncio.Queue()
+    texts = SoundStream()
     if stream is not None:
-        listener: Any = pieces.put if tap.wanted else None
+        listener: Any = queue.put_nowait if tap.wanted else None
         task = asyncio.ensure_future(_guarded(stream(request, listener)))
     elif streams_text:
-        listener = pieces.put_text if tap.wanted else None
+        listener = (lambda text: queue.put_nowait(TextDelta(text))) if tap.wanted else None
         task = asyncio.ensure_future(_guarded(provider.asend(request, on_text=listener)))  # type: ignore[union-attr]
     else:
         task = asyncio.ensure_future(_in_thread(provider, request))
-    task.add_done_callback(pieces.end)
+    task.add_done_callback(lambda _: queue.put_nowait(queue))
     try:
         try:
             async with asyncio.timeout(request.timeout_s if first_s is None else first_s) as limit:
-                async for piece in pieces:
+                async for piece in _pieces(queue):
                     if first_s is not None:
                         limit.reschedule(asyncio.get_running_loop().time() + request.timeout_s)
                         first_s = None
@@ -118,29 +123,10 @@ def _require_bounded(size: int) -> None:
         raise too_long("is longer")
 
 
-class _Pieces:
-    """What a provider's callback brings, on its way to the tap."""
-
-    def __init__(self) -> None:
-        self._queue: asyncio.Queue[Any] = asyncio.Queue()
-
-    def put(self, event: Any) -> None:
-        self._queue.put_nowait(event)
-
-    def put_text(self, text: str) -> None:
-        self._queue.put_nowait(TextDelta(text))
-
-    def end(self, _: object) -> None:
-        self._queue.put_nowait(self)
-
-    def __aiter__(self) -> _Pieces:
-        return self
-
-    async def __anext__(self) -> Any:
-        event = await self._queue.get()
-        if event is self:
-            raise StopAsyncIteration
-        return event
+async def _pieces(queue: asyncio.Queue[Any]) -> AsyncIterator[Any]:
+    """Yield the events that a provider's callback put, until the queue itself is put."""
+    while (event := await queue.get()) is not queue:
+        yield event
 
 
 def _checked(answer: Any) -> ProviderResponse:

@@ -1,4 +1,4 @@
-"""Files, batches and containers that providers keep: whose they are."""
+"""Owners of files, batches and containers that providers store."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = [
 
 Kind = Literal["file", "batch", "container"]
 
-_MOST_CHARS = 512
-_AT_ONCE = 500  # ids in one query
+_MAX_ID_CHARS = 512
+_IDS_PER_QUERY = 500  # ids in one query
 _NAMES = ("file_id", "file_ids", "container_id", "container")
 _USES = ("tool_use", "mcp_tool_use")
 _OUTPUTS = ("code_execution_output", "bash_code_execution_output")  # blocks with a file
@@ -32,11 +32,11 @@ _KEEP = (
 
 
 class KeptObject(NamedTuple):
-    """Something that a provider keeps for a caller.
+    """An object that a provider stores for a caller.
 
     Attributes:
-        owner: as :func:`~remit.gateway.tenancy.owner_of` names them.
-        entry_id: of the ``EXCHANGE`` that made it.
+        owner: as :func:`~remit.gateway.tenancy.owner_of` returns it.
+        entry_id: the ``EXCHANGE`` that created the object.
     """
 
     object_id: str
@@ -47,7 +47,7 @@ class KeptObject(NamedTuple):
 
 
 class Objects:
-    """What is kept, read from the ledger's database; blocks."""
+    """Stored objects and their owners, read from the ledger's database. Every method blocks."""
 
     def __init__(self, ledger: LedgerClient) -> None:
         self._ledger = ledger
@@ -67,11 +67,10 @@ class Objects:
         return max(found, key=lambda kept: parse_entry_id(kept.entry_id) or 0, default=None)
 
     def of_others(self, names: list[str], owner: str) -> str:
-        """The first of these objects that a caller may not name; empty where there is none.
+        """Return the first of these objects that a caller may not name; empty if it may name all.
 
-        That is what another caller made. What was not made here (by the operator, at the provider)
-        belongs to no other caller, but where tenants share the provider's account: there it may be
-        another tenant's, whose ledger alone says so.
+        An object of another caller may not be named. An unknown object, such as one that the
+        operator created at the provider, may be named unless tenants share the provider's account.
         """
         own = self._of(names, owner, "=") if self._account_is_shared() else None
         if own is not None:
@@ -79,10 +78,10 @@ class Objects:
         return next(iter(self._of(names, owner, "<>")), "")
 
     def _of(self, names: list[str], owner: str, how: Literal["=", "<>"]) -> set[str]:
-        """Which of these are an owner's, or those of others."""
+        """Return which of the names belong to an owner (``=``) or to others (``<>``)."""
         found: set[str] = set()
-        for start in range(0, len(names), _AT_ONCE):
-            group = names[start : start + _AT_ONCE]
+        for start in range(0, len(names), _IDS_PER_QUERY):
+            group = names[start : start + _IDS_PER_QUERY]
             rows = self._ledger.select(
                 f"SELECT object_id FROM provider_objects WHERE owner {how} ? AND object_id IN "
                 f"({', '.join('?' * len(group))})",
@@ -92,7 +91,7 @@ class Objects:
         return found
 
     def _account_is_shared(self) -> bool:
-        """Whether this is a tenant's ledger, or that of a host that has tenants."""
+        """Return True if the ledger is a tenant's, or a host's that has tenants."""
         if not self._is_shared:
             origin = self._ledger.checkpoints.owner().partition("+")[0]
             made = self._ledger.query(event_type="TENANT_CREATED", tier=None, limit=1)
@@ -100,7 +99,7 @@ class Objects:
         return self._is_shared
 
     def of_owner(self, kind: Kind, owner: str) -> dict[str, str]:
-        """An owner's objects: id and provider."""
+        """Return an owner's objects of a kind: the provider's id → provider."""
         rows = self._ledger.select(
             "SELECT object_id, provider_id FROM provider_objects WHERE owner = ? AND kind = ?",
             (owner, kind),
@@ -109,13 +108,15 @@ class Objects:
 
 
 def may_name(raw: bytes) -> bool:
-    """Whether a text may name an object: nearly none does. A name may be escaped."""
+    """Return True if a JSON text may name an object. Escaped names are considered."""
     return b"file_id" in raw or b'"container' in raw or b"\\u00" in raw
 
 
 def objects_named(body: Body) -> list[str]:
-    """Ids of the files and containers that a call names, in any dialect, at any place but the
-    arguments of tools, which a provider takes for nothing of its own."""
+    """Return the ids of files and containers that a call names, in any dialect.
+
+    The arguments of tool calls are ignored, because providers do not interpret them.
+    """
     if not may_name(body.raw):
         return []
     found: dict[str, None] = {}
@@ -133,8 +134,16 @@ def objects_named(body: Body) -> list[str]:
 def notes_made(
     identity: Identity | None, to: Candidate, answer: bytes
 ) -> Callable[[Transaction, str], None] | None:
-    """Notes the containers that code of a call ran in, and the files it wrote, as the caller's:
-    those that the answer tells of and the call did not name."""
+    """Return a function that records the containers and files that an answer reports as created.
+
+    Objects that the request named are not recorded. None if the caller is unknown or there are
+    none.
+
+    Args:
+        identity: the caller, who becomes the owner.
+        to: the model that answered.
+        answer: the answer's body.
+    """
     if identity is None or to.outgoing is None:
         return None
     asked, owner = to.outgoing.body.raw, owner_of(identity)
@@ -186,14 +195,14 @@ def provider_id_of(key: str) -> str:
 
 
 def keep(tx: Transaction, objects: Iterable[KeptObject]) -> None:
-    """Note whose new objects are; what is known already stays its owner's."""
+    """Record the owners of new objects. An object with a known owner keeps it."""
     tx.execute_many(_KEEP, [tuple(kept) for kept in objects if _is_id(kept.object_id)])
 
 
 def forget(tx: Transaction, object_id: str) -> None:
-    """An object is gone."""
+    """Delete the row of a deleted object."""
     tx.execute_many("DELETE FROM provider_objects WHERE object_id = ?", [(object_id,)])
 
 
 def _is_id(value: object) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= _MOST_CHARS and is_plain_text(value)
+    return isinstance(value, str) and 0 < len(value) <= _MAX_ID_CHARS and is_plain_text(value)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from remit.gateway.auth.audit import RecordedKey, recorded_keys
+from remit.gateway.auth.audit import RecordedKey, owner_of_key, recorded_keys
 from remit.gateway.objects import provider_id_of
 from remit.gateway.tenancy import ORDER_ROW
 from remit.ledger import (
@@ -22,9 +22,9 @@ from remit.ledger import (
 
 __all__ = ["OWNER_CHECKS", "Entry", "entries_of", "owner_on_record"]
 
-_AT_ONCE = 500
+_IDS_PER_QUERY = 500
 _CALLS = "'EXCHANGE', 'EXCHANGE_ORPHANED'"
-_BEGUN = (
+_SESSION_STARTS_SQL = (
     "SELECT seq FROM entries WHERE {column} = ? "
     "AND event_type IN ('SESSION_START', 'WO_PLANNED', 'DISPATCH') ORDER BY seq LIMIT 1"
 )
@@ -32,7 +32,7 @@ _LOCAL = {"local": "user:local-operator"}  # over stdio there is no virtual key
 
 
 class Entry(NamedTuple):
-    """What rows of other tables point to."""
+    """An entry that rows of other tables refer to."""
 
     seq: int
     event_type: str
@@ -41,22 +41,24 @@ class Entry(NamedTuple):
 
 
 def owner_on_record(metadata: dict[str, Any], keys: dict[str, RecordedKey]) -> str:
-    """Who owns what a call made, by its own entry and that of its key."""
+    """Return the owner of a call's results, by the metadata of its entry and the entries of its
+    key.
+    """
     if key_id := metadata.get("key_id"):
         key = keys.get(key_id)
-        return key.owner if key else _LOCAL.get(key_id, f"key:{key_id}")
+        return owner_of_key(key) if key else _LOCAL.get(key_id, f"key:{key_id}")
     if user_id := metadata.get("user_id"):
         return f"user:{user_id}"
     return f"name:{metadata.get('agent_id', '')}"
 
 
 def entries_of(select: Select, ids: Iterable[Any]) -> dict[str, Entry]:
-    """The entries of these ids that there are."""
+    """Return the existing entries among these ids, keyed by id."""
     wanted = sorted({seq for one in ids if isinstance(one, str)
                      and (seq := parse_entry_id(one)) is not None})  # fmt: skip
     found: dict[str, Entry] = {}
-    for start in range(0, len(wanted), _AT_ONCE):
-        part = wanted[start : start + _AT_ONCE]
+    for start in range(0, len(wanted), _IDS_PER_QUERY):
+        part = wanted[start : start + _IDS_PER_QUERY]
         rows = select(
             "SELECT seq, event_type, record FROM entries "
             f"WHERE seq IN ({', '.join('?' * len(part))})",
@@ -71,7 +73,7 @@ def _entry(seq: int, event_type: str, stored: Any) -> Entry:
     try:
         record = orjson.loads(stored)
         return Entry(seq, event_type, record["reason"], record["metadata"])
-    except (ValueError, TypeError, KeyError):  # of which the ledger's own verification tells
+    except (ValueError, TypeError, KeyError):  # The ledger's verification reports the damage.
         return Entry(seq, event_type, "", {})
 
 
@@ -104,7 +106,7 @@ def _check_sessions(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
             continue
         if archived and (order or ledger.has_left(own)):
             continue
-        for (seq,) in select(_BEGUN.format(column=column), (own,)):
+        for (seq,) in select(_SESSION_STARTS_SQL.format(column=column), (own,)):
             yield seq, _given("session_owners", name, owner, "nobody")
 
 
@@ -127,7 +129,7 @@ def _check_tasks(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
 
 
 def _has_begun_before(select: Select, task_id: str) -> bool:
-    """Whether the first thought of a task was archived."""
+    """Return True if the first thought of a task was archived."""
     rows = select(
         "SELECT t.seq, e.seq FROM thoughts AS t LEFT JOIN entries AS e ON e.seq = t.seq "
         "WHERE t.task_id = ? ORDER BY t.seq LIMIT 1",
@@ -139,7 +141,7 @@ def _has_begun_before(select: Select, task_id: str) -> bool:
 def _first(
     select: Select, table: str, name: str, event_type: str
 ) -> Iterator[tuple[str, str, Entry | None]]:
-    """The rows of a table of owners, each with the first entry of its session or task."""
+    """Yield the rows of a table of owners, each with the first entry of its session or task."""
     column = "session_id" if name == "session_id" else "submission_id"
     rows = select(
         f"SELECT o.{name}, o.owner, e.seq, e.record FROM {table} o LEFT JOIN entries e ON e.seq = "
@@ -152,17 +154,17 @@ def _first(
 
 
 def _is_held(entry: Entry, keys: dict[str, RecordedKey]) -> bool:
-    """Whether a caller was held to what is its own: keys of agents, and tokens without one."""
+    """Return True if a caller was restricted to its own sessions: agents' keys, and tokens."""
     key_id = entry.metadata.get("key_id")
     if not key_id:
         return True
-    return key_id in keys and keys[key_id].columns.get("role") == "agent"
+    return key_id in keys and keys[key_id].get("role") == "agent"
 
 
 def _held_owner(entry: Entry, keys: dict[str, RecordedKey], owner: str) -> str:
-    """The owner by a call that was held to its own sessions; empty for any other.
+    """Return the owner by a call that was restricted to its own sessions; empty for other calls.
 
-    Without a key it is a token's where the session is said to be one's, else the runtime's own.
+    A call without a key counts as a token's if the session's owner is a token.
     """
     if not entry.metadata.get("key_id") and not owner.startswith("name:"):
         return ""
@@ -240,7 +242,7 @@ _ANSWERS = ("EXCHANGE", "DISPATCH", "CONVERSATION_CHANGED")
 
 
 def _is_named(ledger: LedgerClient, name: str, entry: Entry) -> bool:
-    """Whether a call has this id: its response, an item of that, or its conversation."""
+    """Return True if a call has this id as its response, an item of it, or its conversation."""
     if entry.event_type == "DISPATCH":
         return True  # its answer, which has the id, is not there
     known = (entry.metadata.get("response_id"), entry.metadata.get("conversation_id"))
@@ -250,7 +252,7 @@ def _is_named(ledger: LedgerClient, name: str, entry: Entry) -> bool:
 
 
 def _says(ledger: LedgerClient, made: str, name: str) -> bool:
-    """Whether the answer of a call has this id in it, or may have had: it is erased."""
+    """Return True if a call's recorded answer contains this id, or is erased."""
     if not is_plain_text(name):
         return False  # a damaged id
     sought = orjson.dumps(name)
@@ -261,7 +263,7 @@ def _says(ledger: LedgerClient, made: str, name: str) -> bool:
 
 
 def _orphan(select: Select, dispatch: Entry) -> dict[str, Any]:
-    """What is on record of a call that was given up."""
+    """Return the metadata of the ``EXCHANGE_ORPHANED`` of a dispatch; its own if there is none."""
     rows = select(
         "SELECT seq, event_type, record FROM entries WHERE session_id = ? "
         "AND event_type = 'EXCHANGE_ORPHANED' AND seq > ?",

@@ -1,4 +1,4 @@
-"""The gateway's ledger entries, with the keys of docs/events.md."""
+"""The gateway's ledger entries; docs/events.md lists their keys."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def dispatch_entry(
     session_id: str,
     prompt_pack_id: str,
 ) -> LedgerEntry:
-    """The marker that is durable before a byte goes out."""
+    """Return the ``DISPATCH`` of an attempt, which must be durable before anything is sent."""
     return LedgerEntry(
         event_type="DISPATCH",
         submission_id=contract_id,
@@ -56,15 +56,17 @@ def exchange_entry(
     billed: Mapping[str, Any],
     epoch: int,
 ) -> LedgerEntry:
-    """One round trip: success and failure have the same keys, failure two more.
+    """Return the ``EXCHANGE`` of an attempt.
+
+    Success and failure have the same keys; a failure has ``error_code`` and ``error_message`` too.
 
     Args:
-        call: the call it belongs to.
-        attempt: what was sent.
-        result: what came of it.
-        usage: input and output tokens that are charged.
+        call: the call.
+        attempt: the attempt.
+        result: its answer or failure.
+        usage: charged input and output tokens.
         billed: the keys that state the bill.
-        epoch: the policy epoch; 0 before anything learned was adopted.
+        epoch: the policy epoch; 0 before any was adopted.
     """
     to = attempt.to
     request, identity = to.request, call.identity
@@ -152,7 +154,7 @@ def exchange_entry(
 
 
 def _add_wire(metadata: dict[str, Any], call: Call, outgoing: Outgoing) -> None:
-    """What was sent, in the exact text of it."""
+    """Add the exact text of the request that was sent."""
     body = outgoing.body
     cut = body.cut()
     metadata["wire"] = body.endpoint.name
@@ -173,7 +175,7 @@ def _add_wire(metadata: dict[str, Any], call: Call, outgoing: Outgoing) -> None:
 def _add_answer(
     metadata: dict[str, Any], attempt: Attempt, result: ProviderResponse | Failure
 ) -> None:
-    """What came, in the exact text of it; as a text where it is no JSON."""
+    """Add the exact text of the answer; as a text value if it is not JSON."""
     text, is_json, reply = attempt.arrived, True, result.reply
     if not text and reply is not None:
         text = reply.body
@@ -197,7 +199,7 @@ def _is_json(text: bytes) -> bool:
 def _add_neutral(
     metadata: dict[str, Any], attempt: Attempt, result: ProviderResponse | Failure
 ) -> None:
-    """What was sent in Remit's own form; the answer too, where it holds more than text."""
+    """Add the request in neutral form, and the answer if it contains more than text."""
     request, sent = attempt.to.request, attempt.to.sent
     prompt = request.prompt if request.messages is None else list(sent.messages)
     # Messages that hold an integer beyond 2**53 are recorded as exact text.
@@ -216,7 +218,7 @@ def _add_neutral(
 
 
 def prepare_exchange(ledger: LedgerClient, entry: LedgerEntry, subject_id: str | None) -> Prepared:
-    """Make an exchange ready, also one in which a provider put what JSON does not have."""
+    """Return an encoded ``EXCHANGE``. Values that JSON cannot express are replaced by texts."""
     try:
         return ledger.prepare(entry, subject_id=subject_id)
     except InvalidInputError:
@@ -283,7 +285,7 @@ def _refusal(request: PromptRequest, code: str, message: str) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    """An id as it came, as far as it can be recorded: refused requests may hold anything."""
+    """Return the recordable part of an id; a refused request may contain any value."""
     return str(_recordable(value))[:MAX_ID_CHARS] if isinstance(value, str) else ""
 
 
@@ -292,7 +294,7 @@ def _prompts(pack: str) -> list[str]:
 
 
 def _recordable(value: Any) -> Any:
-    """``value`` with everything that JCS cannot carry put in words."""
+    """Return ``value`` with everything that JCS cannot express replaced by text."""
     if isinstance(value, Content):
         return value if value.form else Content(_recordable(value.value))
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Calls whose process is dead, or for which no process waits: settled as orphans."""
+"""Recovery of calls whose process is dead, or that no process waits for: settled as orphans."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Policy", "Recovery"]
 Policy = Literal["charge", "release"]
 """What the reservation of an unanswered call becomes: its bound is charged, or nothing."""
 
-_MOST_GIVEN_UP = 1000
+_MAX_ABANDONED = 1000
 _COLUMNS = ", ".join(FIELDS)
 # An earlier version wrote the keys of clients as they came.
 _SHOWN_KEYS = (
@@ -44,10 +44,10 @@ class Recovery:
     """Settles calls that will not be finished.
 
     Args:
-        ledger: in whose database they lie.
-        budgeter: where their reservations are settled.
-        owner: of this process's own rows.
-        freed: called with the accounts on which money came free.
+        ledger: the ledger whose database contains the rows.
+        budgeter: settles their reservations.
+        owner: the owner of this process's own rows.
+        freed: called with the accounts on which money became free.
     """
 
     def __init__(
@@ -64,14 +64,16 @@ class Recovery:
         self._given_up: dict[str, str] = {}
 
     def give_up(self, dispatch_entry_id: str, why: BaseException) -> None:
-        """An answer came here that cannot be put on record: what its orphan is to say."""
-        if len(self._given_up) < _MOST_GIVEN_UP:
+        """Note why an answer that came here cannot be recorded, for the reason of its orphan."""
+        if len(self._given_up) < _MAX_ABANDONED:
             self._given_up[dispatch_entry_id] = (
                 f"The answer came, but could not be put on record ({type(why).__name__})"
             )
 
     def run(self, policy: Policy, lease_ms: int) -> list[str]:
-        """See :meth:`InFlightCalls.recover`."""
+        """Settle dead calls and delete expired idempotency keys; see
+        :meth:`InFlightCalls.recover`.
+        """
         self._hide_names()
         now = self._ledger.now_ms
         owners = self._ledger.select("SELECT DISTINCT owner FROM in_flight")
@@ -101,7 +103,7 @@ class Recovery:
         )
 
     def _hide_names(self) -> None:
-        """Take clients' texts out of the rows that an earlier version wrote for batches."""
+        """Replace clients' texts in the rows that an earlier version wrote for batches."""
         lines = self._ledger.select(_SHOWN_LINES)
         batches = self._ledger.select(_NAMING_BATCHES)
 
@@ -124,7 +126,7 @@ class Recovery:
         )
 
     def _reason(self, dispatch_entry_id: str, owner: str, dead: Collection[str]) -> str:
-        """What is known of why the answer is not on record."""
+        """Return the reason of an orphan."""
         if owner in dead:
             return "The process that sent the call ended before the answer was on record"
         return self._given_up.pop(dispatch_entry_id, None) or (
@@ -215,13 +217,13 @@ class Recovery:
 
 
 def _is_ours(text: str) -> bool:
-    """Whether it is an owner of this process."""
+    """Return True if a row's owner is this process."""
     owner = Owner.parse(text)
     return owner is not None and owner.is_current_process()
 
 
 def _is_at_work(text: str, dispatch_entry_id: str = "") -> bool:
-    """Whether a process lives that renews this lease as soon as it can: suspended, say."""
+    """Return True if a live process will renew this lease, although it may be suspended now."""
     owner = Owner.parse(text)
     if owner is None or not owner.is_surely_alive():
         return False
@@ -229,5 +231,5 @@ def _is_at_work(text: str, dispatch_entry_id: str = "") -> bool:
 
 
 def _without_person(caller: str) -> str:
-    """Return the caller of a batch without the person whom an earlier version wrote there."""
+    """Return a batch's caller without the person whom an earlier version wrote there."""
     return orjson.dumps({**orjson.loads(caller), "subject_id": ""}).decode()

@@ -1,4 +1,4 @@
-"""Keeps the leases of calls that are out, for as long as they are."""
+"""The renewal of the leases of calls in flight."""
 
 from __future__ import annotations
 
@@ -26,21 +26,27 @@ _of_this_process: weakref.WeakValueDictionary[str, Renewal] = weakref.WeakValueD
 
 
 def is_out(owner: str, dispatch_entry_id: str = "") -> bool:
-    """Whether a gateway of this process still waits for a call, or for any: be its lease over, as
-    it may be when the process was stopped for a while, it is renewed in a moment."""
+    """Return True if a gateway of this process waits for a call; without an id, for any call.
+
+    Such a lease is renewed soon, even if it has expired while the process was suspended.
+
+    Args:
+        owner: the owner of the row.
+        dispatch_entry_id: the call; empty for any.
+    """
     renewal = _of_this_process.get(owner)
     return renewal is not None and renewal.keeps(dispatch_entry_id)
 
 
 class Renewal:
-    """Renews the leases of one gateway's calls that take long, from a thread of its own.
+    """Renews the leases of one gateway's long calls in a thread.
 
-    The thread lives only while calls are out. A call that is over before a third of its lease
-    costs nothing but its place in a table.
+    The thread lives only while calls are in flight. A call that ends within a third of its lease is
+    never renewed.
 
     Args:
-        ledger: in whose database the rows in flight lie.
-        owner: the rows' owner.
+        ledger: the ledger whose database contains the rows in flight.
+        owner: the owner of the rows.
     """
 
     def __init__(self, ledger: LedgerClient, owner: str) -> None:
@@ -53,10 +59,10 @@ class Renewal:
         self._renewed: dict[str, float] = {}  # dispatch id -> when, by the monotonic clock
 
     def began(self, dispatch_entry_id: str, lease_ms: int) -> None:
-        """A call is about to be on record with its first lease.
+        """Note a call that is about to be recorded with its first lease.
 
-        By the thread that writes, before the commit: a row of this process that it does not know
-        is then none that it still waits for, however long it was suspended in between.
+        The writing thread calls this before the commit. A row of this process that is not noted is
+        therefore an abandoned one, however long the process was suspended.
         """
         if lease_ms <= 0:
             return
@@ -69,17 +75,18 @@ class Renewal:
                     threading.Thread(target=self._run, name="remit-leases", daemon=True).start()
 
     def ended(self, dispatch_entry_id: str) -> None:
-        """A call is on record, or given up."""
+        """Forget a call that is recorded or abandoned."""
         self._renewed.pop(dispatch_entry_id, None)
 
     def keeps(self, dispatch_entry_id: str) -> bool:
-        """Whether a call is out, and not given up; of no name, whether any is."""
+        """Return True if the call is in flight and not abandoned; without an id, if any is."""
         return dispatch_entry_id in self._renewed if dispatch_entry_id else bool(self._renewed)
 
     def renew(self) -> None:
-        """Renew every lease that is a third over; one that cannot be renewed now is tried again.
+        """Renew every lease of which a third has passed. A lease that cannot be renewed is retried
+        later.
 
-        Once the ledger is closed no call can be put on record: all are given up.
+        Once the ledger is closed no call can be recorded, so all are forgotten.
         """
         now = time.monotonic()
         due = now - self._lease_ms / 3000

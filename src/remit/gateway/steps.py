@@ -1,4 +1,4 @@
-"""The steps that begin and end calls, all of one transaction together (6 to 9)."""
+"""The steps that begin and end calls; all steps of one transaction run together in a stage."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from remit.gateway.answer_store import KeptId
 from remit.gateway.budget import Accounts, Amount, Hold, TokenUsage
 from remit.gateway.budget.errors import busy
-from remit.gateway.keeping import KeptId
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.lookup import select_in
 from remit.gateway.renewal import Renewal
-from remit.gateway.tenancy import KnownOwners, Named, Sessions
+from remit.gateway.tenancy import Ownership, Sessions
 from remit.kernel.errors import RemitError
 from remit.ledger import Prepared, Transaction
 
 __all__ = [
     "FIELDS", "Beside", "Calls", "Claim", "FinishCall", "FinishedCall", "IdempotencyKeyUsedError",
-    "NameSession", "ReleaseClaim", "StartCall", "Step",
+    "StartCall", "Step",
 ]  # fmt: skip
 
 FIELDS = (
@@ -64,10 +64,10 @@ Claim = tuple[str, str, str]
 
 
 class IdempotencyKeyUsedError(RemitError):
-    """Another call has, or had, this idempotency key.
+    """Another call has this idempotency key.
 
     Attributes:
-        exchange_entry_id: the ``EXCHANGE`` that answers; empty while the call is out.
+        exchange_entry_id: the ``EXCHANGE`` of that call; empty while the call is in flight.
     """
 
     def __init__(self, exchange_entry_id: str) -> None:
@@ -76,22 +76,28 @@ class IdempotencyKeyUsedError(RemitError):
 
 
 class StartCall(Struct, gc=False):
-    """The step that makes a call's intent durable. Returns the dispatch's id and its hold.
+    """The step that makes a call durable before it is sent. Returns the dispatch id and its hold.
 
     Attributes:
-        prepared: the ``DISPATCH``, alone.
+        prepared: the encoded ``DISPATCH``.
         path: accounts that pay.
-        about: session, work order, agent, contract and key id of the call.
-        claim: caller, idempotency key, and what distinguishes this call from another with
-            the same, where the call has one. Each attempt renews it.
-        warn: makes the entry that says what a limit would have refused; ``None`` says nothing.
-        ahead: whether others wait for the same money: then nothing is begun.
-        kept: ids that stand for the ``DISPATCH`` until its answer is on record.
-        named: what must be the caller's own, or becomes it.
-        out: the dispatch, before it is durable; it is renewed from then on.
+        amount: upper bound of the call.
+        turns: number of calls to count: 0 for a retry.
+        enforce: whether an exceeded limit refuses the call.
+        lease_ms: duration of the lease in milliseconds.
+        attribution: session, work order, agent, contract and key id of the call.
+        attempt: number of the attempt.
+        claim: caller, idempotency key and the call's token; None without a key. Each attempt renews
+            it.
+        warn: makes the entry for a limit that would have refused the call; None for no entry.
+        queue_behind: True if other calls already wait for this budget; the step is then refused
+            as busy.
+        response_ids: ids that lead to the ``DISPATCH`` until the answer is recorded.
+        ownership: session and work order that must be the caller's own, or become so.
+        out: the dispatch id, set by the stage; its lease is renewed from then on.
 
     Raises:
-        NotYoursError, IdempotencyKeyUsedError, BudgetRefusedError: nothing is begun.
+        NotYoursError, IdempotencyKeyUsedError, BudgetRefusedError: the call is not begun.
     """
 
     prepared: tuple[Prepared]
@@ -100,32 +106,34 @@ class StartCall(Struct, gc=False):
     turns: int
     enforce: bool
     lease_ms: int
-    about: tuple[str, str, str, str, str]
+    attribution: tuple[str, str, str, str, str]
     attempt: int
     claim: Claim | None = None
     warn: Callable[[str, str], Prepared] | None = None
-    ahead: bool = False
-    kept: Sequence[KeptId] = ()
-    named: Named | None = None
+    queue_behind: bool = False
+    response_ids: Sequence[KeptId] = ()
+    ownership: Ownership | None = None
     out: str = ""
 
 
 class FinishCall(Struct):
-    """The step that puts an answer on record, settles it and takes the call off.
+    """The step that records an answer, settles the call and deletes its in-flight row.
 
     Attributes:
-        prepared: the ``EXCHANGE``, alone.
-        hold: what the call held; ``None`` without budgets.
-        answered: the claim that this answer is kept for, and how long, in milliseconds.
-        kept: ids that stand for the ``EXCHANGE``.
-        also: done in the same transaction, with the id of the ``EXCHANGE``; by ``execute_many``
-            alone.
-        keeps_hold: whether the hold lives on, for what ``also`` notes.
-        done: in which transaction it was done, and the id of the ``EXCHANGE``: for what goes on
-            record with it.
+        prepared: the encoded ``EXCHANGE``.
+        dispatch_entry_id: the call.
+        hold: the reservation; None without budgets.
+        usage: charged usage.
+        answered: the claim that gets this answer, and how long in milliseconds; None without a
+            claim.
+        response_ids: ids that lead to the ``EXCHANGE``.
+        write_rows: called in the transaction with the id of the ``EXCHANGE``; uses
+            ``execute_many`` only.
+        keeps_hold: True if the reservation stays, for the rows that ``write_rows`` writes.
+        recorded: the transaction and the id of the ``EXCHANGE``, set by the stage.
 
     Raises:
-        LeaseLostError: the call is on record as an orphan.
+        LeaseLostError: the call was settled as an orphan.
     """
 
     prepared: tuple[Prepared]
@@ -133,62 +141,53 @@ class FinishCall(Struct):
     hold: Hold | None
     usage: TokenUsage
     answered: tuple[Claim, int] | None = None
-    kept: Sequence[KeptId] = ()
-    also: Callable[[Transaction, str], None] | None = None
+    response_ids: Sequence[KeptId] = ()
+    write_rows: Callable[[Transaction, str], None] | None = None
     keeps_hold: bool = False
-    done: tuple[Transaction, str] | None = None
+    recorded: tuple[Transaction, str] | None = None
 
 
 class Beside(Struct):
-    """A step of another kind that goes on record right after a :class:`FinishCall`.
+    """A step of another stage that is committed right after a :class:`FinishCall`.
 
     Attributes:
-        done: its future, once it is submitted.
+        opener: opens the stage.
+        step: the step.
+        future: the step's future, once it is submitted.
     """
 
     opener: Callable[[Transaction, Sequence[Any]], Any]
     step: Any
-    done: asyncio.Future[Any] | None = None
+    future: asyncio.Future[Any] | None = None
 
 
 class FinishedCall(NamedTuple):
-    """The ``EXCHANGE``'s id and timestamp, and tokens left on the narrowest limit."""
+    """The result of a :class:`FinishCall`: id, timestamp, and tokens left on the narrowest
+    limit.
+    """
 
     exchange_entry_id: str
     timestamp: str
     remaining: int | None
 
 
-class NameSession(NamedTuple):
-    """The step that makes sure of a session ahead of the call: for what is read of it before.
-
-    Raises:
-        NotYoursError: it is another's.
-    """
-
-    named: Named
-
-
-class ReleaseClaim(NamedTuple):
-    """The step that lets an idempotency key be used again: its call has failed."""
-
-    claim: Claim
-
-
-Step = StartCall | FinishCall | NameSession | ReleaseClaim
+Step = StartCall | FinishCall | Ownership | Claim
+"""A call that begins or ends; a session to claim ahead of a call; or the claim of a failed call,
+whose idempotency key is released."""
 
 
 class Calls:
-    """The stage: accounts and rows of all calls that begin or end in one transaction.
+    """The stage of all calls that begin or end in one transaction.
 
     Args:
         tx: the transaction.
-        steps: what is to be done in it.
-        accounts: of the budgets; ``charging`` says whether any are charged.
+        steps: the steps of the transaction.
+        accounts: the budgets.
+        charging: whether budgets are charged.
         known: owners of sessions that need not be read.
-        renewal: of this process's calls, which are in its care before anybody can see their rows.
-        owner: of the rows in flight.
-        freed: called with the accounts on which money came free.
+        renewal: renews the leases of calls that begin here.
+        owner: the owner of the rows in flight.
+        freed: called with the accounts on which money became free.
     """
 
     def __init__(
@@ -197,7 +196,7 @@ class Calls:
         steps: Sequence[Step],
         accounts: Accounts,
         charging: bool,
-        known: KnownOwners,
+        known: set[tuple[str, str]],
         renewal: Renewal,
         owner: str,
         freed: Callable[[Sequence[str]], None],
@@ -212,24 +211,24 @@ class Calls:
         self._ended: list[tuple[str]] = []
         self._claims: dict[tuple[str, str], tuple[str, int, str] | None] = {}
         self._changed_claims: list[tuple[str, tuple[Any, ...]]] = []
-        self._kept: list[tuple[KeptId, str]] = []
-        self._also: list[tuple[Callable[[Transaction, str], None], str]] = []
+        self._response_ids: list[tuple[KeptId, str]] = []
+        self._row_writers: list[tuple[Callable[[Transaction, str], None], str]] = []
         scopes: list[str] = []
         ends: list[str] = []
-        named: list[Named] = []
+        named: list[Ownership] = []
         for step in steps:
             if isinstance(step, StartCall):
                 scopes += step.path
-                if step.named is not None:
-                    named.append(step.named)
+                if step.ownership is not None:
+                    named.append(step.ownership)
                 if step.claim is not None:
                     self._claims[step.claim[:2]] = None
             elif isinstance(step, FinishCall):
                 ends.append(step.dispatch_entry_id)
                 if step.hold is not None:
                     scopes += step.hold.scopes
-            elif isinstance(step, NameSession):
-                named.append(step.named)
+            elif isinstance(step, Ownership):
+                named.append(step)
         # All is asked before anything is looked at.
         there = select_in(tx, _FIND, ends)
         claims = select_in(tx, _FIND_CLAIMS, list(self._claims))
@@ -244,29 +243,29 @@ class Calls:
         note_sessions()
 
     def do(self, step: Step) -> Any:
-        """Do one step; see there what it returns and raises."""
+        """Run one step and return its result; see the step for its refusals."""
         if isinstance(step, StartCall):
             return self._start(step)
         if isinstance(step, FinishCall):
             return self._finish(step)
-        if isinstance(step, NameSession):
-            self._sessions.check(step.named)
-            return self._sessions.begun(step.named.session[1], step.named)
-        return self._release(step.claim)
+        if isinstance(step, Ownership):
+            self._sessions.check(step)
+            return self._sessions.begun(step.session[1], step)
+        return self._release(step)
 
     def _start(self, step: StartCall) -> tuple[str, Hold | None]:
         # What may refuse comes first, what changes anything after it: an entry that does not
         # fit raises before it is collected, and then the hold is given back.
-        if step.out:  # of a transaction that was rolled back
+        if step.out:  # An earlier transaction of the step was rolled back.
             self._renewal.ended(step.out)
             step.out = ""
-        if step.named is not None:
-            self._sessions.check(step.named)
+        if step.ownership is not None:
+            self._sessions.check(step.ownership)
         if step.claim is not None:
             self._check_claim(step.claim)
         hold, refused = None, None
         if self._charging:
-            if step.ahead:
+            if step.queue_behind:
                 raise self._accounts.refusal(step.path, step.amount, step.turns) or busy(step.path)
             if step.warn is not None:
                 refused = self._accounts.refusal(step.path, step.amount, step.turns)
@@ -283,7 +282,7 @@ class Calls:
         until = self._tx.now_ms + step.lease_ms
         step.out = dispatch_id
         self._renewal.began(dispatch_id, step.lease_ms)
-        session_id, work_order_id, agent_id, contract_id, key_id = step.about
+        session_id, work_order_id, agent_id, contract_id, key_id = step.attribution
         self._begun.append(
             (
                 dispatch_id, self._owner, until, session_id, work_order_id, agent_id,
@@ -291,12 +290,12 @@ class Calls:
                 held, key_id, step.attempt,
             )
         )  # fmt: skip
-        self._sessions.begun(session_id, step.named)
+        self._sessions.begun(session_id, step.ownership)
         if step.claim is not None:
             self._claims[step.claim[:2]] = ("", until, step.claim[2])
             self._changed_claims.append((_CLAIM, (*step.claim, self._owner, until)))
-        if step.kept:
-            self._kept += [(kept, dispatch_id) for kept in step.kept]
+        if step.response_ids:
+            self._response_ids += [(one, dispatch_id) for one in step.response_ids]
         if refused is not None and step.warn is not None:
             self._tx.append(step.warn(refused.code, refused.message))
         return dispatch_id, hold
@@ -312,7 +311,7 @@ class Calls:
             )
         exchange_id = self._tx.append(step.prepared[0])
         timestamp = self._tx.last_timestamp
-        step.done = self._tx, exchange_id
+        step.recorded = self._tx, exchange_id
         self._there.discard(dispatch_id)
         self._ended.append((dispatch_id,))
         remaining = None
@@ -324,10 +323,10 @@ class Calls:
             claim, kept_ms = step.answered
             until = self._tx.now_ms + kept_ms
             self._changed_claims.append((_ANSWERED, (exchange_id, until, *claim)))
-        if step.kept:
-            self._kept += [(kept, exchange_id) for kept in step.kept]
-        if step.also is not None:
-            self._also.append((step.also, exchange_id))
+        if step.response_ids:
+            self._response_ids += [(one, exchange_id) for one in step.response_ids]
+        if step.write_rows is not None:
+            self._row_writers.append((step.write_rows, exchange_id))
         return FinishedCall(exchange_id, timestamp, remaining)
 
     def _note_claims(self, rows: Iterable[tuple[Any, ...]]) -> None:
@@ -353,7 +352,7 @@ class Calls:
         self._changed_claims.append((_RELEASE, claim))
 
     def write(self) -> None:
-        """See :class:`~remit.ledger.Stage`."""
+        """Write all changed rows; see :class:`~remit.ledger.Stage`."""
         if self._begun:
             self._tx.execute_many(_INSERT, self._begun)
             self._begun = []
@@ -365,15 +364,15 @@ class Calls:
             for sql, group in itertools.groupby(self._changed_claims, key=lambda item: item[0]):
                 self._tx.execute_many(sql, [row for _, row in group])
             self._changed_claims = []
-        if self._kept:
-            new = [(*kept[:3], entry_id) for kept, entry_id in self._kept if kept.is_new]
+        if self._response_ids:
+            new = [(*kept[:3], entry_id) for kept, entry_id in self._response_ids if kept.is_new]
             moved = [(*kept[1:3], entry_id, kept.response_id)
-                     for kept, entry_id in self._kept if not kept.is_new]  # fmt: skip
+                     for kept, entry_id in self._response_ids if not kept.is_new]  # fmt: skip
             self._tx.execute_many(_KEEP, new)
             self._tx.execute_many(_MOVE, moved)
-            self._kept = []
-        for also, exchange_id in self._also:
-            also(self._tx, exchange_id)
-        self._also = []
+            self._response_ids = []
+        for write_rows, exchange_id in self._row_writers:
+            write_rows(self._tx, exchange_id)
+        self._row_writers = []
         self._sessions.write()
         self._accounts.write()

@@ -1,4 +1,4 @@
-"""What listens to the stream of a call, and notes what it brings."""
+"""The tap of a call's stream: it adds the stream up and passes it on to the listener."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ ENDED_BY = (STOPPED_READING, SHUTTING_DOWN, KEY_ENDED)
 
 _log = logging.getLogger("remit.gateway")
 
-_MOST_UNREAD = 64  # pieces of a stream that have been passed on and not been read yet
-_MOST_UNREAD_BYTES = 256 * 1024
+_MAX_UNREAD_PIECES = 64  # pieces of a stream that have been passed on and not been read yet
+_MAX_UNREAD_BYTES = 256 * 1024
 _STEP_BYTES = 64 * 1024  # a stream grows by this, or doubles, before it is weighed again
-_WAIT_S, _MOST_WAITS = 0.05, 100
+_WAIT_S, _MAX_WAITS = 0.05, 100
 # An answer is in memory as values, as JSON, as its record has it, and as it is stored.
 _COPIES = 4
 _VALUE, _LIST = 16, 64  # bytes that one takes, beside its text
@@ -45,17 +45,17 @@ _NO_USAGE = re.compile(rb',\s?"usage":\s?null(?=(?:,\s?"obfuscation":\s?"\w*")?\
 
 
 def weight(raw: bytes) -> int:
-    """How many bytes a JSON text takes in memory, about: a value in it takes more than its text."""
+    """Return about how many bytes a JSON text takes in memory once it is parsed."""
     return len(raw) + _VALUE * raw.count(b",") + _LIST * (raw.count(b"[") + raw.count(b"{"))
 
 
 def _kept(total: StreamSum) -> int:
-    """Return about how many bytes a stream's sum takes in memory; its texts are joined."""
+    """Return about how many bytes a stream's sum takes in memory. Joins its texts."""
     return weight(dump(total.answer()))
 
 
 def _can_be_read(raw: bytes) -> bool:
-    """Whether each event is one line of JSON: of comments and what is broken nothing is removed."""
+    """Return True if each event is one line of JSON."""
     return all(
         event.startswith(b"data: ") and read_event(event[6:]) is not None
         for event in raw[:-2].split(b"\n\n")
@@ -63,16 +63,23 @@ def _can_be_read(raw: bytes) -> bool:
 
 
 class StreamTap:
-    """Listens to one attempt's stream: notes what it brings, and passes it on.
+    """The listener of one attempt's stream.
 
-    A listener that raises is not called again; it changes nothing of the record. Of a stream of
-    the listener's own dialect, events that hold nothing but more of the answer are passed on as
-    they came (:meth:`pass_on`); what differs from one before in its text alone is not read beyond
-    that, the rest later, many at once.
+    A sink that raises is not called again; the record does not change. If the client speaks the
+    stream's dialect, events that only add content are passed on unparsed (:meth:`pass_on`) and
+    parsed later in groups.
 
     Args:
-        on_text: wants the answer's text.
-        sink: wants everything.
+        on_text: receives the answer's text.
+        sink: receives every event.
+
+    Attributes:
+        wanted: True if there is a listener.
+        came: upper bound of the bytes kept since the last weighing.
+        next_weighing: value of ``came`` at which the stream is weighed again.
+        kept: bytes kept at the last weighing.
+        holding: the holding in the memory account, once the stream has grown; else None.
+        first_after_ms: milliseconds until the first piece; None before it.
     """
 
     def __init__(self, on_text: TextSink | None, sink: EventSink | None) -> None:
@@ -93,11 +100,11 @@ class StreamTap:
         self.kept = 0  # bytes, at the last weighing
         self.holding: Holding | None = None  # once the stream has grown
         self._asks_usage = False
-        self._at_once: re.Pattern[bytes] | None = None  # where the next may be passed on
+        self._at_once: re.Pattern[bytes] | None = None
         self.first_after_ms: float | None = None
 
     def start(self) -> None:
-        """Begin an attempt: nothing of an earlier one is kept."""
+        """Begin an attempt: forget everything of an earlier one."""
         self._started = time.perf_counter()
         self._parts.clear()
         self._pieces = self._size = self.kept = self.came = 0
@@ -110,11 +117,11 @@ class StreamTap:
             self.release()
 
     def listen(self, total: StreamSum, *, asks_usage: bool) -> None:
-        """A stream of events begins.
+        """Begin a stream of events.
 
         Args:
-            total: adds it up.
-            asks_usage: whether only Remit asked for its usage.
+            total: adds the stream up.
+            asks_usage: True if only Remit asked for the usage, so that the client must not see it.
         """
         self._sum, self._asks_usage = total, asks_usage
         self.kept = self.came = 0
@@ -122,11 +129,13 @@ class StreamTap:
         self._repeats, self._block = Repeats(total), 1
 
     def unheard(self) -> None:
-        """What came was no stream of events that could be read."""
+        """Note that the stream was not readable as events."""
         self._sum = None
 
     def may_pass_on(self) -> None:
-        """An event was read, and passed on: more of the answer may follow it unread."""
+        """Allow the next events to be passed on unparsed, after an event was parsed and passed
+        on.
+        """
         total = self._sum
         if total is not None and self.began and self._on_text is None:
             self._at_once = total.at_once if self.came < self.next_weighing else None
@@ -134,9 +143,9 @@ class StreamTap:
                 self._repeats.forget()
 
     def pass_on(self, raw: bytes) -> bool:
-        """Pass on whole events as they came, to be read later.
+        """Pass on whole events unparsed; return False if they must be parsed first.
 
-        ``False``: they have to be read first, or the listener is not ready for more.
+        False is also returned if the listener is not ready for more.
         """
         at_once, repeats = self._at_once, self._repeats
         if at_once is None or repeats is None:
@@ -164,13 +173,13 @@ class StreamTap:
         repeats.forget()
         self._unread.append(raw)
         self._unread_bytes += len(raw)
-        if len(self._unread) >= self._block or self._unread_bytes > _MOST_UNREAD_BYTES:
+        if len(self._unread) >= self._block or self._unread_bytes > _MAX_UNREAD_BYTES:
             self.catch_up()
-            self._block = 1 if repeats.known else min(2 * self._block, _MOST_UNREAD)
+            self._block = 1 if repeats.known else min(2 * self._block, _MAX_UNREAD_PIECES)
         return True
 
     def catch_up(self) -> None:
-        """Read what was passed on."""
+        """Parse the events that were passed on unparsed."""
         if self._unread and self._sum is not None and self._repeats is not None:
             events = SseParser(begun=True).feed(b"".join(self._unread))
             self._unread.clear()
@@ -180,10 +189,13 @@ class StreamTap:
             self._repeats.learn(event.raw, event.data, value)
 
     async def weigh(self, waiting: int = 0) -> None:
-        """Charge the account of this process with what the stream keeps.
+        """Charge the memory account with the bytes that the stream keeps.
 
         Args:
-            waiting: bytes of an event that is not complete.
+            waiting: bytes of an incomplete event.
+
+        Raises:
+            CancelledError: the account has ended this answer.
         """
         if self.came > self.next_weighing and (total := self.sum) is not None:
             most = self.kept + self.came
@@ -195,75 +207,83 @@ class StreamTap:
         await self.hold(_COPIES * (self.kept + waiting))
 
     async def hold(self, size: int) -> None:
-        """Charge the account of this process with so many bytes for this answer.
+        """Charge the memory account with ``size`` bytes for this answer.
 
-        While an answer that the account has ended is recorded, the others wait.
+        While an answer that the account has ended is being recorded, wait up to five seconds.
+
+        Raises:
+            CancelledError: the account has ended this answer.
         """
         if self.holding is None:
             self.holding = Holding(memory, asyncio.current_task())
         self.holding.resize(size)
-        for _ in range(_MOST_WAITS):
+        for _ in range(_MAX_WAITS):
             if not memory.is_over:
                 break
             await asyncio.sleep(_WAIT_S)  # raises CancelledError if the account has ended this one
 
     def raise_if_ended(self, error: asyncio.CancelledError) -> None:
-        """Raise ProviderError if ``error`` says that the account of memory ended the answer."""
+        """Raise ProviderError if ``error`` says that the memory account ended the answer."""
         if error.args == (MEMORY_FULL,) and (task := asyncio.current_task()) is not None:
             task.uncancel()
             said = f"{MEMORY_FULL}; this answer was the largest and was ended"
             raise ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True) from None
 
     def settle(self) -> None:
-        """Tell the account of memory that the answer grows no more."""
+        """Forbid the memory account to end this answer."""
         if self.holding is not None:
             self.holding.settle()
 
     def release(self) -> None:
-        """Hold nothing any more."""
+        """Give the memory back."""
         if self.holding is not None:
             self.holding.resize(0)
             self.holding = None
 
     @property
     def sum(self) -> StreamSum | None:
-        """What the stream adds up to so far."""
+        """The sum of the stream so far; None without a stream of events."""
         self.catch_up()
         return self._sum
 
     @property
     def pieces(self) -> int:
-        """How many pieces of content came."""
+        """Number of pieces of content received."""
         return self._pieces if (total := self.sum) is None else total.pieces
 
     @property
     def size(self) -> int:
-        """Their bytes in UTF-8."""
+        """Bytes of the received content in UTF-8."""
         return self._size if (total := self.sum) is None else total.size
 
     @property
     def text(self) -> str:
-        """The answer's text as far as it came."""
+        """The answer's text so far."""
         return "".join(self._parts) if (total := self.sum) is None else total.text
 
     @property
     def input_tokens(self) -> int | None:
-        """Those that were reported before the end."""
+        """Input tokens that the provider has reported so far; None without a report."""
         usage = None if (total := self.sum) is None else total.usage
         return None if usage is None else usage.input_tokens
 
     @property
     def began(self) -> bool:
-        """Whether anything of the answer came: from then on no other model may answer."""
+        """True if any content came; then no other model may answer."""
         return self.first_after_ms is not None
 
     async def dispatched(self, entry_id: str) -> None:
-        """An attempt is about to be sent."""
+        """Tell the sink the id of the attempt that is about to be sent."""
         if self._sink is not None:
             await self._pass(Dispatched(entry_id))
 
     async def chunk(self, chunk: WireChunk, *, begins: bool) -> None:
-        """One event of a stream as it came; an error does not begin an answer."""
+        """Pass one event of a stream to the listener.
+
+        Args:
+            chunk: the event.
+            begins: False for an event that does not begin an answer, such as an error.
+        """
         if self._on_text is not None:
             try:
                 if self._reader is None:
@@ -284,7 +304,7 @@ class StreamTap:
             self._mark()
 
     async def event(self, event: Any) -> None:
-        """One event of a stream in neutral form."""
+        """Count one event of a stream in neutral form and pass it to the listener."""
         kind = type(event)
         text = ""
         if kind is TextDelta:

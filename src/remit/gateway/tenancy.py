@@ -1,4 +1,4 @@
-"""The owners of sessions and work orders: others cannot use them."""
+"""Owners of sessions and work orders; other callers cannot use them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from remit.ledger import Transaction
 
 __all__ = [
     "ORDER_ROW",
-    "KnownOwners",
-    "Named",
     "NotYoursError",
+    "Ownership",
     "Sessions",
     "check_session",
     "default_session",
-    "named_by",
+    "note_owned",
     "owner_of",
+    "ownership_of",
 ]
 
 _SESSIONS_ORDER = "WO-SES-"
@@ -32,7 +32,7 @@ _NOT_YOUR_SESSION = "this session is not yours; name another one in x-remit-sess
 _NOT_YOUR_ORDER = "this work order is not yours; name another one in x-remit-work-order, or none"
 _CLAIM = "INSERT INTO session_owners (session_id, owner) VALUES (?, ?)"
 _FIND = "SELECT session_id, owner FROM session_owners WHERE session_id IN ({marks})"
-_BEGUN = (
+_SESSION_START_SQL = (
     "SELECT k.column1 FROM (VALUES {rows}) AS k WHERE EXISTS (SELECT 1 FROM entries "
     "WHERE session_id = k.column1 AND event_type IN ('SESSION_START', 'WO_PLANNED', 'DISPATCH'))"
 )
@@ -44,18 +44,18 @@ _MAX_KNOWN = 4_096  # clients name sessions: what is remembered of them has an e
 
 
 class NotYoursError(RemitError):
-    """A session or a work order is another's."""
+    """A session or a work order belongs to another caller."""
 
 
-class Named(Struct, frozen=True, gc=False):
-    """What a caller who is held to its own sessions works in.
+class Ownership(Struct, frozen=True, gc=False):
+    """The session and work order that a restricted caller works in.
 
     Attributes:
-        session: its owner, and the session's id.
+        session: the caller's owner name, and the session's id.
         order: the work order's id; may be empty.
-        is_reserved: whether the session is another key's by its name: it cannot be begun.
-        owned: what has to be the caller's own: owner and name of rows of ``session_owners``; the
-            session, and behind it the order.
+        is_reserved: True if the session's name is reserved for another key; it cannot be begun.
+        owned: rows of ``session_owners`` that must be the caller's: owner and name of the session,
+            then of the order.
     """
 
     session: tuple[str, str]
@@ -68,12 +68,12 @@ def check_session(tx: Transaction, identity: Identity, session_id: str) -> None:
     """Raise NotYoursError unless the caller may work in the session."""
     if identity.session_id and identity.session_id != session_id:
         raise NotYoursError(_NOT_YOUR_SESSION)
-    named = named_by(identity, session_id)
+    named = ownership_of(identity, session_id)
     if named is not None:
-        Sessions(tx, KnownOwners()).check(named)
+        Sessions(tx, set()).check(named)
 
 
-def named_by(identity: Identity | None, session_id: str, order: str = "") -> Named | None:
+def ownership_of(identity: Identity | None, session_id: str, order: str = "") -> Ownership | None:
     """Return the session and order that must be the caller's own; ``None`` if none must be.
 
     Keys and tokens of the role ``agent`` are held to their own sessions: the record, the budgets
@@ -93,56 +93,55 @@ def named_by(identity: Identity | None, session_id: str, order: str = "") -> Nam
     is_reserved = default is not None and identity.key_id != f"KEY-{default[1]}"
     session = (owner_of(identity), session_id)
     owned = (session, (session[0], f"{ORDER_ROW}{order}")) if order else (session,)
-    return Named(session, order, is_reserved, owned)
+    return Ownership(session, order, is_reserved, owned)
 
 
 def default_session(identity: Identity, day: str) -> str:
-    """The session of calls that name none: one for each key and day (``YYYYMMDD``).
+    """Return the session of calls that name none: one for each key and day (``YYYYMMDD``).
 
-    Anybody can guess it, so it is its key's by its name, before it is begun too.
+    The name can be guessed, so it is reserved for its key before the session is begun.
     """
     return f"SES-{(identity.key_id.removeprefix('KEY-') or 'LOCAL').upper()}{day}"
 
 
 def owner_of(identity: Identity) -> str:
-    """Who owns what a caller makes: the user, where the key was given to one, else the key."""
+    """Return the owner of everything that a caller creates: its user, else its key, else its
+    name.
+    """
     if identity.user_id:
         return f"user:{identity.user_id}"
     return f"key:{identity.key_id}" if identity.key_id else f"name:{identity.name}"
 
 
-class KnownOwners(set[tuple[str, str]]):
-    """Owners and sessions of theirs that this process saw on record: they never change."""
-
-    def note(self, named: Named) -> None:
-        """What a caller named was found, or made durable, as its own."""
-        if len(self) >= _MAX_KNOWN:
-            self.clear()
-        self.update(named.owned)
+def note_owned(known: set[tuple[str, str]], named: Ownership) -> None:
+    """Add the rows that a caller owns to the cache. A full cache is cleared first."""
+    if len(known) >= _MAX_KNOWN:
+        known.clear()
+    known.update(named.owned)
 
 
 class Sessions:
-    """Gives sessions to those who first work in them, in one transaction.
+    """Ownership of sessions in one transaction: the first caller in a session becomes its owner.
 
     Args:
-        tx: of which.
-        known: what need not be read.
+        tx: the transaction.
+        known: pairs of owner and session that need not be read, because they never change.
     """
 
-    def __init__(self, tx: Transaction, known: KnownOwners) -> None:
+    def __init__(self, tx: Transaction, known: set[tuple[str, str]]) -> None:
         self._tx = tx
         self._known = known
         self._owners: dict[str, str | None] = {}  # None: free
         self._planned: dict[str, bool] = {}
         self._claimed: list[tuple[str, str]] = []
 
-    def ask(self, asked: Collection[Named]) -> Callable[[], None]:
-        """Ask for what is not known yet of that which calls name; what is returned notes it."""
+    def ask(self, asked: Collection[Ownership]) -> Callable[[], None]:
+        """Send the queries for unknown owners; the returned function reads their results."""
         missing = {own[1] for named in asked for own in named.owned if own not in self._known}
         missing -= self._owners.keys()
         orders = {named.order for named in asked if named.order} - self._planned.keys()
         owners = select_in(self._tx, _FIND, missing)
-        begun = select_in(self._tx, _BEGUN, missing)
+        begun = select_in(self._tx, _SESSION_START_SQL, missing)
         planned = select_in(self._tx, _PLANNED, orders)
 
         def note() -> None:
@@ -154,11 +153,10 @@ class Sessions:
 
         return note
 
-    def check(self, named: Named) -> None:
-        """Whether a caller may work in what it names; the error does not say whose else it is.
+    def check(self, named: Ownership) -> None:
+        """Raise NotYoursError unless the caller owns the session and order, or they have no owner.
 
-        Raises:
-            NotYoursError: it may not.
+        The message does not name the owner.
         """
         order, owned = named.order, named.owned
         known = self._known.issuperset(owned)
@@ -173,14 +171,14 @@ class Sessions:
             raise NotYoursError(_NOT_YOUR_ORDER)
 
     def _is_free(self, own: tuple[str, str], *, begun: bool = False) -> bool:
-        """Whether it is the owner's, or has no owner yet (unless it has to be ``begun``)."""
+        """Return True if a row is the owner's, or has no owner yet and need not be ``begun``."""
         if own in self._known:
             return True
         has = self._owners[own[1]]
         return has == own[0] or (has is None and not begun)
 
-    def begun(self, session_id: str, named: Named | None) -> None:
-        """Somebody works in a session now; who is held to its own sessions has it from here on."""
+    def begun(self, session_id: str, named: Ownership | None) -> None:
+        """Note that work in a session begins; a restricted caller becomes its owner."""
         if named is None:
             if self._owners.get(session_id, "") is None:
                 self._owners[session_id] = ""
@@ -191,7 +189,7 @@ class Sessions:
                 self._claimed.append((name, owner))
 
     def write(self) -> None:
-        """Write whose they have become."""
+        """Insert the rows of new owners."""
         if self._claimed:
             self._tx.execute_many(_CLAIM, self._claimed)
             self._claimed = []

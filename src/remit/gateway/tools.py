@@ -1,4 +1,4 @@
-"""What the tools of a call add to what it can be billed for."""
+"""The part of a call's upper bound that its tools cause."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ __all__ = ["NO_LIMITS", "SCHEMAS", "ToolLimits", "Tools", "count_of", "tools_of"
 SCHEMAS = ("functions", "response_format", "output_config", "output_format", "text")
 """Fields that hold schemas, which providers may put into the prompt in words of their own."""
 
-_MOST_DIGITS = 16
-_TOOLS_TOKENS = 1_024  # what it may add where tools are offered, and for each of its own kinds
+_MAX_DIGITS = 16
+# A provider may add this many tokens when tools are offered, and for each tool of its own.
+_TOOLS_TOKENS = 1_024
 _DATED = re.compile(r"_(\d{8}|\d{4}_\d{2}_\d{2})$")
 
 _CLIENT_TOOLS = frozenset(
@@ -35,18 +36,18 @@ _OF_THE_CLIENT = frozenset({"name", "function", "input_schema", "custom", "descr
 _TAKES_MAX_USES = frozenset({"web_search", "web_fetch"})
 """Anthropic's tools whose uses a request can limit."""
 
-_MOST_RUNS = 10
+_MAX_RUNS = 10
 """How often Anthropic runs a model for one request at most, by its documentation of
 ``pause_turn``."""
 
 
 class ToolLimits(Struct, frozen=True):
-    """Limits that a request must state for its bound to hold, and does not yet.
+    """Limits that a request must state for its bound to hold, and lacks.
 
     Attributes:
         uses: the limit.
-        tools: places in ``tools`` of those that get it as ``max_uses``.
-        of_call: whether the request gets it as ``max_tool_calls``.
+        tools: places in ``tools`` that get the limit as ``max_uses``.
+        of_call: whether the request gets the limit as ``max_tool_calls``.
     """
 
     uses: int = 0
@@ -55,7 +56,7 @@ class ToolLimits(Struct, frozen=True):
 
     @property
     def field(self) -> str:
-        """The first field that is missing; empty if none is."""
+        """The first missing field; empty if none is missing."""
         if self.tools:
             return f"tools[{self.tools[0]}].max_uses"
         return "max_tool_calls" if self.of_call else ""
@@ -65,10 +66,15 @@ NO_LIMITS = ToolLimits()
 
 
 class Tools(Struct):
-    """What the tools of a call add to its bound: tokens, and money for the provider's own.
+    """The part of a bound that the tools of a call cause.
 
-    ``fills`` is the kind of the first that can bring in as much text as the window holds; the
-    model is then run ``runs`` more times, and each bills its input anew.
+    Attributes:
+        tokens: tokens of definitions.
+        nano: nano-dollars for uses of the provider's tools.
+        fills: the kind of the first tool that can fill the context window; empty without one.
+        runs: how often the model may then run again, each time with a full window.
+        unbounded: the first field without a bound; empty without one.
+        limits: missing limits.
     """
 
     tokens: int = 0
@@ -80,14 +86,17 @@ class Tools(Struct):
 
 
 def tools_of(endpoint: str, body: Mapping[str, Any], price: Price | None, uses: int) -> Tools:
-    """Return what the tools of a call add to its bound.
+    """Return the part of a call's bound that its tools cause.
 
-    The uses of a tool that the provider runs count only by a limit that the API of the endpoint
-    enforces: ``max_uses`` of Anthropic's tools, ``max_tool_calls`` of the Responses API. A limit
-    that is missing is in ``limits``; a tool that costs money and takes none is unbounded.
+    Uses of a tool that the provider runs are bounded only by a limit that the endpoint's API
+    enforces: ``max_uses`` of Anthropic's tools, ``max_tool_calls`` of the Responses API. A missing
+    limit is in ``limits``. A tool that costs money and accepts no limit is unbounded.
 
     Args:
-        uses: how often a tool of the provider's may be used where the call does not say.
+        endpoint: its name, such as ``openai.chat``.
+        body: the parsed body.
+        price: the model's price; None if it has none.
+        uses: how often a tool of the provider may be used if the call does not say.
     """
     found = Tools()
     prices: list[tuple[int, int]] = []
@@ -100,7 +109,7 @@ def tools_of(endpoint: str, body: Mapping[str, Any], price: Price | None, uses: 
     if body.get("web_search_options") is not None:  # nothing limits the searches of a model
         found.unbounded = found.unbounded or "web_search_options"
     if body.get("mcp_servers"):
-        _server_tool("mcp_servers", "mcp_servers", _MOST_RUNS, price, found, prices)
+        _server_tool("mcp_servers", "mcp_servers", _MAX_RUNS, price, found, prices)
     if body.get("tools") or any(body.get(name) for name in SCHEMAS):
         found.tokens += _TOOLS_TOKENS
     if endpoint == "openai.responses":
@@ -110,7 +119,7 @@ def tools_of(endpoint: str, body: Mapping[str, Any], price: Price | None, uses: 
             found.limits = NO_LIMITS
     else:
         found.nano = sum(per_use * times for per_use, times in prices)
-        found.runs = min(sum(times for _, times in prices), _MOST_RUNS - 1)
+        found.runs = min(sum(times for _, times in prices), _MAX_RUNS - 1)
     return found
 
 
@@ -150,7 +159,7 @@ def _offered(
                 limits = found.limits
                 found.limits = ToolLimits(uses, (*limits.tools, number))
         elif endpoint == "anthropic.messages":
-            times = _MOST_RUNS
+            times = _MAX_RUNS
             if price is not None and price.server_tools.get(name):
                 found.unbounded = (
                     found.unbounded or f'{where} (type "{str(kind)[:60]}", without a limit)'
@@ -175,8 +184,10 @@ def _server_tool(
 
 
 def count_of(value: Any) -> int | None:
-    """A count as lenient providers take it: ``3``, ``3.0``, and of a form ``"3"``."""
-    if type(value) is str and len(value) < _MOST_DIGITS:
+    """Return a count in any form that lenient providers accept (``3``, ``3.0``, ``"3"``), else
+    None.
+    """
+    if type(value) is str and len(value) < _MAX_DIGITS:
         try:
             value = float(value)
         except ValueError:

@@ -1,4 +1,4 @@
-"""Checks of what comes in and what goes out."""
+"""Checks and encoding of requests, and checks of answers against a schema."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from remit.gateway.media import Media
 from remit.kernel.canonical import NotCanonicalError, canonical_json, exact_json
 from remit.kernel.exchange import MAX_ID_CHARS, Message, PromptRequest, check_messages
 from remit.kernel.json_text import JsonTextError, load_unique
@@ -35,18 +36,18 @@ _ids_of = operator.attrgetter(*_IDS)
 
 
 class Sent(Struct, gc=False):
-    """What goes out, encoded once for hashing, bounding and recording.
+    """A request, encoded once for hashing, bounding and recording.
 
     Attributes:
-        messages: the conversation in neutral form; empty where a body is sent.
-        encoded: the prompt, or each message, as :func:`remit.kernel.canonical.exact_json` has it.
+        messages: the conversation in neutral form; empty if a body is sent.
+        encoded: the prompt, or each message, as :func:`remit.kernel.canonical.exact_json` encodes
+            it.
         context_hash: SHA-256 of the prompt's UTF-8, of the messages' JCS, or of the body.
-        size: bytes of what is sent, tool definitions and schema included, without the data of
-            images: these are bounded by their number.
-        images: how many there are.
-        is_exact: whether a message holds integers that JCS cannot carry.
-        bounded: whether the tokens of everything in it can be bounded here; not those of
-            documents, audio, files by reference and blocks of unknown kinds.
+        size: bytes of the request with tool definitions and schema, without the data of images.
+        images: number of images.
+        bounded: whether the tokens of all parts can be bounded here. Documents, audio, files by
+            reference and unknown blocks cannot.
+        is_exact: whether a message contains integers that JCS cannot express.
     """
 
     messages: tuple[Message, ...]
@@ -59,9 +60,9 @@ class Sent(Struct, gc=False):
 
 
 def check_request(request: PromptRequest) -> str:
-    """The first thing wrong with ``request``, quoting no content; else ``""``."""
+    """Return the first problem of a request without quoting content; empty if there is none."""
     if request.body is not None:
-        pass  # it was checked as it was read; the rest of it is the provider's to judge
+        pass  # The body was checked when it was read; the provider judges the rest.
     elif request.messages is not None:
         if problem := check_messages(request.messages):
             return problem
@@ -111,10 +112,10 @@ def _wrong_id(ids: Sequence[Any]) -> str:
 
 
 def encode_sent(request: PromptRequest) -> Sent:
-    """Encode what will be sent.
+    """Return a request encoded for hashing, bounding and recording.
 
     Raises:
-        InvalidInputError: it has no canonical form (a lone surrogate, NaN, …).
+        InvalidInputError: the request has no canonical form (a lone surrogate, NaN, …).
     """
     if request.body is not None:
         raw = request.body.raw
@@ -138,7 +139,7 @@ def encode_sent(request: PromptRequest) -> Sent:
     digest = hashlib.sha256(b"[" + b",".join(parts) + b"]").hexdigest()
     size = sum(map(len, parts)) + extra
     if all(isinstance(message["content"], str) for message in request.messages):
-        media = _Media(bounded=not any("audio" in message for message in request.messages))
+        media = Media(other="audio" if any("audio" in one for one in request.messages) else "")
     else:
         media = _media(request.messages)
     return Sent(
@@ -147,13 +148,13 @@ def encode_sent(request: PromptRequest) -> Sent:
         digest,
         size - media.data,
         media.images,
-        media.bounded,
+        not media.other,
         is_exact,
     )
 
 
 def response_schema(request: PromptRequest) -> Mapping[str, Any] | None:
-    """The JSON Schema that the provider is asked to hold its output to."""
+    """Return the JSON Schema that the provider is asked to follow; None without one."""
     if request.structured_output is True:
         return request.output_schema
     return request.structured_output or None
@@ -168,29 +169,17 @@ def check_output(schema: Mapping[str, Any], content: str) -> list[str]:
     return problems(schema, value, _MAX_ERRORS)
 
 
-class _Media(Struct):
-    """What of a conversation is not text.
-
-    Attributes:
-        data: bytes of base64 among it.
-    """
-
-    images: int = 0
-    data: int = 0
-    bounded: bool = True
-
-
-def _media(messages: Sequence[Message]) -> _Media:
-    found = _Media()
+def _media(messages: Sequence[Message]) -> Media:
+    found = Media()
     for message in messages:
         if "audio" in message:
-            found.bounded = False
+            found.other = "audio"
         if not isinstance(message["content"], str):
             _look(message["content"], found)
     return found
 
 
-def _look(blocks: Sequence[Any], found: _Media) -> None:
+def _look(blocks: Sequence[Any], found: Media) -> None:
     for block in blocks:
         kind = block.get("type") if isinstance(block, dict) else None
         if kind == "image":
@@ -199,13 +188,13 @@ def _look(blocks: Sequence[Any], found: _Media) -> None:
             if place == "base64" and isinstance(source.get("data"), str):
                 found.data += len(source["data"])
             elif place != "url":
-                found.bounded = False
+                found.other = kind
             found.images += 1
         elif kind == "tool_result":
             if isinstance(block.get("content"), (list, tuple)):
                 _look(block["content"], found)
         elif kind not in _TEXTUAL:
-            found.bounded = False
+            found.other = str(kind)
 
 
 _TEXTUAL = frozenset({"text", "tool_use", "thinking", "redacted_thinking", "refusal"})

@@ -10,19 +10,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import jsonschema
 import orjson
 from jsonschema.exceptions import SchemaError, ValidationError, best_match
-from jsonschema.validators import extend
-from pydantic_core import SchemaError as PatternError
-from pydantic_core import SchemaValidator, core_schema
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
@@ -31,15 +25,21 @@ from remit.kernel.errors import InvalidInputError, excerpt
 from remit.kernel.installation import shipped_file
 from remit.kernel.json_text import dump, load_exact, sound
 from remit.kernel.metaschema import plainly_schema
+from remit.kernel.schema_keywords import (
+    MAX_COMPARED,
+    CompiledSchema,
+    LinearValidator,
+    OutOfStepsError,
+    SchemaCheck,
+    current_check,
+    finder_of,
+)
 
-_MAX_SCHEMAS = 256
+_MAX_COMPILED = 256
 _STEPS, _STEPS_PER_VALUE = 5_000, 100
 """Steps of one check: for any value, and for each value in it; each keyword of the schema adds one.
 A step is one keyword applied."""
 
-_SIZE_OF_STEP = 64  # entries of a keyword's list or object that cost a further step
-_INDEXED = frozenset({"anyOf", "oneOf", "enum", "properties"})  # found by the value, not in turn
-_FEW_BRANCHES = 8  # tried in turn without an index
 _SCHEMAS = ("additionalProperties", "contains", "items", "propertyNames", "unevaluatedItems",
             "unevaluatedProperties", "contentSchema")  # fmt: skip
 _SCHEMAS_OF_SAME = ("not", "if", "then", "else")
@@ -51,7 +51,6 @@ _check_schema = functools.partial(
 )
 """Raises SchemaError for an invalid schema. Patterns are checked by the engine that runs them."""
 _LONGEST_PLACE = 1_000  # characters
-_COMPARED = 20  # The most telling of so many problems is shown.
 
 
 @functools.cache
@@ -85,7 +84,7 @@ def first_problem(schema: Mapping[str, Any], value: Any) -> str:
 
     The text may quote the value: a caller that records it records content.
     """
-    found, unusable = _errors(schema, value, _COMPARED)
+    found, unusable = _errors(schema, value, MAX_COMPARED)
     error = best_match(found)
     if error is None:
         return unusable
@@ -109,8 +108,8 @@ def _errors(schema: Mapping[str, Any], value: Any, most: int) -> tuple[list[Vali
         if _fits(schema, value):
             return [], ""
         steps = compiled.keywords + _steps_for(value)
-        check = _Check(steps, compiled)
-        _check.set(check)
+        check = SchemaCheck(steps, compiled)
+        current_check.set(check)
         failed = next(compiled.validator.iter_errors(value), None)
         if failed is None:
             return [], ""
@@ -122,17 +121,18 @@ def _errors(schema: Mapping[str, Any], value: Any, most: int) -> tuple[list[Vali
     except Unresolvable as invalid:
         return [], f"the schema refers to what is not there: {excerpt(invalid)}"
     except RecursionError:
-        if check is not None and check.steps < 0:
-            why = f"it cannot be checked in {steps:,} steps: the schema has too many alternatives"
-        else:
-            why = "it is nested too deep to be checked, or the schema refers to itself"
-        return [], why
+        return [], "it is nested too deep to be checked, or the schema refers to itself"
+    except OutOfStepsError:
+        return (
+            [],
+            f"it cannot be checked in {steps:,} steps: the schema has too many alternatives",
+        )
 
 
 def _taken(errors: Iterator[ValidationError], most: int) -> list[ValidationError]:
     """Return up to ``most`` errors; fewer if describing them takes too many steps."""
     found: list[ValidationError] = []
-    with contextlib.suppress(RecursionError):
+    with contextlib.suppress(RecursionError, OutOfStepsError):
         found.extend(itertools.islice(errors, most))
     return found
 
@@ -202,55 +202,12 @@ _PLAIN = frozenset(kind for kinds in _TYPES.values() for kind in kinds)
 _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "$comment"})
 
 
-@dataclass(slots=True)
-class _Compiled:
-    """A schema that can be used.
-
-    Attributes:
-        validator: checks values against it.
-        remembers: whether a verdict holds wherever the same part meets the same value.
-        keywords: how many its parts have in all.
-        indexes: of its long lists of branches and values, by their identity.
-    """
-
-    validator: Any
-    remembers: bool
-    keywords: int
-    indexes: dict[int, Any] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Check:
-    """A check of a value against a schema.
-
-    Attributes:
-        steps: remaining steps.
-        schema: the compiled schema.
-        verdicts: results for pairs of a part of the value and a part of the schema, keyed by
-            their object ids; both parts live as long as the check.
-        describes: whether errors will be shown. If not, the first one ends the check.
-    """
-
-    steps: int
-    schema: _Compiled
-    verdicts: dict[tuple[int, int], bool] = field(default_factory=dict)
-    describes: bool = False
-
-    def spend(self, steps: int) -> None:
-        self.steps -= steps
-        if self.steps < 0:
-            raise RecursionError("the check has used up its steps")
-
-
-_check: ContextVar[_Check] = ContextVar("remit_schema_check")
-
-
 def _place(error: ValidationError | SchemaError) -> str:
     return excerpt("/".join(map(str, error.absolute_path)), _LONGEST_PLACE) or "value"
 
 
-@functools.lru_cache(maxsize=_MAX_SCHEMAS)
-def _compiled(schema: bytes) -> _Compiled:
+@functools.lru_cache(maxsize=_MAX_COMPILED)
+def _compiled(schema: bytes) -> CompiledSchema:
     """Return a schema, given as JSON text, ready for use.
 
     Raises:
@@ -265,7 +222,7 @@ def _compiled(schema: bytes) -> _Compiled:
         _check_schema(loaded)
     # An empty registry: a schema from outside must not make this process fetch anything.
     registry: Registry[Any] = Registry()
-    validator = _Linear(loaded, registry=registry)
+    validator = LinearValidator(loaded, registry=registry)
     after: dict[int, list[int]] = {}
     held, keywords = [(loaded, validator._resolver)], 0
     references: list[tuple[int, str, Any]] = []
@@ -294,10 +251,10 @@ def _compiled(schema: bytes) -> _Compiled:
                        if word in part]  # fmt: skip
         for pattern in (part.get("pattern"), *part.get("patternProperties", ())):
             if pattern is not None:
-                _finder(pattern)
+                finder_of(pattern)
     _require_end(after)
     # A dynamic reference means something else along another path.
-    return _Compiled(validator, b'"$dynamicRef"' not in schema, keywords)
+    return CompiledSchema(validator, b'"$dynamicRef"' not in schema, keywords)
 
 
 def _unresolved(reference: str) -> str:
@@ -330,347 +287,3 @@ def _require_end(after: Mapping[int, Sequence[int]]) -> None:
         raise InvalidInputError(
             "a '$ref' leads back to itself without going to a part of the value"
         ) from None
-
-
-@functools.lru_cache(maxsize=_MAX_SCHEMAS)
-def _finder(pattern: str) -> Callable[[str], Any]:
-    """Return a function that says whether a text holds ``pattern``, in linear time.
-
-    Raises:
-        InvalidInputError: the pattern has look-around, a back-reference or another construct
-            that no engine of linear time has.
-    """
-    # Rust reads these marks as operations on sets of characters; ECMA-262 does not.
-    for mark in ("&", "-", "~"):
-        pattern = pattern.replace(mark * 2, f"{mark}\\{mark}")
-    try:
-        return SchemaValidator(core_schema.str_schema(pattern=pattern)).isinstance_python
-    except PatternError as error:
-        raise InvalidInputError(
-            f"The pattern {excerpt(pattern)!r} is not a regular expression, or cannot "
-            "be checked in linear time.",
-            next_step="Leave out look-around and back-references.",
-        ) from error
-
-
-def _holds(validator: Any, schema: Any, value: Any) -> bool:
-    """Return whether ``value`` fits a part of the schema; each pair is checked once."""
-    check = _check.get()
-    pair = (id(schema), id(value))
-    verdict = check.verdicts.get(pair)
-    if verdict is None:
-        described, check.describes = check.describes, False
-        try:
-            verdict = next(validator.descend(value, schema), None) is None
-        finally:
-            check.describes = described
-        if check.schema.remembers:
-            check.verdicts[pair] = verdict
-    return verdict
-
-
-def _reference(validator: Any, wanted: str, value: Any, schema: Any) -> Iterator[ValidationError]:
-    """Follow a reference: at most once for each value, until an error is to be shown."""
-    check = _check.get()
-    pair = (id(wanted), id(value))
-    verdict = check.verdicts.get(pair)
-    if verdict is False and not check.describes:
-        yield ValidationError("it does not fit")
-    elif not verdict:
-        verdict = True
-        for error in validator._validate_reference(ref=wanted, instance=value):
-            verdict = False
-            if check.schema.remembers:
-                check.verdicts[pair] = False
-            yield error
-        if check.schema.remembers:
-            check.verdicts[pair] = verdict
-
-
-def _any_of(validator: Any, branches: list[Any], value: Any, _: Any) -> Iterator[ValidationError]:
-    if not any(_holds(validator, one, value) for one in _possible(validator, branches, value)):
-        yield from _closest(validator, branches, value)
-
-
-def _one_of(validator: Any, branches: list[Any], value: Any, _: Any) -> Iterator[ValidationError]:
-    possible = _possible(validator, branches, value)
-    fitting = (branch for branch in possible if _holds(validator, branch, value))
-    if next(fitting, _NONE) is _NONE:
-        yield from _closest(validator, branches, value)
-    elif next(fitting, _NONE) is not _NONE:
-        yield ValidationError(f"{_quoted(value)} fits more than one of the given schemas")
-
-
-def _possible(validator: Any, branches: list[Any], value: Any) -> Iterable[Any]:
-    """Return the branches that ``value`` may fit: of a long list, found by its constants.
-
-    A branch that lists plain values fits none but these. A branch for objects that requires a
-    member, and lists plain values of it, fits no object with another value there.
-    """
-    if len(branches) <= _FEW_BRANCHES:
-        return branches
-    indexes = _check.get().schema.indexes
-    if (index := indexes.get(id(branches))) is None:
-        index = indexes[id(branches)] = _index(validator, branches)
-    numbers = list(index.get((), ()))
-    if type(value) in _SCALARS:
-        numbers += index.get(("", _form(value)), ())
-    elif type(value) is dict:
-        for name, member in value.items():
-            if type(member) in _SCALARS:
-                numbers += index.get((name, _form(member), "member"), ())
-    return [branches[number] for number in sorted(numbers)]
-
-
-def _index(validator: Any, branches: list[Any]) -> dict[Any, list[int]]:
-    """Return the numbers of branches by the values that they list; under ``()`` all others."""
-    index: dict[Any, list[int]] = {}
-    for number, given in enumerate(branches):
-        branch = _resolved(validator, given)
-        keys: Iterable[Any] = [()]
-        for name, values in _tags({"properties": {"": branch}}).items():
-            if _SCALARS.issuperset(map(type, values)):
-                keys = {(name, _form(each)) for each in values}
-        if type(branch) is dict and branch.get("type") == "object":
-            for name, values in _tags(branch).items():
-                if name in branch.get("required", ()) and _SCALARS.issuperset(map(type, values)):
-                    keys = {(name, _form(each), "member") for each in values}
-                    break
-        for key in keys:
-            index.setdefault(key, []).append(number)
-    return index
-
-
-def _not(validator: Any, refused: Any, value: Any, _: Any) -> Iterator[ValidationError]:
-    if _holds(validator, refused, value):
-        yield ValidationError(f"{_quoted(value)} should not be valid under {_quoted(refused)}")
-
-
-def _if(validator: Any, condition: Any, value: Any, schema: Any) -> Iterator[ValidationError]:
-    then = "then" if _holds(validator, condition, value) else "else"
-    if then in schema:
-        yield from validator.descend(value, schema[then], schema_path=then)
-
-
-def _closest(validator: Any, branches: list[Any], value: Any) -> Iterator[ValidationError]:
-    """Yield the errors of the one branch that ``value`` was meant for, if one can be told.
-
-    A branch is meant if it alone takes values of this type, or alone takes the tag of an object:
-    a member whose values the branches list.
-    """
-    if not _check.get().describes:
-        yield ValidationError("it fits none of the given schemas")
-        return
-    shown = [(number, _resolved(validator, branch)) for number, branch in enumerate(branches)]
-    typed = [(number, branch) for number, branch in shown if _takes_type(validator, branch, value)]
-    if not typed and all(type(branch) is dict and "type" in branch for _, branch in shown):
-        kinds = {kind: None for _, branch in shown for kind in _listed(branch["type"])}
-        yield ValidationError(f"{_quoted(value)} is not of type {', '.join(map(repr, kinds))}")
-        return
-    meant = [(number, _tags(branch)) for number, branch in typed]
-    names = {name: None for _, tags in meant for name in tags if _is_member(name, value)}
-    for name in itertools.islice(names, _COMPARED):
-        taken = [(n, tags) for n, tags in meant if value[name] in tags.get(name, ())]
-        if not taken and all(name in tags for _, tags in meant):
-            listed = [tag for _, tags in meant for tag in tags[name]]
-            error = ValidationError(f"{_quoted(value[name])} is not one of {_quoted(listed)}")
-            error.path.appendleft(name)
-            yield error
-            return
-        meant = taken or meant
-    if len(meant) == 1:
-        number = meant[0][0]
-        yield from validator.descend(value, branches[number], schema_path=number)
-    else:
-        yield ValidationError(f"{_quoted(value)} is not valid under any of the given schemas")
-
-
-def _resolved(validator: Any, branch: Any) -> Any:
-    """Return the schema that a branch refers to, or the branch itself."""
-    for _ in range(8):
-        if type(branch) is not dict or type(wanted := branch.get("$ref")) is not str:
-            break
-        branch = validator._resolver.lookup(wanted).contents
-    return branch
-
-
-def _takes_type(validator: Any, branch: Any, value: Any) -> bool:
-    if type(branch) is not dict or "type" not in branch:
-        return branch is not False
-    return any(validator.is_type(value, kind) for kind in _listed(branch["type"]))
-
-
-def _tags(branch: Any) -> dict[str, list[Any]]:
-    """Return the members of an object whose values a branch lists, with these values."""
-    members = branch.get("properties") if type(branch) is dict else None
-    found = {}
-    for name, member in members.items() if type(members) is dict else ():
-        if type(member) is dict and "const" in member:
-            found[name] = [member["const"]]
-        elif type(member) is dict and type(member.get("enum")) is list:
-            found[name] = member["enum"]
-    return found
-
-
-def _is_member(name: str, value: Any) -> bool:
-    return type(value) is dict and name in value
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if type(value) is list else [value]
-
-
-def _type(validator: Any, kinds: Any, value: Any, _: Any) -> Iterator[ValidationError]:
-    if not any(validator.is_type(value, kind) for kind in _listed(kinds)):
-        shown = ", ".join(map(repr, _listed(kinds)))
-        yield ValidationError(f"{_quoted(value)} is not of type {shown}")
-
-
-def _enum(validator: Any, values: list[Any], value: Any, schema: Any) -> Iterator[ValidationError]:
-    if type(value) in _SCALARS:
-        indexes = _check.get().schema.indexes
-        if (known := indexes.get(id(values))) is None:
-            plain = (_form(each) for each in values if type(each) in _SCALARS)
-            known = indexes[id(values)] = frozenset(plain)
-        fits = _form(value) in known
-    else:
-        _check.get().spend(len(values) // _SIZE_OF_STEP)
-        fits = next(_KEYWORDS["enum"](validator, values, value, schema), None) is None
-    if not fits:
-        yield ValidationError(f"{_quoted(value)} is not one of {_quoted(values)}")
-
-
-def _properties(
-    validator: Any, properties: dict[str, Any], value: Any, _: Any
-) -> Iterator[ValidationError]:
-    if type(value) is dict:
-        for name in properties if len(properties) <= len(value) else value:
-            if name in properties and name in value:
-                yield from validator.descend(
-                    value[name], properties[name], path=name, schema_path=name
-                )
-
-
-def _pattern(_: Any, pattern: str, value: Any, __: Any) -> Iterator[ValidationError]:
-    if type(value) is str and not _finder(pattern)(value):
-        yield ValidationError(f"{_quoted(value)} does not match {pattern!r}")
-
-
-def _pattern_properties(
-    validator: Any, patterns: dict[str, Any], value: Any, _: Any
-) -> Iterator[ValidationError]:
-    if type(value) is not dict:
-        return
-    for pattern, schema in patterns.items():
-        find = _finder(pattern)
-        for name, member in value.items():
-            if find(name):
-                yield from validator.descend(member, schema, path=name, schema_path=pattern)
-
-
-def _additional_properties(
-    validator: Any, wanted: Any, value: Any, schema: Any
-) -> Iterator[ValidationError]:
-    if type(value) is not dict:
-        return
-    known = schema.get("properties", ())
-    finders = [_finder(pattern) for pattern in schema.get("patternProperties", ())]
-    more = [name for name in value
-            if name not in known and not any(find(name) for find in finders)]  # fmt: skip
-    if wanted is False and more:
-        shown, were = ", ".join(map(repr, more[:_COMPARED])), "was" if len(more) == 1 else "were"
-        yield ValidationError(f"Additional properties are not allowed ({shown} {were} unexpected)")
-    elif wanted is not False:
-        for name in more:
-            yield from validator.descend(value[name], wanted, path=name)
-
-
-def _unevaluated_properties(
-    validator: Any, wanted: Any, value: Any, schema: Any
-) -> Iterator[ValidationError]:
-    if type(value) is not dict:
-        return
-    known = _evaluated(validator, value, {**schema, "unevaluatedProperties": False})
-    more = [name for name, member in value.items()
-            if name not in known and not _holds(validator, wanted, member)]  # fmt: skip
-    if more:
-        shown, were = ", ".join(map(repr, more[:_COMPARED])), "was" if len(more) == 1 else "were"
-        yield ValidationError(f"Unevaluated properties are not allowed ({shown} {were} unexpected)")
-
-
-def _evaluated(validator: Any, value: dict[str, Any], schema: Any) -> set[str]:
-    """Return the names of the members that a schema, with the parts that hold, speaks of."""
-    if type(schema) is not dict:
-        return set()
-    _check.get().spend(1)
-    known = {name for name in schema.get("properties", ()) if name in value}
-    for pattern in schema.get("patternProperties", ()):
-        known.update(filter(_finder(pattern), value))
-    if "additionalProperties" in schema or schema.get("unevaluatedProperties", False) is not False:
-        return set(value)
-    parts = [one for word in ("allOf", "anyOf", "oneOf") for one in schema.get(word, ())]
-    parts += [one for name, one in schema.get("dependentSchemas", {}).items() if name in value]
-    if "if" in schema:
-        holds = _holds(validator, schema["if"], value)
-        parts += [schema["if"]] * holds + [schema.get("then" if holds else "else", True)]
-    for part in parts:
-        if _holds(validator, part, value):
-            known |= _evaluated(validator, value, part)
-    for word in ("$ref", "$dynamicRef"):
-        if word in schema:
-            found = validator._resolver.lookup(schema[word])
-            inner = validator.evolve(schema=found.contents, _resolver=found.resolver)
-            known |= _evaluated(inner, value, found.contents)
-    return known
-
-
-def _unique_items(_: Any, wanted: bool, value: Any, __: Any) -> Iterator[ValidationError]:
-    if wanted and type(value) is list and len(set(map(_form, value))) < len(value):
-        yield ValidationError(f"{_quoted(value)} has non-unique elements")
-
-
-def _form(value: Any) -> Any:
-    """Return a hashable form that is equal exactly if the JSON values are equal."""
-    if type(value) is dict:
-        return frozenset((name, _form(item)) for name, item in value.items())
-    if type(value) is list:
-        return (list, *map(_form, value))
-    return (type(value), value) if type(value) is bool else value
-
-
-def _quoted(value: Any) -> str:
-    """Return the text of a value in a message, cut if it is long."""
-    return _short.repr(value) if _check.get().describes else "the value"
-
-
-_short = reprlib.Repr()
-_short.maxstring = _short.maxother = _short.maxlong = 300
-_short.maxlist = _short.maxdict = _short.maxtuple = 50
-_short.maxlevel = 4
-_NONE = object()
-_SCALARS = frozenset({str, int, float, bool, type(None)})
-
-
-def _counted(word: str, keyword: Callable[..., Any]) -> Callable[..., Iterator[ValidationError]]:
-    """Return a keyword that spends a step each time it is applied; more if it lists much."""
-
-    def apply(validator: Any, stated: Any, value: Any, schema: Any) -> Iterator[ValidationError]:
-        sized = type(stated) in (list, dict) and word not in _INDEXED
-        _check.get().spend(1 + len(stated) // _SIZE_OF_STEP if sized else 1)
-        yield from keyword(validator, stated, value, schema) or ()
-
-    return apply
-
-
-_KEYWORDS = jsonschema.Draft202012Validator.VALIDATORS
-_OWN: Mapping[str, Callable[..., Any]] = {
-    "$ref": _reference, "$dynamicRef": _reference, "anyOf": _any_of, "oneOf": _one_of, "not": _not,
-    "if": _if, "type": _type, "enum": _enum, "pattern": _pattern,
-    "patternProperties": _pattern_properties, "additionalProperties": _additional_properties,
-    "unevaluatedProperties": _unevaluated_properties, "uniqueItems": _unique_items,
-    "properties": _properties,
-}  # fmt: skip
-_Linear = extend(  # type: ignore[no-untyped-call]
-    jsonschema.Draft202012Validator,
-    {name: _counted(name, _OWN.get(name, keyword)) for name, keyword in _KEYWORDS.items()},
-)

@@ -6,12 +6,12 @@ trail of thoughts. The room owns no call: the gateway sends it.
 Invariants: a decision names the hash of the rules that made it; the same inputs and rules give the
 same decision; a route never widens the models that a key allows.
 
-Start reading in :mod:`remit.routing.router`. Doors: ``intent`` reads a request, ``learned`` and
-``weights`` hold what scores are made of, ``scoring`` computes them, ``trail`` records thoughts.
+Start reading in :mod:`remit.routing.router`. Doors: ``intent`` reads a request, ``learned_head``
+and ``weights`` contain the rules of scoring, ``scores`` computes scores, ``trail`` records
+thoughts.
 """
 
 from remit.kernel.errors import NotFoundError
-from remit.routing.asked import asked_of, new_request
 from remit.routing.call_explanation import explain_call
 from remit.routing.candidate import Candidate
 from remit.routing.decision import (
@@ -22,6 +22,7 @@ from remit.routing.decision import (
     compute_decision_hash,
     normalise_rule_version_hash,
 )
+from remit.routing.decision_replay import find_decision, replay
 from remit.routing.emitters import (
     NO_OP_DECISION_EMITTER,
     DecisionEmitter,
@@ -39,15 +40,15 @@ from remit.routing.errors import (
 )
 from remit.routing.explanation import explain
 from remit.routing.intent import Intent, read_intent
-from remit.routing.learned import LearnedHead, buckets_of, head_on_record, record_head
+from remit.routing.learned_head import LearnedHead, buckets_of, head_on_record, record_head
 from remit.routing.options import EnsembleOptions, RouteOptions, RouteResult, Stage
 from remit.routing.prompts import StagePrompts
-from remit.routing.recorded import find_decision, replay
 from remit.routing.registry import Registry
 from remit.routing.reliability import Reliability
+from remit.routing.request import asked_of, new_request
 from remit.routing.route import aroute_request, route_request
 from remit.routing.router import Router
-from remit.routing.scoring import Scoring, ScoringFn, ScoringInputs, score_candidates
+from remit.routing.scores import Scoring, ScoringFn, ScoringInputs, score_candidates
 from remit.routing.weights import Rules, Weights, load_rules
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""One model call read back: by which name it was asked for, what went out, who failed, its cost."""
+"""The explanation of one model call: its name, changes, failures and cost."""
 
 from __future__ import annotations
 
@@ -41,25 +41,26 @@ _SETTLED = {"charge": "its reservation was charged", "release": "its reservation
 def explain_call(
     ledger: LedgerClient, entry: LedgerEntry, prefixes: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """What became of a call, and why, as JSON.
+    """Return what happened to a call, and why, as JSON.
 
     Args:
-        ledger: where it is.
-        entry: any of a call's: ``DISPATCH``, ``EXCHANGE``, ``EXCHANGE_ORPHANED``,
+        ledger: the ledger.
+        entry: an entry of the call: ``DISPATCH``, ``EXCHANGE``, ``EXCHANGE_ORPHANED`` or
             ``PROMPT_REJECTED``.
-        prefixes: model name prefix → provider, as they are set now.
+        prefixes: current model name prefix → provider.
 
     Returns:
-        ``entry_id``, ``event_type``, ``outcome`` (``rejected``, ``orphaned`` and ``under_way``
-        besides those of an exchange), ``error_code``, ``error_message``; ``asked_for`` and
-        ``named_by`` (``provider/model``, ``registry``, ``prefix``, ``default``, ``name``,
-        ``route``, ``caller``); ``provider_id``, ``model_id`` (sent), ``answered_by``; ``key``;
-        ``passed_over``; ``attempts``, the first first; ``wire``, ``translated_from``,
-        ``changed``; ``bound``, ``tokens``, ``cost``; ``why`` (sentences). What does not apply is
-        empty or ``None``.
+        ``entry_id``, ``event_type``, ``outcome`` (of the exchange, or ``rejected``, ``orphaned``,
+        ``under_way``), ``error_code``, ``error_message``; ``asked_for`` and ``named_by``
+        (``provider/model``, ``registry``, ``prefix``, ``default``, ``name``, ``route``,
+        ``caller``);
+        ``provider_id``, ``model_id`` (sent), ``answered_by``; ``key``; ``passed_over``;
+        ``attempts``,
+        oldest first; ``wire``, ``translated_from``, ``changed``; ``bound``, ``tokens``, ``cost``;
+        ``why`` (sentences). Values that do not apply are empty or None.
 
     Raises:
-        NotFoundError: the entry is of no call.
+        NotFoundError: the entry belongs to no call.
     """
     if entry.event_type not in _CALLS:
         raise NotFoundError(
@@ -130,7 +131,7 @@ _OUTCOMES = {
 
 
 def _outcome_of(ledger: LedgerClient, dispatch: LedgerEntry) -> LedgerEntry:
-    """What ended a call; its ``DISPATCH`` where nothing has yet."""
+    """Return the entry that ended a call; its ``DISPATCH`` if none has yet."""
     for event in ("EXCHANGE", "EXCHANGE_ORPHANED"):
         for entry in _later(ledger, dispatch, event):
             if entry.metadata.get("dispatch_entry_id") == dispatch.id:

@@ -1,4 +1,4 @@
-"""The calls of one routed request, through the gateway: who was tried or skipped, and why."""
+"""The calls of one routed request, and the candidates that were tried or skipped."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from remit.gateway.auth import Identity
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome, TextSink
 from remit.providers import EventSink
 from remit.routing.candidate import Candidate
-from remit.routing.errors import CircuitOpenError, ModelCallError, NoAdapterError, RouteAttempt
+from remit.routing.errors import ModelCallError, RouteAttempt
 from remit.routing.exploration import Drawn
 from remit.routing.options import RouteOptions
-from remit.routing.scoring import unmet_need
+from remit.routing.scores import unmet_need
 
 JUDGE_PART = "judge"
 """What the calls of an ensemble's judge are called among the attempts."""
@@ -44,11 +44,14 @@ _WEAKEST = ("unpriced", "upper_bound", "estimated", "measured")
 
 
 class Listeners:
-    """Passes a stream on, and knows whether any of it has been passed on.
+    """The listeners of a stream.
 
     Args:
-        on_text: wants the answer's text.
-        sink: wants everything.
+        on_text: receives the answer's text.
+        sink: receives every event.
+
+    Attributes:
+        began: True once a listener received content.
     """
 
     def __init__(self, on_text: TextSink | None = None, sink: EventSink | None = None) -> None:
@@ -65,11 +68,11 @@ class Listeners:
 
     @property
     def sink(self) -> EventSink | None:
-        """Takes the events of a stream, where they are wanted."""
+        """This object if there is a sink, else None."""
         return None if self._sink is None else self
 
     async def take(self, event: Any) -> bool | None:
-        """One event."""
+        """Pass one event to the sink and return the sink's result."""
         assert self._sink is not None
         passed = await self._sink.take(event)
         if type(event) is not Dispatched and passed is not False:
@@ -86,16 +89,18 @@ class Calls:
     """The calls of one routed request.
 
     Attributes:
-        timeout_s: the longest that one model may take.
-        identity: who calls, where already authenticated.
-        failed: the candidates that did not answer, and why, in order.
-        made: what was sent, by model, with what came of it.
+        options: the options of the route.
+        decision_id: the decision; empty if it is not recorded.
+        timeout_s: longest wait for one model, in seconds.
+        identity: the caller, if already authenticated.
+        failed: the candidates that did not answer, in order.
+        made: the calls made, for the decision's record.
         last: the response of the latest call.
-        final: a refusal that no other model would change.
-        retry_after_s: when the first of the open circuits is tried again.
-        responses: what each call that is on record came to.
-        drawn: how the order of the candidates was drawn.
-        deciding: called when an answer is about to be on record; gives the decision.
+        final: a refusal that another model would not change.
+        retry_after_s: seconds until the first open circuit may be retried.
+        responses: the response of each recorded call.
+        deciding: called when an answer is about to be recorded; returns the step of the decision.
+        drawn: the draw of the candidates' order; None without exploration.
     """
 
     options: RouteOptions
@@ -113,28 +118,29 @@ class Calls:
 
     @property
     def cost_usd(self) -> float:
-        """Cost of all calls, US dollars."""
+        """Cost of all calls in US dollars."""
         return sum((response.cost_incurred for response in self.responses), 0.0)
 
     @property
     def tried(self) -> int:
-        """How many models were asked."""
+        """Number of models that were called."""
         return models_of(self.made)
 
     @property
     def only_replayed(self) -> bool:
-        """Whether all answers came from the record: then nothing was decided now."""
+        """True if every answer came from the ledger, so that nothing was decided now."""
         return bool(self.made) and all(call.get("replayed") for call in self.made)
 
-    async def obstacle(
-        self, candidate: Candidate, task: str
-    ) -> CircuitOpenError | NoAdapterError | None:
-        """What forbids asking a candidate just now, before anything is written."""
+    async def obstacle(self, candidate: Candidate, task: str) -> ModelCallError | None:
+        """Return why a candidate cannot be called now; None if it can."""
         gateway = self.options.gateway
         if candidate.provider_id not in gateway.providers:
-            return NoAdapterError(f"no provider {candidate.provider_id!r} is registered")
+            return ModelCallError(
+                "NO_ADAPTER", f"no provider {candidate.provider_id!r} is registered"
+            )
         if "+" in task and (need := unmet_need(candidate, task)):
-            return NoAdapterError(f"{candidate.model_id} takes no {need}, and the call has some")
+            message = f"{candidate.model_id} takes no {need}, and the call has some"
+            return ModelCallError("NO_ADAPTER", message)
         if gateway.is_closed(candidate.provider_id, candidate.provider_model):
             return None
         state, retry_after_s = await gateway.circuit(
@@ -145,13 +151,17 @@ class Calls:
             if retry_after_s is not None:
                 later = f"; it is tried again in {retry_after_s:.1f} s"
                 self.retry_after_s = min(self.retry_after_s or retry_after_s, retry_after_s)
-            return CircuitOpenError(f"{candidate.model_id} failed repeatedly{later}")
+            return ModelCallError("CIRCUIT_OPEN", f"{candidate.model_id} failed repeatedly{later}")
         return None
 
     async def bounds(
         self, chain: Sequence[Candidate], task: str, request: PromptRequest
     ) -> dict[str, float]:
-        """US dollars that each candidate that can be asked just now can cost at most, by name."""
+        """Return the upper bound in US dollars of each candidate that can be called now, keyed by
+        name.
+
+        A candidate without a bound is left out.
+        """
         found = {}
         for one in chain:
             if await self.obstacle(one, task) is not None:
@@ -164,10 +174,10 @@ class Calls:
     def fail(
         self,
         candidate: Candidate,
-        error: CircuitOpenError | NoAdapterError | ModelCallError,
+        error: ModelCallError,
         response: PromptResponse | None = None,
     ) -> None:
-        """Note that a candidate gave no answer, or was skipped."""
+        """Note a candidate that did not answer or was skipped."""
         attempt = RouteAttempt(candidate.model_id, candidate.provider_id, error, response)
         self.failed.append(attempt)
 
@@ -180,10 +190,17 @@ class Calls:
         *,
         part: str = "",
     ) -> Answer | None:
-        """The first candidate of the chain that answers, and its answer.
+        """Call the candidates in order; return the first that answers and its response, else None.
 
-        No other model can continue a stream that has begun; a refusal that no other model would
-        change ends the chain too.
+        A stream that has begun ends the chain, as no other model can continue it. A refusal that
+        another model would not change ends the chain too.
+
+        Args:
+            chain: the candidates.
+            task: the task and the needs of the call.
+            request: the request.
+            listeners: listeners of the stream.
+            part: the part of the request that the call makes; empty if there is only one.
         """
         listeners = listeners or _NOBODY
         before: PromptResponse | None = None
@@ -214,15 +231,15 @@ class Calls:
         number: int = 1,
         retry_of: PromptResponse | None = None,
     ) -> PromptResponse | None:
-        """One attempt: the answer, or ``None`` when there is none.
+        """Make one attempt and return the answer; None if it failed, which is noted.
 
         Args:
-            candidate: who is called.
-            request: with what.
-            listeners: of the stream.
-            part: which part of the request this is, where it makes several calls.
-            number: which try of that part it is.
-            retry_of: the call before it, of which it is another try.
+            candidate: the model.
+            request: the request.
+            listeners: listeners of the stream.
+            part: the part of the request that the call makes; empty if there is only one.
+            number: number of the attempt at that part.
+            retry_of: the response of the attempt before; None for the first.
         """
         options = self.options
         listeners = listeners or _NOBODY
@@ -271,7 +288,7 @@ class Calls:
         return drawn.of_exchange if first else _NOTHING
 
     def late(self, candidate: Candidate, part: str, timeout_s: float) -> None:
-        """Note that a call was cancelled at its time limit."""
+        """Note a call that was cancelled at its time limit."""
         error = ModelCallError("TIMEOUT", f"no answer within {timeout_s:g} s")
         failed: dict[str, Any] = {"error_code": error.code, "error_message": error.message}
         response = None
@@ -282,7 +299,7 @@ class Calls:
         self.fail(candidate, error, response)
 
     def skipped(self) -> list[dict[str, Any]]:
-        """Candidates that nothing was sent to, and why."""
+        """Return the candidates that nothing was sent to, with reasons."""
         return [
             {
                 "model_id": attempt.model_id,
@@ -295,7 +312,7 @@ class Calls:
         ]
 
     def with_all(self, response: PromptResponse) -> PromptResponse:
-        """A response, bearing the tokens and the cost of all calls that were made."""
+        """Return a response with the tokens and the cost of all calls together."""
         if len(self.made) <= 1:
             return response
         made = self.responses
@@ -318,7 +335,7 @@ class Calls:
         return self.deciding(candidate, [*self.made, answered], step)
 
     def _recorded(self, noted: dict[str, Any], response: PromptResponse) -> None:
-        """Count a call that is on record, even where its result is no longer awaited."""
+        """Note a recorded call, also if its result is no longer awaited."""
         noted["outcome"] = _OUTCOMES[response.outcome]
         noted["latency_ms"] = response.latency_ms
         noted["exchange_entry_id"] = response.exchange_entry_id
@@ -330,15 +347,15 @@ class Calls:
 
 
 def models_of(calls: Sequence[Mapping[str, Any]]) -> int:
-    """How many models calls were made of."""
+    """Return the number of different models in ``calls``."""
     return 1 if len(calls) == 1 else len({call["model_id"] for call in calls})
 
 
 def _plain(text: str) -> str:
-    """A provider's words as a record can hold them."""
+    """Return a provider's text without characters that a record cannot contain."""
     return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
 def _key_of(key: str, part: str) -> str:
-    """The idempotency key of one part of a request that makes several calls."""
+    """Return the idempotency key of one part of a request that makes several calls."""
     return f"part-{hashlib.sha256(f'{part}|{key}'.encode('utf-8', 'replace')).hexdigest()}"

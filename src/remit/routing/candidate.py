@@ -1,4 +1,4 @@
-"""A model that a call may go to, as far as choosing it needs to know it."""
+"""A model that may answer a call, described for the choice among models."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _Count = Annotated[int, Field(ge=0, le=2**50)]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One model and what is stated of it. All numbers are integers: scores are exact.
+    """A model and its stated properties. All numbers are integers, so scores are exact.
 
     Attributes:
-        model_id: its name here, one for each candidate.
-        provider_id: the provider that serves it.
+        model_id: its name in the registry, unique among candidates.
+        provider_id: its provider.
         abilities: percent by task (``code``, ``mathematics``, …); ``general`` for all others.
-        input_price: nano-dollars per million input tokens; ``None`` when unknown, which
-            never counts as cheap.
-        output_price: likewise for output.
-        context_tokens: the most that a call can hold; 0 when unknown.
-        tokens_per_s: output speed; 0 when unknown.
-        languages: ISO 639 codes of those it is said to be good at; empty: no statement.
-        tools: whether it takes tool definitions.
-        images: whether it takes images.
-        reliability: percent of its latest calls that were answered, as recorded.
-        served_as: what the provider calls it, where that is another name.
+        input_price: nano-dollars per million input tokens; None if unknown, which never counts as
+            cheap.
+        output_price: nano-dollars per million output tokens; None if unknown.
+        context_tokens: size of the context window; 0 if unknown.
+        tokens_per_s: output speed; 0 if unknown.
+        languages: ISO 639 codes of its good languages; empty if nothing is stated.
+        tools: whether it accepts tool definitions.
+        images: whether it accepts images.
+        reliability: percent of its latest calls that were answered.
+        served_as: the provider's name of the model, if different.
 
     Raises:
-        InvalidInputError: a value is not one of the above.
+        InvalidInputError: a value has another type or range.
     """
 
     model_id: _Name
@@ -65,11 +65,11 @@ class Candidate:
 
     @property
     def provider_model(self) -> str:
-        """What the provider calls it."""
+        """The provider's name of the model."""
         return self.served_as or self.model_id
 
     def profile(self) -> dict[str, Any]:
-        """All of it but the model's name, as JSON: what a decision keeps, to be scored again."""
+        """Return all fields but the name as JSON, so that a decision can be scored again."""
         profile = {name: getattr(self, name) for name in self.__slots__ if name != "model_id"}
         profile["abilities"] = dict(self.abilities)
         profile["languages"] = list(self.languages)
@@ -79,10 +79,10 @@ class Candidate:
 
     @classmethod
     def from_profile(cls, model_id: str, profile: Mapping[str, Any]) -> Self:
-        """From :meth:`profile`.
+        """Return the candidate with a profile that :meth:`profile` wrote.
 
         Raises:
-            InvalidInputError: it is not a profile.
+            InvalidInputError: the profile has other keys or values.
         """
         try:
             return cls(model_id=model_id, **profile)

@@ -1,4 +1,4 @@
-"""The decision record: what was chosen, out of what, by which rules."""
+"""The decision record: the chosen model, its alternatives, and the rules."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ RULES_UNAVAILABLE = "rv:sha256:unavailable"
 
 _INPUTS = {"candidates_considered", "context", "prompt", "rule_version_hash"}
 _PREFIX = "rv:"
-_MOST_ATTEMPTS = 2**31 - 1
+_MAX_ATTEMPTS = 2**31 - 1
 _VERSION = re.compile(r"rv:sha256:([0-9a-f]{64}|unavailable)")
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def new_decision_id() -> str:
-    """``DEC-`` and 32 hex digits, random."""
+    """Return a random id: ``DEC-`` and 32 hex digits."""
     return f"DEC-{secrets.token_hex(16)}"
 
 
 def normalise_rule_version_hash(raw: str) -> str:
-    """``sha256:…`` with the prefix ``rv:``; any other text stays as it is.
+    """Return ``sha256:…`` with the prefix ``rv:``, and any other text unchanged.
 
     Raises:
-        InvalidInputError: it is not a text.
+        InvalidInputError: the value is not a text.
     """
     if not isinstance(raw, str):
         raise InvalidInputError("A rule version hash is a text such as 'sha256:…'.")
@@ -47,15 +47,15 @@ def normalise_rule_version_hash(raw: str) -> str:
 
 
 def compute_decision_hash(inputs: Mapping[str, Any], chosen_model_id: str) -> str:
-    """SHA-256 (64 hex) of the inputs' canonical JSON followed by the chosen model's name.
+    """Return the SHA-256, 64 hex, of the inputs' canonical JSON and the chosen model's name.
 
     Args:
         inputs: exactly ``prompt``, ``context``, ``rule_version_hash`` and
             ``candidates_considered``.
-        chosen_model_id: in UTF-8, directly behind the JSON; empty when none was.
+        chosen_model_id: appended to the JSON in UTF-8; empty if no model was chosen.
 
     Raises:
-        InvalidInputError: the keys are others, or a value has no canonical JSON.
+        InvalidInputError: the keys differ, or a value has no canonical JSON.
     """
     if not isinstance(inputs, Mapping) or set(inputs) != _INPUTS:
         raise InvalidInputError(
@@ -72,27 +72,27 @@ def compute_decision_hash(inputs: Mapping[str, Any], chosen_model_id: str) -> st
 
 @dataclass(frozen=True, slots=True)
 class RoutingDecisionRecord:
-    """The 8 fields of a decision; checked, and frozen: ``scores`` is read-only too.
+    """The 8 fields of a decision; checked and immutable.
 
     Attributes:
         type: ``routing_decision``.
-        routing_mode: ``single``, ``ensemble``, ``pipeline``; ``fail`` when no model answered.
-        chosen_model_id: empty on ``fail``.
+        routing_mode: ``single``, ``ensemble``, ``pipeline``, or ``fail`` if no model answered.
+        chosen_model_id: the chosen model; empty on ``fail``.
         candidates_considered: the chain, in order.
-        scores: of every candidate, with at most 6 decimals.
-        fallback_attempts: models tried minus one; on ``fail`` all attempts, skips included.
+        scores: the score of each candidate, with at most 6 decimals.
+        fallback_attempts: number of models tried, minus one; on ``fail`` all attempts and skips.
         rule_version_hash: ``rv:sha256:`` and 64 hex, or ``unavailable``.
         decision_hash: see :func:`compute_decision_hash`.
 
     Raises:
-        InvalidInputError: a field does not fit; it is named.
+        InvalidInputError: a field has a wrong value; the message names it.
     """
 
     routing_mode: RoutingMode
     chosen_model_id: str
     candidates_considered: tuple[str, ...]
     scores: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]]
-    fallback_attempts: Annotated[int, Field(ge=0, le=_MOST_ATTEMPTS)]
+    fallback_attempts: Annotated[int, Field(ge=0, le=_MAX_ATTEMPTS)]
     rule_version_hash: str
     decision_hash: str
     type: Literal["routing_decision"] = "routing_decision"
@@ -132,7 +132,7 @@ class RoutingDecisionRecord:
         return _unpickled, (self.to_dict(),)
 
     def to_dict(self) -> dict[str, Any]:
-        """The 8 fields as JSON."""
+        """Return the 8 fields as JSON."""
         shown: dict[str, Any] = {"type": self.type}
         shown |= {name: getattr(self, name) for name in self.__slots__}
         shown["candidates_considered"] = list(self.candidates_considered)
@@ -145,10 +145,10 @@ def _unpickled(fields: dict[str, Any]) -> RoutingDecisionRecord:
 
 
 def build_routing_decision_record(**fields: Any) -> RoutingDecisionRecord:
-    """A record of the fields of :class:`RoutingDecisionRecord`; ``type`` may be left out.
+    """Return a record with the given fields; ``type`` may be left out.
 
     Raises:
-        InvalidInputError: a field is missing, unknown or does not fit; it is named.
+        InvalidInputError: a field is missing, unknown or has a wrong value; the message names it.
     """
     chain = fields.get("candidates_considered")
     changes: dict[str, Any] = {
@@ -162,11 +162,11 @@ def build_routing_decision_record(**fields: Any) -> RoutingDecisionRecord:
 
 
 class DecisionForm:
-    """Decisions that differ in their prompt alone: all else of them is checked and encoded once.
+    """The encoded part of decisions that does not depend on the prompt.
 
     Args:
-        record: of one of them; its ``decision_hash`` is no part of this.
-        context: canonical JSON of what affected scoring beside the prompt.
+        record: a decision with those fields; its ``decision_hash`` is ignored.
+        context: canonical JSON of the other inputs of scoring.
     """
 
     def __init__(self, record: RoutingDecisionRecord, context: bytes) -> None:
@@ -184,7 +184,9 @@ class DecisionForm:
         self._text = before + member, after
 
     def of(self, prompt: bytes) -> tuple[RoutingDecisionRecord, str]:
-        """The decision for a prompt in canonical JSON: its record, and that in canonical JSON."""
+        """Return the decision record for a prompt in canonical JSON, and the record's own canonical
+        JSON.
+        """
         digest = self._hash.copy()
         digest.update(prompt)
         digest.update(self._behind)
@@ -195,27 +197,27 @@ class DecisionForm:
 
 @dataclass(frozen=True, slots=True)
 class RoutingDecision:
-    """A decision and what it takes to explain and to repeat it.
+    """A decision with everything needed to explain and to repeat it.
 
     Attributes:
+        decision_id: its id.
         record: the 8 fields.
-        prompt: what was asked: a text, or a conversation's messages.
-        context: what affected scoring: ``task``, ``operator_preference``, ``candidates``,
-            ``weights``.
-        profiles: each candidate as it was scored (:meth:`Candidate.profile`).
+        prompt: the prompt: a text, or a conversation's messages.
+        context: inputs of scoring: ``task``, ``operator_preference``, ``candidates``, ``weights``.
+        profiles: the profile of each candidate (:meth:`Candidate.profile`).
         skipped: candidates that nothing was sent to: ``model_id``, ``provider_id``, ``code``,
             ``reason``.
-        attempts: candidates that were asked: also ``outcome``, ``latency_ms`` and
-            ``exchange_entry_id``; of those that failed ``error_code`` and ``error_message``.
-        stages: of a pipeline, the decision of each stage; of an ensemble, how its answers
-            were joined; empty for ``single``.
-        scoring: ``remit``, or the name of the function that scored instead.
+        attempts: candidates that were called, with ``outcome``, ``latency_ms`` and
+            ``exchange_entry_id``; failed ones with ``error_code`` and ``error_message``.
+        stages: the decision of each pipeline stage, or how an ensemble's answers were joined; empty
+            for ``single``.
+        scoring: ``remit``, or the name of another scoring function.
         route: the name that the call asked for.
-        session_id: whose content it is.
-        subject_id: the person that the prompt speaks of.
-        drawn: with what ``propensity`` the model was chosen, and the share of ``exploration``.
-        encoded: ``context`` and ``profiles``, encoded, where they are at hand.
-        exact: the prompt's messages as the JSON text that came, encoded, where they are at hand.
+        session_id: the session that the content belongs to.
+        subject_id: the person of whom the prompt speaks; None for nobody.
+        drawn: the ``propensity`` of the choice, and the share of ``exploration``.
+        encoded: ``context`` and ``profiles``, encoded, if available.
+        exact: the prompt's messages as received, encoded, if available.
         text: canonical JSON of ``record``.
     """
 
@@ -237,6 +239,6 @@ class RoutingDecision:
     text: str = field(default="", repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON."""
+        """Return the fields as JSON, without the encoded forms."""
         shown = {name: getattr(self, name) for name in self.__slots__[:-3]}
         return {**shown, "record": self.record.to_dict()}

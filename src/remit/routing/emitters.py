@@ -1,4 +1,4 @@
-"""Where decisions go: opt-in, and never in the way of the call."""
+"""Emitters of decisions: optional, and unable to delay or change the call."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ DecisionEmitter = Callable[[RoutingDecisionRecord], Any]
 
 
 def NO_OP_DECISION_EMITTER(record: RoutingDecisionRecord) -> None:  # noqa: N802 - a public name
-    """Does nothing."""
+    """Do nothing with a decision."""
 
 
 def create_thought_record_emitter(
     ledger: LedgerClient, *, task_id: str, agent_id: str
 ) -> ThoughtRecordEmitter:
-    """An emitter that puts each decision into the trail of a task.
+    """Return an emitter that appends each decision to the trail of a task.
 
-    The thought's ``content`` is the canonical JSON of the 8 fields; its id is the decision's. Its
-    ledger entry holds besides what it takes to explain and to replay the decision.
+    The thought's ``content`` is the canonical JSON of the 8 fields and its id is the decision's.
+    Its ledger entry also contains the data to explain and replay the decision.
 
     Args:
-        ledger: where the trail is.
-        task_id: whose chain it goes into: a work order, a session.
-        agent_id: on whose behalf the model was chosen.
+        ledger: the ledger of the trail.
+        task_id: the task whose chain gets the decisions: a work order, a session.
+        agent_id: the agent for which models are chosen.
     """
 
     return ThoughtRecordEmitter(ledger, task_id, agent_id)
 
 
 class ThoughtRecordEmitter:
-    """See :func:`create_thought_record_emitter`."""
+    """The emitter that :func:`create_thought_record_emitter` returns."""
 
     def __init__(self, ledger: LedgerClient, task_id: str, agent_id: str) -> None:
         self._ledger = ledger
@@ -61,7 +61,11 @@ class ThoughtRecordEmitter:
         self._agent_id = agent_id
 
     async def __call__(self, record: RoutingDecisionRecord) -> ThoughtRecord:
-        """Put the 8 fields on record alone, as a program can that has no more of a decision."""
+        """Record the 8 fields alone, for programs that have nothing else of a decision.
+
+        Raises:
+            LedgerWriteError: the thought cannot be written.
+        """
         thought = ThoughtInput(
             type="decision",
             task_id=self._task_id,
@@ -73,7 +77,11 @@ class ThoughtRecordEmitter:
         )
 
     async def record(self, decision: RoutingDecision) -> ThoughtRecord:
-        """Put a decision on record, with what it takes to explain and to replay it."""
+        """Record a decision with the data to explain and replay it.
+
+        Raises:
+            LedgerWriteError: the thought cannot be written.
+        """
         return await acreate_thought_record(
             self._ledger,
             self._thought(decision),
@@ -84,20 +92,20 @@ class ThoughtRecordEmitter:
         )
 
     def with_answer(self, decision: RoutingDecision, step: FinishCall) -> Beside | None:
-        """What puts a decision on record with the answer of its last call, or not at all.
+        """Return the step that records a decision together with the answer of its last call.
 
         Args:
-            decision: its last call does not name its ``EXCHANGE`` yet.
-            step: the one that writes it; what this gives is submitted with it.
+            decision: the decision; its last attempt has no ``exchange_entry_id`` yet.
+            step: the step that records the answer; both are submitted together.
 
         Returns:
-            ``None`` where the trail has to be prepared first.
+            The step; None if the trail has to be prepared first.
         """
 
         def extra(tx: Transaction) -> dict[str, Any]:
-            if step.done is None or step.done[0] is not tx:
+            if step.recorded is None or step.recorded[0] is not tx:
                 raise NotTogetherError("The answer was written in another transaction.")
-            answered = {**decision.attempts[-1], "exchange_entry_id": step.done[1]}
+            answered = {**decision.attempts[-1], "exchange_entry_id": step.recorded[1]}
             metadata = _replayable(decision, [*decision.attempts[:-1], answered])
             metadata["scope"] = {"tier": "hot"}
             return metadata
@@ -119,11 +127,11 @@ class ThoughtRecordEmitter:
 
 
 class NotTogetherError(RemitError):
-    """A decision was not recorded, because its answer was by itself."""
+    """A decision was not recorded because its answer was written in another transaction."""
 
 
 async def emit(emitter: DecisionEmitter, decision: RoutingDecision, timeout_s: float) -> Any:
-    """What an emitter returns; ``None`` where it failed or took too long, which is logged."""
+    """Return an emitter's result; None if it failed or took too long, which is logged."""
     if emitter is NO_OP_DECISION_EMITTER:
         return None
     task = asyncio.ensure_future(_call(emitter, decision))
@@ -131,7 +139,7 @@ async def emit(emitter: DecisionEmitter, decision: RoutingDecision, timeout_s: f
 
 
 async def outcome_of(task: asyncio.Future[Any], decision_id: str, timeout_s: float) -> Any:
-    """What an emitter comes to that is at work; ``None`` where it fails, which is logged.
+    """Wait for a running emitter and return its result; None if it failed, which is logged.
 
     Raises:
         NotTogetherError: see :meth:`ThoughtRecordEmitter.with_answer`.
@@ -173,10 +181,7 @@ async def _call(emitter: DecisionEmitter, decision: RoutingDecision) -> Any:
 
 
 def _replayable(decision: RoutingDecision, attempts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The keys beside the thought: prompt and context are content, and so is what shows them.
-
-    Attempts quote providers; profiles are the same for many decisions, and stored once.
-    """
+    """Return the metadata of a decision's thought. Prompt and context are content."""
     metadata: dict[str, Any] = {
         "decision_id": decision.decision_id,
         "prompt": Content.exact_list(decision.exact) if decision.exact else decision.prompt,
@@ -197,6 +202,6 @@ def _replayable(decision: RoutingDecision, attempts: Sequence[Mapping[str, Any]]
 
 
 def _listed(items: Sequence[Mapping[str, Any]]) -> Any:
-    """A list as the entry's own; a long one as content, for a record has a limit."""
+    """Return a list as metadata, or as content if it is too long for a record."""
     listed = list(map(dict, items))
     return listed if len(orjson.dumps(listed)) <= _MAX_IN_RECORD else Content(listed)

@@ -1,4 +1,4 @@
-"""Several models at once, their answers joined into candidate."""
+"""Ensembles: several models answer at once, and their answers are joined."""
 
 from __future__ import annotations
 
@@ -27,11 +27,16 @@ JUDGE_CONTRACT = "PRC-JUDGE-001"
 async def ask_ensemble(
     calls: Calls, chain: Sequence[Candidate], task: str, request: PromptRequest
 ) -> tuple[Answer | None, dict[str, Any]]:
-    """Ask the best of the chain at once; the joined answer, and how it came about.
+    """Ask the best candidates at once; return the joined answer and its summary for the decision.
 
-    A candidate that cannot be asked makes room for the next; one that does not answer in time does
-    not count. Where none answers, the rest of the chain is tried in order, if there is time and no
-    bound of money.
+    Calls that have not ended within the ensemble's time limit are cancelled. If no member answers,
+    the other candidates are tried in order, provided that time is left and no bound on money is
+    set.
+
+    Returns:
+        The winning candidate with the response, None if nobody answered; then ``join``,
+        ``members``,
+        ``answered``, ``joined`` and, for a vote, ``agreed``.
     """
     options = calls.options.ensemble
     members = await _members(calls, chain, task, request, options)
@@ -80,7 +85,7 @@ async def _from_the_rest(
     request: PromptRequest,
     end: float,
 ) -> Answer | None:
-    """An answer of those that were no members, when no member gave one."""
+    """Return an answer of the candidates that were no members; None without one."""
     left_s = end - asyncio.get_running_loop().time()
     known = {candidate.model_id for candidate in members} | {
         candidate.model_id for candidate in calls.failed
@@ -102,7 +107,7 @@ async def _members(
     request: PromptRequest,
     options: EnsembleOptions,
 ) -> list[Candidate]:
-    """The first of the chain that can be asked, as many as size and money allow."""
+    """Return the first candidates that can be called, as many as size and money allow."""
     found: list[Candidate] = []
     left = None if options.max_usd is None else round(options.max_usd * 1e9)
     for candidate in chain:
@@ -135,7 +140,7 @@ async def _gather(
     tasks: Mapping[asyncio.Task[PromptResponse | None], Candidate],
     timeout_s: float,
 ) -> dict[str, PromptResponse]:
-    """The answers that came in time, by model; cancelled calls are on record as such."""
+    """Return the answers that came in time, keyed by model; late calls are cancelled and noted."""
     if not tasks:
         return {}
     try:
@@ -159,7 +164,7 @@ async def _gather(
 
 
 async def _cancel(tasks: Any) -> None:
-    """Cancel calls, and wait until that is on record."""
+    """Cancel calls and wait until their ends are recorded."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -168,7 +173,9 @@ async def _cancel(tasks: Any) -> None:
 async def _join(
     calls: Calls, answers: Sequence[Answer], request: PromptRequest
 ) -> tuple[Answer, str | None, str]:
-    """The answer that counts, another text for it, and by what it was found."""
+    """Return the winning answer, a text that replaces its own (or None), and the rule that
+    decided.
+    """
     texts = [response.content for _, response in answers]
     calls_tools = any(
         block.get("type") == "tool_use"
@@ -192,9 +199,9 @@ async def _join(
 
 
 async def _judged(calls: Calls, answers: Sequence[Answer], request: PromptRequest) -> int | None:
-    """Which answer a model prefers; ``None`` where it cannot be asked or says nothing usable.
+    """Return the place of the answer that a judge prefers; None without a usable verdict.
 
-    It has as long as the members had.
+    The judge has the time limit of the members.
     """
     options = calls.options
     if options.prompts is None:
@@ -221,14 +228,15 @@ async def _judged(calls: Calls, answers: Sequence[Answer], request: PromptReques
 
 
 def join_by_vote(answers: Sequence[str]) -> int:
-    """Which answer most give, white space and the case of letters aside.
+    """Return the place of the most frequent answer; case and white space are ignored.
 
     Args:
-        answers: those of the best-scored models first.
+        answers: the answers, those of the best-scored models first.
 
     Returns:
-        The place of the best-scored of those that agree; of several equal groups, of the one that
-        the best-scored belongs to.
+        The first answer of the largest group of equal answers; of equal groups, of the group that
+        the
+        best-scored model belongs to.
     """
     plain = [_plain_answer(answer) for answer in answers]
     votes = Counter(text for text in plain if text) or Counter(plain)  # blank: no vote
@@ -237,21 +245,22 @@ def join_by_vote(answers: Sequence[str]) -> int:
 
 
 def _plain_answer(answer: str) -> str:
-    """An answer as votes are counted: white space and the case of letters aside."""
+    """Return an answer in the form that is compared: without extra white space, in lower case."""
     return " ".join(answer.split()).casefold()
 
 
 def join_by_fields(answers: Sequence[str]) -> tuple[int, str] | None:
-    """JSON objects joined into one: for each field the value that most give.
+    """Join JSON objects into one with the most frequent value of each field.
 
-    A field that most leave out is left out. Of equal numbers the value of the best-scored counts.
+    A field that most answers lack is left out. Of equally frequent values the best-scored one
+    counts.
 
     Args:
-        answers: those of the best-scored models first.
+        answers: the answers, those of the best-scored models first.
 
     Returns:
-        The place of the best-scored answer that agrees with the result in most fields, and the
-        result as JSON; ``None`` where no answer is a JSON object.
+        The place of the first answer that agrees with the result in most fields, and the result as
+        JSON; None if no answer is a JSON object.
     """
     parsed: list[tuple[int, dict[str, bytes], dict[str, Any]]] = []
     for place, answer in enumerate(answers):

@@ -1,4 +1,4 @@
-"""What can go wrong when a model is chosen."""
+"""Errors of routing."""
 
 from __future__ import annotations
 
@@ -17,23 +17,13 @@ class WeightsError(RoutingError, ValueError):
     """The rules of scoring cannot be used."""
 
 
-class CircuitOpenError(RoutingError):
-    """The model failed repeatedly and is not asked just now."""
-
-    code = "CIRCUIT_OPEN"
-
-
-class NoAdapterError(RoutingError):
-    """Nothing here can put this call to the model: no provider, or not with what it needs."""
-
-    code = "NO_ADAPTER"
-
-
 class ModelCallError(RoutingError):
-    """A model was asked, or was about to be, and gave no answer.
+    """A model gave no answer, or the call could not be made.
 
     Attributes:
-        code: the gateway's, such as ``TIMEOUT`` or ``BUDGET_EXHAUSTED``.
+        code: the gateway's error code, such as ``TIMEOUT`` or ``BUDGET_EXHAUSTED``;
+            ``CIRCUIT_OPEN`` if the model failed repeatedly; ``NO_ADAPTER`` if its provider is not
+            registered or it lacks a needed capability.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -41,32 +31,36 @@ class ModelCallError(RoutingError):
         self.code = code
 
 
+# Earlier names, for programs that catch them; they end with version 1.0.
+CircuitOpenError = NoAdapterError = ModelCallError
+
+
 @dataclass(frozen=True, slots=True)
 class RouteAttempt:
-    """One model of the chain, and why it is not the one that answered.
+    """A model of the chain that did not answer.
 
     Attributes:
-        error: what stood against it.
-        response: what the gateway said of it; ``None`` where it was skipped.
+        error: why not.
+        response: the gateway's response; None if the model was skipped.
     """
 
     model_id: str
     provider_id: str
-    error: CircuitOpenError | NoAdapterError | ModelCallError
+    error: ModelCallError
     response: PromptResponse | None = None
 
     @property
     def skipped(self) -> bool:
-        """Whether nothing was sent to it."""
+        """True if nothing was sent to the model."""
         return self.response is None or not self.response.dispatch_entry_id
 
 
 class FallbackChainExhaustedError(RoutingError):
-    """Every model of the chain was tried or skipped, and none answered.
+    """No model of the chain answered.
 
     Attributes:
         attempts: each model and its error, in the order of the chain.
-        decision_id: of the decision that says so.
+        decision_id: the recorded decision.
     """
 
     def __init__(self, attempts: Sequence[RouteAttempt], *, decision_id: str = "") -> None:

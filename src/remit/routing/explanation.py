@@ -10,8 +10,7 @@ from remit.kernel.errors import NotFoundError, RemitError, excerpt
 from remit.ledger import EntryArchivedError, EntryNotFoundError, Erased, LedgerClient, LedgerEntry
 from remit.routing.call_explanation import explain_call
 from remit.routing.calls import JUDGE_PART
-from remit.routing.intent import Intent, read_intent
-from remit.routing.recorded import (
+from remit.routing.decision_replay import (
     EVENT,
     fields_of,
     find_decision,
@@ -20,7 +19,8 @@ from remit.routing.recorded import (
     rows_of,
     scored_inputs,
 )
-from remit.routing.scoring import ANY_TASK, is_single, learned_parts, measured, score_parts
+from remit.routing.intent import Intent, read_intent
+from remit.routing.scores import ANY_TASK, is_single, learned_parts, measured, score_parts
 
 _SINGLE = "No evidence says that choosing by prompt pays: the best single model comes first."
 _UNMEASURED = (
@@ -139,8 +139,10 @@ def _alike(neighbours: list[dict[str, Any]]) -> list[str]:
 def _parts(
     meta: Mapping[str, Any], ledger: LedgerClient
 ) -> tuple[dict[str, dict[str, float]], Intent | None, list[dict[str, Any]], frozenset[str] | None]:
-    """What each score is made of, what the prompt was taken for and is like, and where one model is
-    best for all tasks, those of which an ability is stated."""
+    """Return the parts of each score, the intent, the nearest known prompts, and measured models.
+
+    The last value is None unless one model is best for all tasks.
+    """
     try:
         inputs = scored_inputs(meta, ledger)
         intent = read_intent(inputs.prompt, inputs.weights)
@@ -259,7 +261,7 @@ def _why(
 
 
 def _joined(stage: Mapping[str, Any], meta: Mapping[str, Any]) -> list[str]:
-    """How the answers of an ensemble became one."""
+    """Return sentences that say how the answers of an ensemble were joined."""
     answered = _names(stage.get("answered"))
     if not answered:
         members = ", ".join(_names(stage.get("members")))

@@ -1,7 +1,7 @@
-"""Exploration: now and then another model than the best answers, to learn from. Off by default.
+"""Exploration: sometimes another model than the best answers, to learn from. Off by default.
 
-Whether, and which, follows from the decision's id alone, and each decision says with what
-probability its model was chosen.
+The draw follows from the decision's id alone, and each decision records the probability with which
+its model was chosen.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from remit.kernel.settings import ExplorationSettings
 from remit.ledger import LedgerClient
 from remit.routing.candidate import Candidate
 from remit.routing.intent import read_intent
-from remit.routing.scoring import ANY_TASK, ScoringInputs
+from remit.routing.scores import ANY_TASK, ScoringInputs
 
 __all__ = ["Drawn", "Exploration", "draw", "draws_agree"]
 
@@ -27,14 +27,14 @@ _SEED = "remit-exploration:"
 
 
 class Drawn(NamedTuple):
-    """The chain of a decision, and how it was drawn.
+    """The chain of a decision and its draw.
 
     Attributes:
-        chain: the candidates, in the order in which they are asked.
-        first: the one that the draw put first; the best that can be asked where it did not.
-        propensity: probability with which that one comes first.
-        share: of decisions that explored then; 0: this one could not.
-        explored: whether another than the best comes first.
+        chain: the candidates, in the order in which they are called.
+        first: the candidate that the draw put first.
+        propensity: probability with which that candidate comes first.
+        share: share of decisions that explored then; 0 if this one could not.
+        explored: True if another candidate than the best comes first.
         left_out: candidates that could not be drawn.
     """
 
@@ -47,7 +47,7 @@ class Drawn(NamedTuple):
 
     @property
     def of_decision(self) -> dict[str, Any]:
-        """What the decision's entry says of it."""
+        """The metadata of the decision's entry."""
         if not self.share:
             return {"propensity": self.propensity}
         shown = {"propensity": self.propensity, "exploration": self.share}
@@ -55,18 +55,18 @@ class Drawn(NamedTuple):
 
     @property
     def of_exchange(self) -> dict[str, Any]:
-        """What the exchange of the first candidate says of it."""
+        """The metadata of the exchange of the first candidate."""
         shown: dict[str, Any] = {} if self.propensity == 1 else {"propensity": self.propensity}
         return {**shown, "explored": True} if self.explored else shown
 
 
 def draws_agree(meta: Mapping[str, Any], record: Mapping[str, Any]) -> bool | None:
-    """Whether a decision's propensity and first call are what its id draws.
+    """Return True if a decision's propensity and first call match the draw of its id.
 
-    ``None`` where it says nothing of them.
+    None if the decision does not record them.
 
     Args:
-        meta: of its entry.
+        meta: metadata of its entry.
         record: its 8 fields.
     """
     if "propensity" not in meta or record["routing_mode"] not in ("single", "fail"):
@@ -91,19 +91,19 @@ def draw(
     left_out: Sequence[str] = (),
     name: Callable[[Any], str] = str,
 ) -> Drawn:
-    """The chain of one decision: with probability ``share``, one of all at random goes first.
+    """Return the chain of a decision. With probability ``share`` a random candidate goes first.
 
-    With u = the first 8 bytes of SHA-256("remit-exploration:" + the decision's id) as a fraction
-    of 2^64, and K candidates that can be drawn: where u < share, number floor(u / share * K) of
-    them. So the best comes first with probability 1 - share + share / K, each other with
-    share / K.
+    Let u be the first 8 bytes of SHA-256("remit-exploration:" + the decision's id) as a fraction of
+    2^64, and K the number of candidates that can be drawn. If u < share, candidate number floor(u /
+    share * K) goes first. The best therefore comes first with probability 1 - share + share / K,
+    and each other with share / K.
 
     Args:
-        decision_id: of the decision.
-        chain: best first.
-        share: of decisions that explore.
+        decision_id: the decision.
+        chain: the candidates, best first.
+        share: share of decisions that explore.
         left_out: names of candidates that cannot be drawn; they keep their places.
-        name: of a candidate.
+        name: returns the name of a candidate.
     """
     drawable = [one for one in chain if name(one) not in left_out]
     count = len(drawable)
@@ -119,16 +119,15 @@ def draw(
 
 
 class Exploration:
-    """Draws the chains of decisions while the day's money for it lasts.
+    """Draws the chains of decisions within a daily budget.
 
-    What exploring cost counts by the record, over all processes: the exchanges of the day (UTC)
-    that another than the best model answered. What is out counts with the most that it can cost,
-    so that a process never goes beyond the limit; of calls in other processes only what is on
-    record is known.
+    The cost of exploring is summed from the ledger over all processes: the exchanges of the day
+    (UTC) that another model than the best answered. Calls in flight count with their upper bound,
+    so a process never exceeds the limit. Calls of other processes count once they are recorded.
 
     Args:
-        ledger: where exchanges are.
-        settings: how much, of what, for how much.
+        ledger: the ledger.
+        settings: share, tasks and budget.
     """
 
     def __init__(self, ledger: LedgerClient, settings: ExplorationSettings) -> None:
@@ -138,7 +137,7 @@ class Exploration:
         self._day = ""
         self._seen = -1  # the last exchange that was counted
         self._spent_usd = 0.0
-        self._out: dict[str, float] = {}  # by decision, the most that its exploring can cost
+        self._out: dict[str, float] = {}  # Upper bounds, keyed by decision.
 
     async def draw(
         self,
@@ -147,14 +146,14 @@ class Exploration:
         chain: Sequence[Candidate],
         bounds: Mapping[str, float],
     ) -> Drawn:
-        """The chain of one decision. Reads the ledger where exploration is on.
+        """Return the drawn chain of a decision. Reads the ledger.
 
         Args:
-            decision_id: of the decision; :meth:`ended` has to follow.
-            inputs: what was scored.
-            chain: best first.
-            bounds: by name, US dollars that a candidate can cost at most; those that cannot be
-                asked just now, or have no such bound, are not among them, and are not drawn.
+            decision_id: the decision; :meth:`ended` must follow.
+            inputs: the inputs of scoring.
+            chain: the candidates, best first.
+            bounds: upper bound of each candidate in US dollars, keyed by name. Other candidates
+                cannot be drawn.
         """
         settings = self._settings
         if settings.tasks:
@@ -167,7 +166,7 @@ class Exploration:
         return await asyncio.to_thread(self._draw, decision_id, chain, left_out, bounds)
 
     def ended(self, decision_id: str) -> None:
-        """A decision's calls are on record: what they cost is read there."""
+        """Release the upper bound of a decision whose calls are recorded."""
         with self._lock:
             self._out.pop(decision_id, None)
 
@@ -190,7 +189,7 @@ class Exploration:
             return drawn
 
     def _spent(self) -> float:
-        """US dollars that exploring cost today; reads what came since the last time."""
+        """Return the US dollars spent on exploring today; reads the entries since the last call."""
         today = datetime.now(UTC).date().isoformat()
         if today != self._day:
             self._day, self._spent_usd = today, 0.0

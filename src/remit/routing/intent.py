@@ -1,7 +1,7 @@
-"""What a prompt asks for, read off signs in its text: quick, coarse, and the same everywhere.
+"""The intent of a prompt, read from signs in its text.
 
-Everything is done on bytes or on stated ranges of code points, never by what a version of Python
-takes for a letter.
+The reading works on bytes and stated ranges of code points, so it does not depend on Python's
+version.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _SCRIPTS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("hi", re.compile("[\u0900-\u097f]")),
     ("th", re.compile("[\u0e00-\u0e7f]")),
 )
-_LEAST_OF_SCRIPT = 4
+_MIN_SCRIPT_CHARS = 4
 _MATHEMATICS, _CODE = "mathematics", "code"
 
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What a prompt asks for.
+    """The intent of a prompt.
 
     Attributes:
-        task: the one with most signs, or ``chat``.
-        code: whether code is in play, whatever the task.
-        mathematics: whether calculation is.
-        language: ISO 639 code, or empty where nothing shows it.
-        tokens: its length, estimated.
+        task: the task with most signs, or ``chat``.
+        code: whether code occurs, whatever the task.
+        mathematics: whether calculation occurs.
+        language: ISO 639 code; empty if unknown.
+        tokens: estimated length.
     """
 
     task: str
@@ -56,9 +56,9 @@ class Intent:
 
 
 def text_asked(prompt: str | Sequence[Mapping[str, Any]]) -> tuple[str, int]:
-    """The text that says what is wanted, and the bytes of all that is sent.
+    """Return the text that states the request, and the bytes of the whole prompt.
 
-    Of a conversation the last user message counts.
+    In a conversation the last user message states the request.
 
     Raises:
         NotCanonicalError: a tool's call or result has no canonical form.
@@ -78,7 +78,7 @@ def text_asked(prompt: str | Sequence[Mapping[str, Any]]) -> tuple[str, int]:
 
 
 def _size_of_call(block: Any) -> int:
-    """Bytes of a tool's call or result, which are sent as text too; images aside."""
+    """Return the bytes of a tool's call or result without images; 0 for other blocks."""
     if not isinstance(block, Mapping) or block.get("type") not in ("tool_use", "tool_result"):
         return 0
     parts = block.get("content")
@@ -92,7 +92,7 @@ def _is_image(part: Any) -> bool:
 
 
 def read_intent(prompt: str | Sequence[Mapping[str, Any]], weights: Weights) -> Intent:
-    """What ``prompt`` asks for, by the signs that ``weights`` name."""
+    """Return the intent of ``prompt`` by the signs in ``weights``."""
     rules = weights.intent
     asked, size = text_asked(prompt)
     head = part_read(asked, rules)
@@ -126,7 +126,7 @@ def read_intent(prompt: str | Sequence[Mapping[str, Any]], weights: Weights) -> 
 
 
 def part_read(asked: str, rules: IntentRules) -> str:
-    """As much of a text as is looked at: the task is stated at the beginning or the end."""
+    """Return the part of a text that is read: its beginning and its end."""
     most = rules.characters_read
     if len(asked) <= most:
         return asked
@@ -136,7 +136,7 @@ def part_read(asked: str, rules: IntentRules) -> str:
 def _language(text: str, words: frozenset[bytes], rules: IntentRules) -> str:
     if not text.isascii():
         for code, pattern in _SCRIPTS:
-            if len(pattern.findall(text)) >= _LEAST_OF_SCRIPT:
+            if len(pattern.findall(text)) >= _MIN_SCRIPT_CHARS:
                 return code
     best, most = "", 0
     for code, common in rules.languages.items():

@@ -1,4 +1,4 @@
-"""How one request shall be routed, and what came of it."""
+"""Options and results of routing one request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from remit.routing.candidate import Candidate
 from remit.routing.emitters import NO_OP_DECISION_EMITTER, DecisionEmitter
 from remit.routing.exploration import Exploration
 from remit.routing.prompts import StagePrompts
-from remit.routing.scoring import ScoringFn, score_candidates
+from remit.routing.scores import ScoringFn, score_candidates
 from remit.routing.weights import Rules
 
 _Positive = Annotated[float, Field(gt=0, lt=1e9)]
@@ -30,15 +30,18 @@ _TIMEOUT_VARIABLE = "REMIT_MODEL_TIMEOUT"
 
 @dataclass(frozen=True, slots=True)
 class EnsembleOptions:
-    """How several models answer at once.
+    """Options of an ensemble, in which several models answer at once.
 
     Attributes:
-        size: how many are asked.
-        join: ``vote``: the answer that most give; ``judge``: the one that another model prefers;
-            ``fields``: of JSON answers, for each field the value that most give.
-        judge: the judges, tried in order. Left out: the candidates themselves.
-        timeout_s: those that have not answered by then do not count.
-        max_usd: as many are asked as surely cost no more together; ``None``: no bound of its own.
+        size: number of models.
+        join: ``vote`` takes the most frequent answer, ``judge`` the one that another model prefers,
+            ``fields`` the most frequent value of each field of JSON answers.
+        judge: the judges, tried in order; empty for the candidates themselves.
+        timeout_s: answers after this many seconds are ignored.
+        max_usd: upper bound of the cost of all together; None for no bound.
+
+    Raises:
+        InvalidInputError: a value has another type or range.
     """
 
     size: Annotated[int, Field(ge=1)] = 3
@@ -53,15 +56,15 @@ class EnsembleOptions:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage of a pipeline.
+    """A stage of a pipeline.
 
     Attributes:
         name: unique among the stages.
-        contract_id: the contract whose prompt pack makes this stage's prompt out of
-            ``question``, ``draft`` (the answer so far) and ``notes`` (by stage); empty: what was
-            asked is sent as it is.
-        candidates: who may do it; empty: those of the route.
-        revises: whether its answer is the answer from then on, or a note on it.
+        contract_id: the contract whose prompt pack makes the stage's prompt from ``question``,
+            ``draft`` (the answer so far) and ``notes`` (by stage); empty to send the caller's
+            request.
+        candidates: candidates of the stage; empty for those of the route.
+        revises: True if its answer replaces the draft, False if it is a note.
     """
 
     name: str
@@ -72,30 +75,33 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class RouteOptions:
-    """What :func:`remit.routing.route_request` needs beside the prompt.
+    """Options of :func:`remit.routing.route_request`.
 
     Attributes:
-        gateway: every call goes through it.
-        candidates: models that may answer, each with a name of its own.
-        request: what else the calls say: contract, session, agent, limits. Its prompt and model
-            are replaced.
-        rules: scoring rules and their version; the shipped ones when left out.
-        task: name of the task; empty: read off the prompt.
+        gateway: makes every call.
+        candidates: models that may answer, with unique names.
+        request: contract, session, agent and limits of the calls; its prompt and model are
+            replaced.
+        rules: scoring rules and their version; None for the shipped ones.
+        task: name of the task; empty to read it from the prompt.
         operator_preference: a name of the rules' ``preferences``.
         mode: ``single``, ``ensemble`` or ``pipeline``.
         scoring_fn: scores instead of Remit's own function.
-        decision_emitter: gets the decision, once; by default it does nothing.
-        model_timeout_s: the longest that one model may take; ``REMIT_MODEL_TIMEOUT``, else
-            the shipped default, when left out.
-        emitter_timeout_s: the longest wait for the emitter.
-        ensemble: of mode ``ensemble``.
-        stages: of mode ``pipeline``, in order.
-        prompts: makes a stage's or a judge's request out of its contract.
-        exploration: draws another than the best model now and then; in the mode `single` alone.
-        route: the name that the call asked for, as records show it.
-        identity: who calls, where already authenticated.
-        on_text: receives the answer's text as it comes: of the model that answers, alone.
-        sink: receives all that its stream brings.
+        decision_emitter: receives the decision once.
+        model_timeout_s: longest wait for one model in seconds; None for ``REMIT_MODEL_TIMEOUT``,
+            else the shipped default.
+        emitter_timeout_s: longest wait for the emitter in seconds.
+        ensemble: options of mode ``ensemble``.
+        stages: stages of mode ``pipeline``, in order.
+        prompts: makes the request of a stage or a judge from its contract.
+        exploration: sometimes draws another model than the best; in mode ``single`` only.
+        route: the name that the call asked for, for records.
+        identity: the caller, if already authenticated.
+        on_text: receives the text of the answering model as it comes.
+        sink: receives every event of its stream.
+
+    Raises:
+        InvalidInputError: the options contradict each other or have a wrong value.
     """
 
     gateway: LLMGateway
@@ -138,15 +144,15 @@ class RouteOptions:
 
 @dataclass(frozen=True, slots=True)
 class RouteResult:
-    """Who answered, and what.
+    """The answer to a routed request.
 
     Attributes:
-        model_id: the candidate that was chosen.
-        response: the gateway's.
-        scores: of every candidate.
-        fallback_attempts: models tried minus one.
-        latency_ms: from the beginning of routing to the answer, in milliseconds.
-        cost_usd: of all calls that were made for it.
+        model_id: the chosen candidate.
+        response: the gateway's response.
+        scores: the score of each candidate.
+        fallback_attempts: number of models tried, minus one.
+        latency_ms: milliseconds from the start of routing to the answer.
+        cost_usd: cost of all calls.
         decision_id: ``DEC-`` and 32 hex digits.
     """
 
@@ -162,10 +168,14 @@ class RouteResult:
 def model_timeout_s(
     environment: Mapping[str, str] | None = None, *, default: float | None = None
 ) -> float:
-    """The longest that one model may take, seconds: ``REMIT_MODEL_TIMEOUT``, else the default.
+    """Return the longest wait for one model in seconds: ``REMIT_MODEL_TIMEOUT``, else the default.
+
+    Args:
+        environment: the variables; None for those of the process.
+        default: the default; None for the shipped one.
 
     Raises:
-        InvalidInputError: the variable holds no number above 0.
+        InvalidInputError: the variable is not a number above 0.
     """
     variables = os.environ if environment is None else environment
     text = variables.get(_TIMEOUT_VARIABLE)

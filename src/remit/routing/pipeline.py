@@ -1,4 +1,4 @@
-"""Named stages, one after the other, each with its own chain: draft, critique, revise."""
+"""Pipelines: named stages in order, each with its own chain, such as draft, critique, revise."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest, PromptResponse
 from remit.routing.calls import Answer, Calls, Listeners
+from remit.routing.candidate_order import Ranking
 from remit.routing.errors import ModelCallError
 from remit.routing.intent import text_asked
 from remit.routing.options import Stage
-from remit.routing.ranking import Ranking
 
 
 async def run_stages(
@@ -23,12 +23,18 @@ async def run_stages(
 ) -> tuple[Answer | None, Ranking, list[dict[str, Any]]]:
     """Run the stages in order. Only the last is streamed.
 
-    Returns:
-        Who gave the answer, and it, ``None`` where a stage failed; the candidates of the last
-        stage that ran; what each stage did, as a decision keeps it.
+    Stages without a contract get the caller's tools. An answer that calls a tool ends the pipeline,
+    because the caller has to run the tool.
 
-    Tools are offered to stages without a contract; an answer that calls a tool ends the pipeline:
-    the caller has to run it.
+    Args:
+        calls: makes the calls.
+        stages: each stage with its ranked candidates.
+        request: the caller's request.
+        listeners: listeners of the last stage's stream.
+
+    Returns:
+        The answering candidate and its response, None if a stage failed; the candidates of the last
+        stage that ran; the record of each stage for the decision.
     """
     question, _ = text_asked(request.prompt if request.messages is None else request.messages)
     done: list[dict[str, Any]] = []
@@ -76,7 +82,7 @@ def _request(
     request: PromptRequest,
     variables: dict[str, Any],
 ) -> PromptRequest | None:
-    """The request of a stage; ``None`` where its contract cannot be used, which is noted."""
+    """Return the request of a stage; None if its contract cannot be used, which is noted."""
     if not stage.contract_id:
         return request
     assert calls.options.prompts is not None

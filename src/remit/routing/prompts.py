@@ -1,4 +1,4 @@
-"""Requests of stages and judges, made out of contracts: no prompt is written in code."""
+"""Requests of pipeline stages and judges, made from installed contracts."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ class StagePrompts:
     """Renders the prompt packs of installed contracts.
 
     Args:
-        contracts: where they are.
+        contracts: loads contracts and packs.
     """
 
     def __init__(self, contracts: ContractLoader) -> None:
         self._contracts = contracts
 
     def check(self, contract_id: str) -> None:
-        """Make sure that a contract and its pack can be used.
-
-        Raises:
-            ContractError: they cannot.
-        """
+        """Raise ContractError unless a contract and its prompt pack can be used."""
         self._contracts.load_pack(self._contracts.load(contract_id).prompt_pack_id)
 
     def request(
         self, base: PromptRequest, contract_id: str, variables: Mapping[str, Any]
     ) -> PromptRequest:
-        """``base`` under another contract: its prompt, its limits; no tools.
+        """Return ``base`` with the prompt, schemas and limits of a contract, and without tools.
+
+        Args:
+            base: the request.
+            contract_id: the contract.
+            variables: values for the prompt pack.
 
         Raises:
-            ContractError: the contract or its pack is not there, or cannot be filled in.
+            ContractError: the contract or its pack is missing, or cannot be rendered.
         """
         contract = self._contracts.load(contract_id)
         pack = self._contracts.load_pack(contract.prompt_pack_id)

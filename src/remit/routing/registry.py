@@ -1,4 +1,4 @@
-"""The models there are to choose from: what the configuration states, prices, and the record."""
+"""The registry of models: stated properties, prices, and recorded reliability."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from remit.routing.candidate import Candidate
 from remit.routing.ensemble import JUDGE_CONTRACT
 from remit.routing.prompts import StagePrompts
 from remit.routing.reliability import USUAL, Reliability
-from remit.routing.scoring import task_of
+from remit.routing.scores import task_of
 from remit.routing.weights import Rules
 
 _NANO = 1_000_000_000
@@ -25,20 +25,20 @@ _Groups = dict[tuple[str, ...], tuple[Candidate, ...]]
 
 
 class Registry:
-    """Candidates by name.
+    """The candidates, keyed by name.
 
     Args:
-        settings: what is stated of models.
-        prices: what they cost.
-        reliability: how they have done.
-        providers: ids of those that are registered.
-        own: those of them that are reached at their maker's own address: what is shipped of
-            their models holds there, and not at any other server that speaks their dialect.
-        free: those that bill nothing.
-        default: provider and model that answer when nothing else is said.
+        settings: stated properties of models.
+        prices: the table of prices.
+        reliability: recorded reliability of models.
+        providers: ids of the registered providers.
+        own: the providers reached at their maker's own address. Shipped properties of their models
+            apply only there, not at other servers of the same dialect.
+        free: the providers that bill nothing.
+        default: the default provider and model.
 
     Raises:
-        ConfigError: what is stated of a model cannot be used.
+        ConfigError: the stated properties of a model cannot be used.
     """
 
     def __init__(
@@ -78,17 +78,17 @@ class Registry:
         self._made: tuple[Mapping[str, int], _Groups] = ({}, {})
 
     def candidates(self, names: Sequence[str] = ()) -> tuple[Candidate, ...]:
-        """Candidates as they are now, without those set aside unless nothing else is left.
+        """Return current candidates, without those set aside unless none would remain.
 
         Args:
-            names: whose; empty: of all that can be reached.
+            names: names of the candidates; empty for all reachable ones.
 
         Raises:
-            ConfigError: a name is not in the registry.
+            KeyError: a name is not in the registry.
         """
         percents = self._reliability.percents()
         seen, made = self._made
-        if seen is not percents:  # one object for one state: scores are remembered by it
+        if seen is not percents:  # Scores are cached by the identity of the candidates.
             self._made = (percents, made := {})
         key = tuple(names)
         found = made.get(key)
@@ -102,7 +102,7 @@ class Registry:
         return found
 
     def reachable(self) -> list[str]:
-        """Names of the models that can be asked here, by the configuration."""
+        """Return the names of the models that the configuration can reach."""
         return [
             name
             for name, candidate in self._stated.items()
@@ -115,11 +115,11 @@ class Registry:
         ]
 
     def names(self) -> list[str]:
-        """Names of all models that are stated, reachable or not."""
+        """Return the names of all stated models, reachable or not."""
         return list(self._stated)
 
     def of(self, model_id: str) -> Candidate | None:
-        """The candidate of that name."""
+        """Return the candidate with this name; None if there is none."""
         return self._stated.get(model_id)
 
 
@@ -129,16 +129,16 @@ def candidate_of(
     prices: PriceTable,
     free: Collection[str] = (),
 ) -> Candidate:
-    """The candidate that the configuration states, its price and window from the table.
+    """Return the candidate that the configuration states, with price and window from the table.
 
     Args:
-        name: its name here.
-        stated: what is stated of it.
-        prices: the table; where it has none, the stated price counts.
+        name: its name in the registry.
+        stated: its stated properties.
+        prices: the table of prices; the stated price applies if the table has none.
         free: ids of providers that bill nothing.
 
     Raises:
-        ConfigError: what is stated cannot be used.
+        ConfigError: a stated property cannot be used.
     """
     model = stated.served_as or name
     price = prices.find(stated.provider, model)
@@ -171,10 +171,11 @@ def candidate_of(
 def read_routes(
     settings: RoutingSettings, registry: Registry, rules: Rules, prompts: StagePrompts
 ) -> Mapping[str, RouteSettings]:
-    """The routes of a configuration, each with its operator preference.
+    """Return the routes of a configuration, each with its operator preference.
 
     Raises:
-        ConfigError: one names a model, a preference, a task or a contract that there is not.
+        ConfigError: a route's name can be confused with a model's, or the route names an unknown
+            model, preference, task or contract.
     """
     routes = {}
     for name, route in settings.routes.items():

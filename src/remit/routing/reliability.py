@@ -1,4 +1,4 @@
-"""How reliable models have been, by the latest decisions on record."""
+"""Reliability of models, computed from the latest recorded decisions."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _STEP = 5
 
 
 class Reliability:
-    """Percents by model, looked up again now and then, by a thread of its own.
+    """Reliability of models in percent, refreshed by a thread.
 
-    They move in steps, so that equal calls meet equal candidates for a while.
+    Values move in steps of 5, so that equal calls have equal candidates for a while.
 
     Args:
-        ledger: where decisions are.
-        decisions: how many of the latest are looked at; 0: none ever.
-        every_s: how often.
+        ledger: the ledger.
+        decisions: number of latest decisions to read; 0 to read none.
+        every_s: seconds between reads.
     """
 
     def __init__(self, ledger: LedgerClient, decisions: int, every_s: float) -> None:
@@ -44,7 +44,10 @@ class Reliability:
         self._known: Mapping[str, int] = {}
 
     def percents(self) -> Mapping[str, int]:
-        """By model, of those with calls among the latest decisions; may be a while old."""
+        """Return the percentages of models with recent calls, keyed by name; may be out of date.
+
+        Starts a refresh in a thread if one is due.
+        """
         if self._decisions and time.monotonic() >= self._due:
             with self._lock:
                 due, self._due = self._due, time.monotonic() + self._every_s
@@ -53,7 +56,7 @@ class Reliability:
         return self._known
 
     def refresh(self) -> Mapping[str, int]:
-        """Look now, and wait for it."""
+        """Read the decisions now and return the percentages. Blocks."""
         self._look()
         return self._known
 
@@ -70,7 +73,7 @@ class Reliability:
 
 
 def _latest(ledger: LedgerClient, decisions: int) -> Iterator[LedgerEntry]:
-    """The latest decisions, newest first: of thoughts, they alone have an outcome."""
+    """Yield the latest decisions, newest first."""
     found = (
         ledger.query(
             event_type="THOUGHT_RECORD", outcome=outcome, limit=decisions, order="desc",

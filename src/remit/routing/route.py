@@ -1,4 +1,4 @@
-"""One request, routed: candidates ranked, called, and the decision recorded."""
+"""The routing of one request: rank the candidates, call them, record the decision."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from remit.gateway import Beside, FinishCall
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.kernel.loops import blocking
 from remit.ledger import EncodedValue
-from remit.routing.asked import Asked, Prompt, as_it_came, asked_of
 from remit.routing.calls import Calls, Listeners, models_of
 from remit.routing.candidate import Candidate
+from remit.routing.candidate_order import Ranking, name_of, rank
 from remit.routing.decision import (
     DecisionForm,
     RoutingDecision,
@@ -33,8 +33,8 @@ from remit.routing.ensemble import ask_ensemble
 from remit.routing.errors import FallbackChainExhaustedError
 from remit.routing.options import RouteOptions, RouteResult, model_timeout_s
 from remit.routing.pipeline import run_stages
-from remit.routing.ranking import Ranking, name_of, rank
-from remit.routing.scoring import ScoringInputs, task_of
+from remit.routing.request import Asked, Prompt, as_it_came, asked_of
+from remit.routing.scores import ScoringInputs, task_of
 from remit.routing.trail import ThoughtRecord
 from remit.routing.weights import Rules
 
@@ -49,14 +49,14 @@ _CODES = {"ENSEMBLE_BUDGET": "BUDGET_EXHAUSTED", "NO_ADAPTER": "PROVIDER_NOT_FOU
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a routed request.
+    """The outcome of a routed request.
 
     Attributes:
-        result: ``None`` when no model answered.
-        failure: why, then.
-        calls: that were made.
-        emitted: what the emitter returned; ``None`` without one, or when it failed.
-        refusal: the one ``PROMPT_REJECTED`` of a request of which nothing was sent.
+        result: the result; None if no model answered.
+        failure: the error if no model answered; else None.
+        calls: the calls made.
+        emitted: the emitter's result; None without an emitter or if it failed.
+        refusal: the recorded refusal of a request of which nothing was sent; else None.
     """
 
     result: RouteResult | None
@@ -67,15 +67,15 @@ class Outcome:
 
     @property
     def entry_id(self) -> str:
-        """The ledger entry of the decision; empty where it could not be recorded."""
+        """The ledger entry of the decision; empty if it was not recorded."""
         return self.emitted.entry_id if isinstance(self.emitted, ThoughtRecord) else ""
 
     def response(self) -> PromptResponse:
-        """What the caller of the gateway gets."""
+        """Return the response for the caller of the gateway."""
         calls = self.calls
         if self.result is not None:
             response = self.result.response
-            response.decision_entry_id = self.entry_id  # it is this call's own
+            response.decision_entry_id = self.entry_id
             return response
         if self.refusal is not None:
             return replace(self.refusal, decision_entry_id=self.entry_id)
@@ -92,14 +92,14 @@ class Outcome:
 
 
 async def aroute_request(prompt: Prompt, options: RouteOptions) -> RouteResult:
-    """Choose a model for ``prompt`` and have it answer; the next best where one fails.
+    """Choose a model for ``prompt`` and return its answer; if it fails, try the next best.
 
     Args:
         prompt: a text, or the messages of a conversation.
-        options: candidates, rules, mode, and the gateway that every call goes through.
+        options: candidates, rules, mode, and the gateway that makes the calls.
 
     Raises:
-        FallbackChainExhaustedError: no model answered; it names each and its error.
+        FallbackChainExhaustedError: no model answered; the error names each model and its failure.
         InvalidInputError: the prompt or an option cannot be used; nothing was sent.
         LedgerWriteError: a call could not be recorded.
     """
@@ -117,7 +117,7 @@ route_request = blocking(aroute_request)
 
 
 async def route(asked: Asked, options: RouteOptions) -> Outcome:
-    """:func:`aroute_request` that returns a failure instead of raising it."""
+    """Do as :func:`aroute_request`, but return a failure instead of raising it."""
     started = time.perf_counter()
     request, prompt = asked.request, asked.prompt
     task = task_of(options.task, asked.needs)
@@ -168,12 +168,12 @@ async def route(asked: Asked, options: RouteOptions) -> Outcome:
                 exploration.ended(decision_id)
     refusal = await _refusal(options, calls, request) if answer is None else None
     emitted = None
-    if beside is not None and beside.done is not None:
+    if beside is not None and beside.future is not None:
         try:
-            emitted = await outcome_of(beside.done, calls.decision_id, options.emitter_timeout_s)
+            emitted = await outcome_of(beside.future, calls.decision_id, options.emitter_timeout_s)
         except NotTogetherError:
             beside = None
-    if (beside is None or beside.done is None) and (
+    if (beside is None or beside.future is None) and (
         emitter is not NO_OP_DECISION_EMITTER
         and not calls.only_replayed
         and (calls.made or not _was_refused(calls))
@@ -200,7 +200,7 @@ async def route(asked: Asked, options: RouteOptions) -> Outcome:
 async def _refusal(
     options: RouteOptions, calls: Calls, request: PromptRequest
 ) -> PromptResponse | None:
-    """One ``PROMPT_REJECTED`` for the request, where nothing was sent."""
+    """Record one ``PROMPT_REJECTED`` if nothing was sent, and return the refusal; else None."""
     if calls.made:
         return None
     named = replace(request, model_id=options.route or request.model_id)
@@ -219,7 +219,7 @@ async def _refusal(
 
 
 def _was_refused(calls: Calls) -> bool:
-    """Whether the gateway refused: then the caller may have no right to leave a trace."""
+    """Return True if the gateway refused a call, so that the caller may not write a decision."""
     return any(
         failed.response is not None and failed.response.outcome is RouteOutcome.REJECTED
         for failed in calls.failed
@@ -227,7 +227,7 @@ def _was_refused(calls: Calls) -> bool:
 
 
 def _pass_on(asked: Asked, text: str) -> None:
-    """Pass a joined answer to the listener of its text, all at once."""
+    """Pass a joined answer to the text listener at once. A failure of the listener is logged."""
     if asked.on_text is None or not text:
         return
     try:
@@ -259,7 +259,7 @@ def _decision(
     stages: Sequence[Mapping[str, Any]] = (),
     exact: Sequence[EncodedValue] = (),
 ) -> RoutingDecision:
-    """The decision, for the emitter."""
+    """Return the decision for the emitter."""
     chosen = answered.model_id if answered is not None else ""
     mode: RoutingMode = options.mode if answered is not None else "fail"
     tried = max(0, models_of(made) - 1) if answered is not None else len(calls.failed)

@@ -1,4 +1,9 @@
-"""The router of one root: routes, rules and candidates, in front of its gateway."""
+"""The router of a root: routes, rules and candidates.
+
+:meth:`Router.aroute` takes the steps in order: translate the request to neutral form if needed,
+restrict the candidates to the caller's models, then hand both to :mod:`remit.routing.route`, which
+ranks the candidates, calls them through the gateway and records the decision.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +25,19 @@ from remit.kernel.exchange import (
 from remit.kernel.settings import RouteSettings, RoutingSettings
 from remit.ledger import LedgerClient
 from remit.providers import EventSink
-from remit.routing.asked import Asked, asked_of, asked_plainly, new_request
 from remit.routing.candidate import Candidate
+from remit.routing.candidate_order import rank
 from remit.routing.emitters import ThoughtRecordEmitter
 from remit.routing.explanation import explain
 from remit.routing.exploration import Exploration
 from remit.routing.intent import read_intent
-from remit.routing.learned import record_head
+from remit.routing.learned_head import record_head
 from remit.routing.options import EnsembleOptions, RouteOptions, Stage, model_timeout_s
 from remit.routing.prompts import StagePrompts
-from remit.routing.ranking import rank
 from remit.routing.registry import Registry, read_routes
+from remit.routing.request import Asked, asked_of, asked_plainly, new_request
 from remit.routing.route import route as route_asked
-from remit.routing.scoring import ScoringFn, ScoringInputs, score_candidates, task_of
+from remit.routing.scores import ScoringFn, ScoringInputs, score_candidates, task_of
 from remit.routing.status import models_status, route_status
 from remit.routing.weights import Rules
 
@@ -44,12 +49,17 @@ class Router:
     """Answers requests that name a route, and explains its choices.
 
     Args:
-        gateway: every call goes through it.
-        ledger: where decisions are recorded.
+        gateway: makes every call.
+        ledger: records decisions.
         settings: routes and limits.
         registry: the models.
-        rules: file of the scoring rules.
+        rules: the scoring rules in force.
         prompts: makes the requests of stages and judges.
+
+    Attributes:
+        rules: the scoring rules in force.
+        routes: the routes, keyed by name.
+        scoring_fn: the scoring function.
 
     Raises:
         ConfigError: a route cannot be used.
@@ -78,13 +88,16 @@ class Router:
         self._timeout_s = model_timeout_s(default=settings.model_timeout_s)
 
     def knows(self, name: str) -> bool:
-        """Whether ``name`` is a route."""
+        """Return True if ``name`` is a route."""
         return name in self.routes
 
     def capabilities(self, request: PromptRequest) -> ModelCapabilities:
-        """What a call by this route can count on: what any of its models can do.
+        """Return the capabilities that any model of the route has.
 
-        Those that cannot are passed over when the call needs it.
+        A model without a needed capability is skipped when the call is made.
+
+        Raises:
+            NotFoundError: the route does not exist.
         """
         candidates = [
             candidate
@@ -116,14 +129,29 @@ class Router:
         sink: EventSink | None = None,
         identity: Identity | None = None,
     ) -> PromptResponse:
-        """Answer a request whose ``model_id`` names a route."""
+        """Answer a request whose ``model_id`` names a route.
+
+        A request that the route cannot serve is refused through the gateway, which records it.
+
+        Args:
+            request: the request.
+            on_text: receives the text of the answering model.
+            sink: receives every event of its stream.
+            identity: the caller; None if unauthenticated.
+
+        Raises:
+            NotFoundError: the route does not exist.
+            CannotContinueError: the conversation that the request continues is gone.
+            DialectError: the neutral form cannot express the body.
+            InvalidInputError: the prompt cannot be sent or recorded.
+        """
         name = request.model_id or _AUTO
         asked: Asked | None = None
         if request.body is not None and self._route(name).mode == "single":
             asked = asked_plainly(request)
         if request.body is not None and asked is None:
             keeper, whole = request.keeper, request
-            if keeper is not None:  # what a chain goes on from counts as well
+            if keeper is not None:  # The earlier turns of the conversation count too.
                 body = await keeper.body_for("", speaks=False, window=None)
                 whole = replace(request, body=body)
             neutral = in_neutral_form(whole)
@@ -170,12 +198,23 @@ class Router:
         identity: Identity | None = None,
         subject_id: str = "",
     ) -> dict[str, Any]:
-        """Have a text answered by a route; the result as JSON.
+        """Answer a text through a route and return the result as JSON.
+
+        Args:
+            prompt: the text.
+            route: the route.
+            task: instead of the route's task.
+            operator_preference: instead of the route's preference.
+            session_id: the session; empty for a new one.
+            agent_id: the agent.
+            max_tokens: output limit; None for 4,096.
+            identity: the caller; only its models are candidates.
+            subject_id: the person of whom the prompt speaks; empty for nobody.
 
         Raises:
             FallbackChainExhaustedError: no model answered.
-            NotFoundError: there is no such route.
-            InvalidInputError: an argument cannot be used.
+            NotFoundError: the route does not exist.
+            InvalidInputError: an argument cannot be used, or the key may use no model of the route.
         """
         request = new_request(
             agent_id, session_id, model_id=route, max_tokens=max_tokens or 4096,
@@ -214,12 +253,12 @@ class Router:
         }
 
     def named(self, name: str) -> tuple[str, str] | None:
-        """Provider and model behind a name of the registry; ``None`` where it is none."""
+        """Return provider and model of a name in the registry; None for any other name."""
         found = self._registry.of(name)
         return None if found is None else (found.provider_id, found.provider_model)
 
     def may_use(self, name: str, identity: Identity) -> bool:
-        """Whether a key may ask for a route: it, or any model that it leads to."""
+        """Return True if a key may use a route: by its name, or any model of it."""
         return bool(self._allowed(name, identity))
 
     def score_text(
@@ -231,17 +270,20 @@ class Router:
         operator_preference: str = "",
         identity: Identity | None = None,
     ) -> dict[str, Any]:
-        """How a route would score its candidates for a text; nothing is sent.
+        """Return how a route would score its candidates for a text; nothing is sent.
 
         Args:
             prompt: the text.
-            route: whose candidates.
-            task: instead of the one read off the prompt.
-            operator_preference: instead of the route's.
-            identity: whose key's models alone count.
+            route: the route.
+            task: instead of the route's task.
+            operator_preference: instead of the route's preference.
+            identity: the caller; only its models are candidates.
+
+        Returns:
+            ``winner``, ``scores``, ``chain``, ``intent`` and ``rule_version_hash``.
 
         Raises:
-            NotFoundError: there is no such route.
+            NotFoundError: the route does not exist.
             InvalidInputError: an argument cannot be used, or the key may use no model.
         """
         known = self._route(route)
@@ -264,7 +306,9 @@ class Router:
         }
 
     def status(self) -> dict[str, Any]:
-        """Routes, models and whether they can be asked just now; reads the database."""
+        """Return routes, models and their current availability as JSON. Reads the database, so it
+        blocks.
+        """
         return {
             "rule_version_hash": self.rules.version_hash,
             "rules_file": self._settings.rules,
@@ -278,7 +322,8 @@ class Router:
         }
 
     def explain(self, decision: str) -> dict[str, Any]:
-        """Why a model was chosen, or what became of a call; see :func:`remit.routing.explain`.
+        """Return why a model was chosen, or what happened to a call; see
+        :func:`remit.routing.explain`.
 
         Raises:
             NotFoundError: there is no such decision or call.
@@ -297,15 +342,15 @@ class Router:
         return route
 
     def candidates(self, name: str) -> tuple[Candidate, ...]:
-        """The models that a route chooses among, as they are now.
+        """Return the current candidates of a route.
 
         Raises:
-            NotFoundError: there is no such route.
+            NotFoundError: the route does not exist.
         """
         return self._registry.candidates(self._route(name).models)
 
     def _allowed(self, name: str, identity: Identity | None) -> Sequence[Candidate]:
-        """The candidates of a route that a key may use; all, where it names the route."""
+        """Return the candidates of a route that a key may use; all if the key names the route."""
         candidates = self.candidates(name)
         if identity is None or identity.may_use_model(name):
             return candidates
@@ -326,13 +371,13 @@ class Router:
         return allowed
 
     async def _keep_head(self) -> None:
-        """Put the learned head on record before the first decision by it."""
+        """Record the learned head before the first decision made with it."""
         head = self.rules.weights.head
         if head is not None and self._kept != head.digest:
             self._kept = head.digest
             try:
                 await record_head(self._ledger, head)
-            except RemitError as error:  # another process may have put it there just now
+            except RemitError as error:  # Another process may have recorded the head first.
                 _log.warning("the learned head was not put on record: %s", error.message)
 
     def _emitter(self, request: PromptRequest, identity: Identity | None) -> ThoughtRecordEmitter:
@@ -340,7 +385,7 @@ class Router:
         return ThoughtRecordEmitter(self._ledger, _task_of(request, identity), agent_id)
 
     def _options(self, name: str, allowed: Sequence[Candidate]) -> RouteOptions:
-        """What is the same for all requests of a route; made again when its candidates change."""
+        """Return the options that all requests of a route share; cached per set of candidates."""
         known = self._made_options.get(name)
         if (
             known is None
@@ -387,12 +432,12 @@ class Router:
 
 @functools.lru_cache(maxsize=64)
 def _one_object(candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-    """One object for equal candidates: scores are remembered by it."""
+    """Return the same object for equal candidates, because scores are cached by identity."""
     return candidates
 
 
 def _left(candidates: Sequence[Candidate], aside: Sequence[str]) -> Sequence[Candidate]:
-    """Those that the session has not set aside; all where none would be left."""
+    """Return the candidates that the session has not set aside; all if none would remain."""
     if not aside:
         return candidates
     names = ((one, f"{one.provider_id}/{one.provider_model}") for one in candidates)
@@ -400,10 +445,9 @@ def _left(candidates: Sequence[Candidate], aside: Sequence[str]) -> Sequence[Can
 
 
 def _task_of(request: PromptRequest, identity: Identity | None) -> str:
-    """Whose chain a decision goes into: the work order's, else the session's.
+    """Return the task whose chain gets the decision: the work order, else the session.
 
-    An agent's key may name work orders of its own session only: other orders are not proven to be
-    its, and get no chain.
+    An agent's key may only name work orders of its own session; other orders are ignored.
     """
     order = request.work_order_id or ""
     own = order.startswith(f"WO-{request.session_id}-")

@@ -1,4 +1,4 @@
-"""What a router has to choose from just now."""
+"""Descriptions of routes and models for status reports."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 from remit.gateway import CircuitState, LLMGateway
 from remit.kernel.settings import RouteSettings
 from remit.routing.candidate import Candidate
-from remit.routing.ranking import rank
+from remit.routing.candidate_order import rank
 from remit.routing.registry import Registry
-from remit.routing.scoring import ScoringInputs, is_single, measured, task_of
+from remit.routing.scores import ScoringInputs, is_single, measured, task_of
 from remit.routing.weights import Weights
 
 __all__ = ["models_status", "route_status"]
@@ -18,11 +18,10 @@ __all__ = ["models_status", "route_status"]
 def route_status(
     name: str, route: RouteSettings, candidates: tuple[Candidate, ...], weights: Weights
 ) -> dict[str, Any]:
-    """A route as JSON.
+    """Return the description of a route as JSON.
 
-    ``first`` is the model that comes first whatever the prompt, empty where the choice depends on
-    its task; ``best_single`` is the same where an ability of it is stated, else empty: nothing was
-    measured.
+    ``first`` is the model that comes first for every prompt; empty if the choice depends on the
+    task. ``best_single`` is the same if an ability of the model is stated, else empty.
     """
     preference = route.operator_preference
     inputs = ScoringInputs("", task_of(route.task), preference, candidates, weights)
@@ -41,7 +40,9 @@ def route_status(
 
 
 def models_status(registry: Registry, gateway: LLMGateway) -> list[dict[str, Any]]:
-    """All models that are stated, as JSON."""
+    """Return the descriptions of all stated models as JSON. Reads circuit breakers, so it
+    blocks.
+    """
     reachable = set(registry.reachable())
     models = []
     for candidate in registry.candidates(registry.names()):

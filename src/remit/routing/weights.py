@@ -1,7 +1,7 @@
-"""The rules of scoring: governed data, hashed, never code.
+"""The rules of scoring: governed data with a hash, never code.
 
-A rule file is JSON. Its numbers are decimals with at most 6 places, read as exact millionths, so
-that scores come out equal to the last digit wherever they are computed.
+A rule file is JSON. Its numbers are decimals with at most 6 places and are read as exact
+millionths, so scores are equal on every machine.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic import StringConstraints as Text
 
 from remit.kernel.canonical import canonical_json, sha256_hex
@@ -29,23 +29,27 @@ from remit.kernel.json_text import JsonTextError, load_unique
 from remit.kernel.validation import first_error
 from remit.routing.decision import RULES_UNAVAILABLE
 from remit.routing.errors import WeightsError
-from remit.routing.learned import LearnedHead
+from remit.routing.learned_head import LearnedHead, StrictModel
 
 _log = logging.getLogger("remit.routing")
 
 MILLION = 1_000_000
 FindHead = Callable[[str], LearnedHead | None]
 """Gives the learned head of a digest; `None` or WeightsError where there is none."""
-_MOST = 1_000_000
+_MAX_WEIGHT = 1_000_000
 _PREFIX_BYTES = 7
 COMMON = b"abcdefghijklmnopqrstuvwxyz0123456789 \n.,'-"
 """Bytes that most texts have."""
 
 
 def _millionths(value: Any) -> int:
-    """A decimal from 0 to a million with at most 6 places, in exact millionths."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _MOST:
-        raise ValueError(f"it takes a number from 0 to {_MOST:,}")
+    """Return a decimal from 0 to a million with at most 6 places in exact millionths."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not 0 <= value <= _MAX_WEIGHT
+    ):
+        raise ValueError(f"it takes a number from 0 to {_MAX_WEIGHT:,}")
     scaled = Decimal(repr(value)) * MILLION  # a float's shortest form is what the file says
     if scaled != int(scaled):
         raise ValueError("it takes at most 6 decimals")
@@ -66,22 +70,18 @@ _Penalty = Literal["context_window", "tools", "images"]
 _Name = Annotated[str, Text(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 _Number = Annotated[int, BeforeValidator(_millionths)]
 _Positive = Annotated[_Number, Field(gt=0)]
-_Count = Annotated[int, Field(strict=True, ge=1, le=_MOST)]
+_Count = Annotated[int, Field(strict=True, ge=1, le=_MAX_WEIGHT)]
 _Word = Annotated[bytes, BeforeValidator(_lower_case)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _Scales(_Part):
+class _Scales(StrictModel):
     usd_per_million_tokens: _Positive
     tokens_per_s: _Positive
     output_share: Annotated[_Number, Field(le=MILLION)]
 
 
-class _Signs(_Part):
-    """What shows that a prompt is of a task: words, and marks anywhere in it; UTF-8."""
+class _Signs(StrictModel):
+    """Signs that a prompt belongs to a task: words, and marks anywhere in it, in UTF-8."""
 
     words: frozenset[_Word]
     marks: tuple[_Word, ...]
@@ -91,14 +91,14 @@ def _sorted(items: dict[str, Any]) -> dict[str, Any]:
     return dict(sorted(items.items()))
 
 
-class IntentRules(_Part):
-    """By which signs a prompt's intent is read.
+class IntentRules(StrictModel):
+    """The signs by which a prompt's intent is read.
 
     Attributes:
-        characters_read: how much of a prompt is looked at, half of it at its end.
+        characters_read: characters of a prompt that are read: half at its start, half at its end.
         bytes_per_token: for the estimate of its length.
-        least_signs: fewer signs than this say nothing.
-        tasks: signs of each task, in order of their names.
+        least_signs: fewest signs that decide.
+        tasks: signs of each task, sorted by name.
         languages: common words of each language.
     """
 
@@ -110,16 +110,17 @@ class IntentRules(_Part):
 
     @functools.cached_property
     def known_words(self) -> frozenset[bytes]:
-        """All words that any task or language has."""
+        """The words of all tasks and languages."""
         words = [*(signs.words for signs in self.tasks.values()), *self.languages.values()]
         return frozenset[bytes]().union(*words)
 
     @functools.cached_property
     def marks(self) -> Sequence[tuple[bytes, bytes, Sequence[tuple[bytes, str]]]]:
-        """Marks with their tasks, grouped by their first bytes: where these are missing, none is.
+        """Marks with their tasks, grouped by their first bytes.
 
-        Between the two stands a byte of them that is not one of :data:`COMMON`, or nothing: most
-        texts have none of those, and need not be searched for the rest.
+        A group is (first bytes, a rare byte among them, marks). The rare byte is not in
+        :data:`COMMON`; it is empty if there is none. A text without that byte needs no search for
+        the group.
         """
         groups: dict[bytes, list[tuple[bytes, str]]] = {}
         for task, signs in self.tasks.items():
@@ -130,13 +131,13 @@ class IntentRules(_Part):
         ]
 
 
-class LearnedRules(_Part):
-    """How a learned head is used.
+class LearnedRules(StrictModel):
+    """The use of a learned head.
 
     Attributes:
         head: SHA-256 (hex) of its canonical JSON.
-        price_weight: reward that a dollar is worth, millionths.
-        quality_floor: least reward expected of the cheapest that is chosen; 0: none.
+        price_weight: the reward that a dollar is worth, in millionths.
+        quality_floor: least expected reward of the cheapest model that may be chosen; 0 for none.
     """
 
     head: Annotated[str, Text(pattern=r"^[0-9a-f]{64}$")]
@@ -144,7 +145,7 @@ class LearnedRules(_Part):
     quality_floor: Annotated[_Number, Field(le=MILLION)] = 0
 
 
-class _RuleFile(_Part):
+class _RuleFile(StrictModel):
     description: str = ""
     learned: LearnedRules | None = None
     features: Annotated[dict[_Feature, _Number], Field(min_length=len(get_args(_Feature)))]
@@ -156,19 +157,19 @@ class _RuleFile(_Part):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weights:
-    """Rules of scoring, checked. Numbers are millionths.
+    """Checked rules of scoring. Numbers are millionths.
 
     Attributes:
-        document: the rule file's content; what is hashed, and what a decision keeps.
+        document: the rule file's content, which is hashed and recorded with decisions.
         rule_version_hash: ``rv:sha256:`` and the SHA-256 of the document's canonical JSON.
         encoded: that JSON.
         features: weight of each feature of a candidate.
-        preferences: by operator preference, a factor for each weight.
-        penalties: what is taken off a candidate that lacks what the call needs.
-        scales: where a price, a speed count half; the share of output in a price.
-        intent: by which signs a prompt's intent is read.
-        learned: how the head is used; ``None`` where the rules name none.
-        head: the learned head that the rules name.
+        preferences: for each operator preference, a factor for each weight.
+        penalties: deductions for a candidate that lacks a need of the call.
+        scales: the price and the speed that give half a feature; the share of output in a price.
+        intent: signs by which a prompt's intent is read.
+        learned: the use of the learned head; None if the rules name none.
+        head: the learned head that the rules name; else None.
     """
 
     document: Mapping[str, Any]
@@ -184,14 +185,15 @@ class Weights:
 
     @classmethod
     def from_document(cls, document: Any, find_head: FindHead | None = None) -> Self:
-        """From the content of a rule file.
+        """Return the rules in the content of a rule file.
 
         Args:
             document: the content.
-            find_head: gives the learned head of a digest, where the rules name one.
+            find_head: returns the learned head with a digest, if the rules name one.
 
         Raises:
-            WeightsError: it is not one; the key is named. The head is missing or another.
+            WeightsError: the content is not a rule file (the message names the key), or the head is
+                missing.
         """
         head = None
         try:
@@ -230,10 +232,10 @@ class Weights:
 
     @classmethod
     def from_file(cls, path: Path) -> Self:
-        """From a rule file.
+        """Return the rules in a rule file.
 
         Raises:
-            WeightsError: it cannot be read, or is no rule file.
+            WeightsError: the file cannot be read, or is not a rule file.
         """
         try:
             text = path.read_text("utf-8")
@@ -243,10 +245,15 @@ class Weights:
 
     @classmethod
     def from_text(cls, text: str, name: str, find_head: FindHead | None = None) -> Self:
-        """From the text of a rule file.
+        """Return the rules in the text of a rule file.
+
+        Args:
+            text: the text.
+            name: the name of the file, for messages.
+            find_head: as in :meth:`from_document`.
 
         Raises:
-            WeightsError: it is no rule file.
+            WeightsError: the text is not a rule file.
         """
         try:
             document = load_unique(text)
@@ -257,39 +264,39 @@ class Weights:
     @classmethod
     @functools.cache
     def shipped(cls) -> Self:
-        """The rules that come with Remit."""
+        """Return the rules that are shipped with Remit."""
         data = shipped_file("PKG-ROUTER-001", "HOT/routing/weights.json")
         return cls.from_text(data.decode(), "shipped with Remit")
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules in force, and the version that decisions state."""
+    """The rules in force, and the version that decisions record."""
 
     weights: Weights
     version_hash: str
 
     @classmethod
     def shipped(cls) -> Self:
-        """Those that come with Remit."""
+        """Return the rules that are shipped with Remit."""
         weights = Weights.shipped()
         return cls(weights, weights.rule_version_hash)
 
 
 def head_file(rules: Path) -> Path:
-    """The file of the learned head that rules name: beside theirs."""
+    """Return the file of the learned head that belongs to a rule file."""
     return rules.with_suffix(".head.json")
 
 
 def load_rules(path: Path, installed: InstalledFiles | None = None) -> Rules:
-    """The rules in a file; where they cannot be read, the shipped ones without a version.
+    """Return the rules in a file; if they cannot be read, the shipped ones without a version.
 
-    The reason is logged: calls go on being routed.
+    The reason is logged, so calls continue to be routed.
 
     Args:
         path: the file.
-        installed: of the root that it is in, where it came in a package: it counts only as it
-            was installed.
+        installed: the installed files of the root, if the file belongs to a package. A changed file
+            is then not used.
     """
     try:
         if installed is None:

@@ -23,7 +23,6 @@ from remit.gateway.auth import (
     AuthLimits,
     AuthProvider,
     AuthUnavailableError,
-    ByTokenKind,
     Identity,
     KeyStore,
     agent_secret,
@@ -238,7 +237,7 @@ class Authenticator:
             runtime.allow_without_limits(DEVELOPER)
             return cls(None, contract_id, wait_s, on_refused, owners=owners)
         tokens = AgentTokens(agent_secret(runtime.root))
-        provider = ByTokenKind(AgentTokenProvider(tokens, keys), keys)
+        provider = AgentTokenProvider(tokens, keys, others=keys)
         return cls(provider, contract_id, wait_s, on_refused, keys.lookup, owners)
 
     def known(self, raw_headers: Headers) -> AuthenticatedRequest | None:

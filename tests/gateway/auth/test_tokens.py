@@ -22,7 +22,6 @@ from remit.gateway.auth import (
     AgentTokens,
     AuthenticationError,
     AuthLimits,
-    ByTokenKind,
     Identity,
     KeyStore,
     agent_secret,
@@ -214,7 +213,7 @@ def test_a_token_of_a_key_needs_somebody_who_knows_keys() -> None:
 def test_a_token_ends_with_its_key_and_allows_no_more(ledger: LedgerClient) -> None:
     with KeyStore(ledger, AuthLimits(0.5, 5, 60)) as keys:
         made = keys.create("team", models=["gpt-4o*"], user_id="u", team_id="t")
-        door = ByTokenKind(AgentTokenProvider(TOKENS, keys), keys)
+        door = AgentTokenProvider(TOKENS, keys, others=keys)
         token = TOKENS.issue("writer", key_id=made.key_id, ttl_s=600)
         agent = door.authenticate(token)
         assert (agent.name, agent.key_id, agent.user_id, agent.team_id) == (
@@ -246,9 +245,10 @@ def test_each_kind_goes_its_own_way() -> None:
         def authenticate(self, token: str | None) -> Identity:
             return Identity(self.name, "agent")
 
-    door = ByTokenKind(Names("agents"), Names("keys"))
-    told = [door.authenticate(token).name for token in ("rat1.x", "sk-remit-x", "", None, "RAT1.")]
-    assert told == ["agents", "keys", "keys", "keys", "keys"]
+    door = AgentTokenProvider(TOKENS, others=Names("keys"))
+    token = TOKENS.issue("writer", ttl_s=600)
+    told = [door.authenticate(one).name for one in (token, "sk-remit-x", "", None, "RAT1.")]
+    assert told == ["writer", "keys", "keys", "keys", "keys"]
 
 
 # -- the secret's file ---------------------------------------------------------------------

@@ -13,7 +13,6 @@ from remit.gateway.auth import Identity
 from remit.kernel.settings import ApprovalSettings, McpServerSettings
 from remit.ledger import LedgerClient
 from remit.server.api.routes import name_of
-from remit.server.mcp.gateway.approving import Approving, WaitsError
 from remit.server.mcp.gateway.definitions import Definitions
 from remit.server.mcp.gateway.rules import Rules
 
@@ -25,15 +24,10 @@ async def test_a_key_without_a_user_cannot_approve_what_it_asked_for(ledger: Led
     people = {"tools": {_TOOL.tool_id: {"people": 1}}}
     queue = ApprovalQueue(ledger, ApprovalSettings.model_validate(people))
     key = Identity("ops", "operator", key_id="KEY-1")
-    with pytest.raises(WaitsError) as waits:
-        await Approving(queue, key, "SES-A", "ops", None).permit(_TOOL, {})
-    with pytest.raises(ApprovalError, match="cannot approve it"):
-        queue.decide(
-            waits.value.request_id,
-            granted=True,
-            by=name_of(key),
-            person=queue.person_behind(key.key_id, key.user_id, key.name),
-        )  # as POST /api/approvals does
+    person = queue.person_behind(key.key_id, key.user_id, key.name)
+    asked = queue.request(_TOOL, {}, session_id="SES-A", agent_id="ops", requested_by=person)
+    with pytest.raises(ApprovalError, match="cannot approve it"):  # as POST /api/approvals does
+        queue.decide(asked.request_id, granted=True, by=name_of(key), person=person)
 
 
 async def test_a_tool_listed_twice_is_shown_as_it_was_pinned(ledger: LedgerClient) -> None:

@@ -1,4 +1,13 @@
-"""Authentication and permissions: virtual keys, roles, agent tokens."""
+"""Authentication and permissions: virtual keys, roles, agent tokens, and the directory of owners.
+
+The package owns the table ``virtual_keys``, its cache, and the entries that record each change of a
+key. The package limits no spending: budgets are in :mod:`remit.gateway.budget`.
+
+Invariants: only the SHA-256 of a secret is stored; each change of a key is one transaction with its
+ledger entry; a revoked key is refused by every process within ``[auth] revocation_s``.
+
+Start reading in :mod:`remit.gateway.auth.keys`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +30,6 @@ from remit.gateway.auth.tokens import (
     AgentClaims,
     AgentTokenProvider,
     AgentTokens,
-    ByTokenKind,
     agent_secret,
     token_from_headers,
 )
@@ -56,7 +64,6 @@ __all__ = [
     "AuthProvider",
     "AuthUnavailableError",
     "AuthenticationError",
-    "ByTokenKind",
     "Directory",
     "Identity",
     "KeyStore",

@@ -1,10 +1,10 @@
-"""Keys recomputed from the ledger, and compared with the table that calls are checked by."""
+"""Audit of the table ``virtual_keys`` against the ledger."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import orjson
@@ -12,35 +12,30 @@ import orjson
 from remit.gateway.auth.virtual_key import KeyRow, VirtualKey
 from remit.ledger import KERNEL_ROWS, Finding, Select, Uncheckable, entry_id, imported_size
 
-__all__ = ["RecordedKey", "check_keys", "recorded_keys"]
+__all__ = ["RecordedKey", "check_keys", "owner_of_key", "recorded_keys"]
 
-_GIVEN = ("name", "role", "prefix", "user_id", "team_id", "organisation_id", "expires")
+_KEY_FIELDS = ("name", "role", "prefix", "user_id", "team_id", "organisation_id", "expires")
 _LISTS = ("models", "agents", "tiers")
 _NOTHING = dict.fromkeys(("rotated", "old_until", "old_hash", "revoked", "revoked_entry"), "")
 _SHOWN = frozenset(item.name for item in fields(VirtualKey))
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedKey:
-    """A key as the ledger has it.
+RecordedKey = dict[str, Any]
+"""The expected columns of a key's row, and ``seq``, the sequence number of its latest entry.
 
-    Attributes:
-        seq: its latest entry.
-        columns: what its row has to be; ``None`` for what older versions did not record.
-    """
+A column that older versions did not record is None.
+"""
 
-    seq: int
-    columns: dict[str, Any]
 
-    @property
-    def owner(self) -> str:
-        """Who owns what its callers make."""
-        user_id = self.columns.get("user_id")
-        return f"user:{user_id}" if user_id else f"key:{self.columns['key_id']}"
+def owner_of_key(key: RecordedKey) -> str:
+    """Return the owner's name: the key's user if it has one, else the key."""
+    return f"user:{key['user_id']}" if key.get("user_id") else f"key:{key['key_id']}"
 
 
 def recorded_keys(select: Select) -> dict[str, RecordedKey]:
-    """All keys that there ever were, by id."""
+    """Return all keys that the ledger ever recorded, keyed by key id. Damaged entries are
+    skipped.
+    """
     found: dict[str, RecordedKey] = {}
     rows = select(
         "SELECT seq, event_type, record FROM entries "
@@ -53,22 +48,22 @@ def recorded_keys(select: Select) -> dict[str, RecordedKey]:
             decision, metadata = record["decision"], record["metadata"]
             key_id = metadata["key_id"]
         except (ValueError, TypeError, KeyError):
-            continue  # of a damaged entry the ledger's own verification tells
-        before = found[key_id].columns if key_id in found else {}
-        found[key_id] = RecordedKey(seq, _after(before, seq, event_type, decision, metadata))
+            continue  # The ledger's own verification reports damaged entries.
+        after = _after(found.get(key_id, {}), seq, event_type, decision, metadata)
+        found[key_id] = {**after, "seq": seq}
     return found
 
 
 def _after(
     before: dict[str, Any], seq: int, event_type: str, decision: str, metadata: dict[str, Any]
 ) -> dict[str, Any]:
-    """The columns of a key after one of its entries; ``None`` for what that does not say."""
+    """Return a key's columns after one of its entries; None for values that it does not state."""
     at, changed = metadata.get("at"), metadata.get("changed")
     if event_type == "KEY_REVOKED":
         revoked = {"revoked": at, "revoked_entry": entry_id(seq), "changed": changed}
         ended = {"key_id": metadata["key_id"], "old_until": "", "old_hash": ""}
         return {**before, **revoked, **ended}
-    given = {name: metadata.get(name) for name in _GIVEN}
+    given = {name: metadata.get(name) for name in _KEY_FIELDS}
     given |= {name: json.dumps(metadata[name]) for name in _LISTS if name in metadata}
     given |= {"hash": metadata.get("hash"), "changed": changed}
     if decision != "ROTATED":
@@ -79,7 +74,7 @@ def _after(
 
 
 def check_keys(select: Select) -> Iterator[Finding]:
-    """What of ``virtual_keys`` and ``key_epoch`` is not what the ledger says."""
+    """Yield each difference of ``virtual_keys`` and ``key_epoch`` from the ledger's entries."""
     recorded = recorded_keys(select)
     there = [dict(zip(KeyRow.COLUMNS, row, strict=True)) for row in select(KeyRow.SELECT, ())]
     rows = {row["key_id"]: row for row in there}
@@ -88,24 +83,24 @@ def check_keys(select: Select) -> Iterator[Finding]:
         if key is None:
             yield None, f"virtual_keys: no entry made the key {key_id!r}"
             continue
-        known = {name: value for name, value in key.columns.items() if value is not None}
+        known = {name: value for name, value in key.items() if value is not None and name != "seq"}
         wrong = [name for name, value in known.items() if row[name] != value]
         if wrong:
             said = ", ".join(_said(name, row[name], known[name]) for name in wrong)
-            yield key.seq, f"virtual_keys: of the key {key_id} {said}"
-        if row["revoked"] == "" and key.columns.get("hash") is None:
+            yield key["seq"], f"virtual_keys: of the key {key_id} {said}"
+        if row["revoked"] == "" and key.get("hash") is None:
             said = (
                 f"the hash of the key {key_id}, which an older version made, is not on record; "
                 "`remit key rotate` puts one there"
             )
-            yield key.seq, Uncheckable(said)
+            yield key["seq"], Uncheckable(said)
     first = imported_size(select)
     for key_id, key in recorded.items():
-        if key_id not in rows and key.seq >= first:
-            yield key.seq, f"virtual_keys: the key {key_id} has no row"
-        if key_id in rows and key.seq < first:  # no import brings a key
+        if key_id not in rows and key["seq"] >= first:
+            yield key["seq"], f"virtual_keys: the key {key_id} has no row"
+        if key_id in rows and key["seq"] < first:  # no import brings a key
             said = f"ledger_info: {first} entries came with an import, and the key {key_id} did not"
-            yield key.seq, said
+            yield key["seq"], said
     changes = [row["changed"] for row in rows.values()]
     latest = max((number for number in changes if type(number) is int), default=0)
     epochs = [row[0] for row in select(KeyRow.EPOCH, ())]

@@ -1,4 +1,4 @@
-"""Users, teams and organisations by name: declared on record, and read from it."""
+"""Users, teams and organisations: names that are declared in the ledger and read from it."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _SCOPES = (
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A user, team or organisation. What there is not is empty.
+    """A user, team or organisation. Unknown values are empty.
 
     Attributes:
         kind: ``user``, ``team`` or ``organisation``.
-        id: as keys and budgets have it.
-        name: for people; empty where it was not declared, or was erased.
-        entry: id of the ``OWNER_NAMED`` that says so.
-        at: when.
-        by: who declared it.
+        id: the id that keys and budgets use.
+        name: the name for people; empty if it was not declared or has been erased.
+        entry: id of the ``OWNER_NAMED`` entry that declares the name.
+        at: timestamp of that entry.
+        by: who declared the name.
     """
 
     kind: OwnerKind
@@ -56,7 +56,9 @@ class Owner:
         return scope_of(self.kind, self.id)
 
     def to_dict(self) -> dict[str, Any]:
-        """The same by name."""
+        """Return the fields as JSON: empty ones are None, ``at`` is ``declared``, and ``scope`` is
+        added.
+        """
         return {
             "kind": self.kind, "id": self.id, "name": self.name or None, "scope": self.scope,
             "entry": self.entry or None, "declared": self.at or None, "by": self.by or None,
@@ -64,13 +66,13 @@ class Owner:
 
 
 class Directory:
-    """Declares users, teams and organisations, and finds them with the keys they have.
+    """Declared users, teams and organisations, and those that keys and budgets name.
 
-    Ids work without a declaration: those that keys and budgets name are here too, without a name.
-    A name is content: erasing its entry takes it away, and the id goes on.
+    An id works without a declaration and then has no name. A name is content: erasing its entry
+    removes the name and leaves the id usable.
 
     Args:
-        ledger: the record, which alone holds the names.
+        ledger: the ledger that contains the names, keys and budgets.
     """
 
     def __init__(self, ledger: LedgerClient) -> None:
@@ -87,19 +89,22 @@ class Directory:
         by: str,
         in_transaction: Callable[[Transaction, BudgetScope], object] | None = None,
     ) -> Owner:
-        """Give a user, team or organisation its name, for the first time.
+        """Give a user, team or organisation its first name; writes one ``OWNER_NAMED`` entry.
 
         Args:
-            kind: which of them.
-            id_: at most 128 printable characters; keys and budgets name it by this.
-            name: for people, likewise.
-            by: who declares it, on record.
-            in_transaction: called with the transaction and its budget's scope, to do what belongs
-                to it, such as to set that budget.
+            kind: the kind of owner.
+            id_: at most 128 printable characters; keys and budgets name the owner by this id.
+            name: the name for people, at most 128 printable characters.
+            by: who declares it; recorded.
+            in_transaction: called in the same transaction with the budget scope of the owner, such
+                as to set its budget.
+
+        Returns:
+            The declared owner.
 
         Raises:
             InvalidInputError: a value cannot be used.
-            ConflictError: it is declared already.
+            ConflictError: the owner is already declared.
         """
 
         def check(known: Owner | None) -> None:
@@ -112,14 +117,21 @@ class Directory:
         return self._named(kind, id_, name, by, "CREATED", check, in_transaction)
 
     def rename(self, kind: OwnerKind, id_: str, name: str, *, by: str) -> tuple[Owner, Owner]:
-        """Give a declared one another name.
+        """Change the name of a declared owner; writes one ``OWNER_NAMED`` entry unless the name is
+        the same.
+
+        Args:
+            kind: the kind of owner.
+            id_: the owner's id.
+            name: the new name, at most 128 printable characters.
+            by: who renames it; recorded.
 
         Returns:
-            What it was, and what it is; the same twice where nothing had to be changed.
+            The owner before and after the change.
 
         Raises:
             InvalidInputError: the name cannot be used.
-            NotFoundError: it is not declared.
+            NotFoundError: the owner is not declared.
         """
         before: list[Owner] = []
 
@@ -135,7 +147,10 @@ class Directory:
         return before[0], after
 
     def declared(self) -> Mapping[str, Owner]:
-        """Those that have a name, by scope, as the record says now."""
+        """Return the declared owners, keyed by scope such as ``team:payments``. Blocks.
+
+        The result is cached until a name is declared or content is erased.
+        """
         ((latest,),) = self._ledger.select(_LATEST, ())
         ((erased,),) = self._ledger.select(
             "SELECT coalesce(max(seq), -1) FROM entries WHERE event_type = 'ERASURE'", ()
@@ -158,7 +173,9 @@ class Directory:
         return found
 
     def list(self, kind: OwnerKind) -> list[Owner]:
-        """All of a kind by id: declared, or named by a key or a budget."""
+        """Return the owners of a kind that are declared, or named by a key or a budget, sorted by
+        id.
+        """
         found = {owner.id: owner for owner in self.declared().values() if owner.kind == kind}
         ids = {getattr(key, f"{kind}_id") for key in self._keys()}
         scopes = (str(scope) for (scope,) in self._ledger.select(_SCOPES, ()))
@@ -168,10 +185,10 @@ class Directory:
         return [found[id_] for id_ in sorted(found)]
 
     def find(self, kind: OwnerKind, id_: str) -> Owner:
-        """One of a kind, declared or not.
+        """Return one owner, declared or not.
 
         Raises:
-            NotFoundError: neither is it declared, nor does a key or budget name it.
+            NotFoundError: the owner is not declared, and no key or budget names it.
         """
         known = {owner.id: owner for owner in self.list(kind)}
         if id_ not in known:
@@ -181,16 +198,17 @@ class Directory:
     def described(
         self, owners: Iterable[Owner], states: Iterable[BudgetStatus]
     ) -> builtins.list[dict[str, Any]]:
-        """Owners with their members, keys that are not revoked, budget and spending.
+        """Return owners with their members, unrevoked keys, budget and spending.
 
         Args:
-            owners: which.
-            states: the budgets there are.
+            owners: the owners to describe.
+            states: the existing budgets.
 
         Returns:
-            of each :meth:`Owner.to_dict`, ``keys``, ``users`` and ``teams`` (ids that its keys
-            name), ``budget`` (``None`` without one), ``spent_usd``, ``spent_tokens``,
-            ``limit_usd``. Without a budget the spending is that of its keys.
+            For each owner the fields of :meth:`Owner.to_dict`, ``keys``, ``users`` and ``teams``
+            (ids
+            that its keys name), ``budget`` (None without one), ``spent_usd``, ``spent_tokens`` and
+            ``limit_usd``. Without a budget the spending is the sum of its keys' budgets.
         """
         budgets, keys = {state.scope: state for state in states}, self._keys()
         found = []
@@ -218,8 +236,9 @@ class Directory:
         return found
 
     def names(self, key: VirtualKey) -> dict[str, str]:
-        """What the owners of a key are called: ``user_name``, ``team_name``,
-        ``organisation_name``; empty where that is not declared."""
+        """Return ``user_name``, ``team_name`` and ``organisation_name`` of a key; empty if not
+        declared.
+        """
         declared, found = self.declared(), {}
         for kind in get_args(OwnerKind):
             id_ = getattr(key, f"{kind}_id")
@@ -228,8 +247,7 @@ class Directory:
         return found
 
     def scope_names(self) -> dict[str, str]:
-        """What the owners of budgets are called, by the name of their account: keys, and those
-        that are declared."""
+        """Return the names of keys and declared owners, keyed by budget scope."""
         rows = self._ledger.select("SELECT key_id, name FROM virtual_keys", ())
         named = {BudgetScope(key_id=key_id).key: str(name) for key_id, name in rows}
         declared = self.declared().items()
@@ -278,8 +296,11 @@ class Directory:
 def shown_keys(
     keys: Iterable[VirtualKey], directory: Directory, budgeter: TokenBudgeter
 ) -> Iterator[dict[str, Any]]:
-    """Keys as people see them: :meth:`VirtualKey.to_dict`, ``user_name``, ``team_name`` and
-    ``organisation_name``, ``limits`` (those there are) and ``budget`` (``None`` without one)."""
+    """Yield the description of each key for people.
+
+    Each is :meth:`VirtualKey.to_dict` with ``user_name``, ``team_name``, ``organisation_name``,
+    ``limits`` (the limits that are set) and ``budget`` (None without one).
+    """
     states = {state.scope: state for state in budgeter.list("key:")}
     for key in keys:
         state = states.get(BudgetScope(key_id=key.key_id).key)
@@ -292,13 +313,16 @@ def shown_keys(
 
 
 def scope_of(kind: str, id_: str) -> str:
-    """The name of an account: ``team:payments``."""
+    """Return the budget scope of an owner, such as ``team:payments``."""
     ids: dict[str, Any] = {f"{kind}_id": id_}
     return BudgetScope(**ids).key
 
 
 def id_of(name: str) -> str:
-    """An id made of a name: ``Payments & Billing`` is ``payments-billing``; may be empty."""
+    """Return an id made from a name: ``Payments & Billing`` becomes ``payments-billing``.
+
+    The id is empty if the name contains no letter or digit that ASCII can express.
+    """
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
 

@@ -6,7 +6,7 @@ from remit.kernel.errors import RemitError
 
 
 class AuthenticationError(RemitError):
-    """The caller is unknown. The message names no secret."""
+    """The caller is unknown. The message contains no secret."""
 
 
 class AuthUnavailableError(RemitError):

@@ -1,4 +1,4 @@
-"""Identities, what they may do, and the port that authenticates them."""
+"""Identities, their permissions, and the port that authenticates them."""
 
 from __future__ import annotations
 
@@ -34,18 +34,17 @@ PERMISSIONS: frozenset[str] = frozenset().union(*ROLES.values())
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Who may call, and what. Empty scopes exclude nothing.
+    """The permissions of a caller. An empty tuple allows everything.
 
     Attributes:
-        name: who, for people to read.
+        name: a name for people.
         role: ``admin``, ``operator``, ``agent`` or ``auditor``.
         key_id: the virtual key's id; empty without one.
-        user_id: whom the key was given to, and whose budget its calls also use.
+        user_id: the user to whom the key was given; the calls also count in that user's budget.
         team_id: the team of that user.
         organisation_id: the organisation of that team.
-        models: model ids, or patterns of them such as ``gpt-4o*`` (``*``, ``?``, ``[…]``; case
-            counts).
-        agents: agent ids, exact.
+        models: model ids, or case-sensitive patterns such as ``gpt-4o*`` (``*``, ``?``, ``[…]``).
+        agents: exact agent ids.
         tiers: ``hot``, ``ho2``, ``ho1``.
     """
 
@@ -62,13 +61,13 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Identity(Grant):
-    """Someone who calls, with the grant of their key.
+    """An authenticated caller, with the permissions of the caller's key.
 
     Attributes:
-        expires_at: ISO 8601, UTC; empty for never.
-        session_id: the one session, and ``work_order_id`` the one order, that a token was made
-            for; empty for any.
-        within: the identity on whose behalf it acts, and whose limits hold as well.
+        expires_at: ISO 8601, UTC; empty if the identity does not expire.
+        session_id: the only session that the caller's token is valid for; empty for any.
+        work_order_id: the only work order that the token is valid for; empty for any.
+        within: the identity for which the caller acts; its limits apply too.
     """
 
     expires_at: str = ""
@@ -77,7 +76,7 @@ class Identity(Grant):
     within: Identity | None = None
 
     def may_use_model(self, model_id: str) -> bool:
-        """Whether calls may go to ``model_id``, the full id as the provider knows it."""
+        """Return True if calls may go to ``model_id``, the provider's full id of the model."""
         if self.within is not None and not self.within.may_use_model(model_id):
             return False
         return (
@@ -87,20 +86,21 @@ class Identity(Grant):
         )
 
     def may_act_as(self, agent_id: str) -> bool:
-        """Whether calls may be made in the name of ``agent_id``."""
+        """Return True if calls may be made in the name of ``agent_id``."""
         within = self.within is None or self.within.may_act_as(agent_id)
         return within and (not self.agents or agent_id in self.agents)
 
     def may_use_tier(self, tier: str) -> bool:
-        """Whether calls may be made in ``tier``."""
+        """Return True if calls may be made in ``tier``."""
         within = self.within is None or self.within.may_use_tier(tier)
         return within and (not self.tiers or tier in self.tiers)
 
     def may(self, permission: str) -> bool:
-        """Whether the role has a permission of :data:`PERMISSIONS`; an unknown role has none.
+        """Return True if the role has a permission of :data:`PERMISSIONS`. An unknown role has
+        none.
 
         Raises:
-            InvalidInputError: there is no such permission.
+            InvalidInputError: the permission does not exist.
         """
         if permission not in PERMISSIONS:
             raise InvalidInputError(
@@ -113,16 +113,21 @@ class Identity(Grant):
 
 
 class AuthProvider(Protocol):
-    """Authenticates tokens."""
+    """A checker of tokens, such as the store of virtual keys."""
 
     def authenticate(self, token: str | None) -> Identity:
-        """The identity behind ``token``; raises ``AuthenticationError`` where there is none."""
+        """Return the identity that ``token`` belongs to.
+
+        Raises:
+            AuthenticationError: the token is missing, unknown, expired or revoked.
+            AuthUnavailableError: tokens cannot be checked now.
+        """
         ...
 
 
 class LocalOperator:
-    """The user who runs this process is its operator: the shell and the Python API."""
+    """Authenticates every caller as the operator: the user who runs this process."""
 
     def authenticate(self, token: str | None) -> Identity:
-        """The local operator, whatever the token."""
+        """Return the identity of the local operator for any token."""
         return Identity("local operator", "operator")

@@ -1,4 +1,4 @@
-"""The valid keys in memory, never long behind the database."""
+"""The cache of valid keys in memory, refreshed from the database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from remit.gateway.auth.errors import AuthUnavailableError
 from remit.gateway.auth.identity import Identity
@@ -24,13 +23,16 @@ _log = logging.getLogger("remit.auth")
 
 @dataclass(frozen=True, slots=True)
 class AuthLimits:
-    """Settings of ``[auth]``, all in seconds and above 0.
+    """Settings of ``[auth]``, in seconds and above 0.
 
     Attributes:
-        revocation_s: a change by another process takes effect here within this time; the
-            database is read twice as often.
-        stale_after_s: when the database could not be read for this long, every key is refused.
-        refused_log_s: least time between two log lines that say how many calls were refused.
+        revocation_s: a change by another process takes effect here within this time; the database
+            is read twice as often.
+        stale_after_s: every key is refused after the database could not be read for this long.
+        refused_log_s: least time between two log lines that state the number of refused calls.
+
+    Raises:
+        InvalidInputError: a value is not above 0, or ``stale_after_s`` is below ``revocation_s``.
     """
 
     revocation_s: float
@@ -48,62 +50,23 @@ class AuthLimits:
             )
 
 
-class RefusalCounter:
-    """Counts refused calls in memory alone: without a key no caller makes the disk work.
+_Secret = tuple[bytes, Identity, float]
+"""The SHA-256 digest of a secret, the owner of its key, and the end of its validity."""
 
-    Args:
-        log_s: seconds between two lines of the log.
-    """
-
-    def __init__(self, log_s: float) -> None:
-        self._log_s = log_s
-        self._lock = threading.Lock()
-        self._total = 0
-        self._logged = 0
-        self._logged_at = -math.inf
-
-    @property
-    def total(self) -> int:
-        """How many there were since the start of this process."""
-        return self._total
-
-    def count(self) -> None:
-        """Count one more."""
-        with self._lock:
-            self._total += 1
-
-    def log(self, *, closing: bool = False) -> None:
-        """Log how many there were since the last line, if any and if it is time."""
-        now = time.monotonic()
-        with self._lock:
-            new = self._total - self._logged
-            if not new or (now < self._logged_at + self._log_s and not closing):
-                return
-            self._logged, self._logged_at = self._total, now
-        _log.warning("%d calls without a valid key were refused", new)
-
-
-class _Secret(NamedTuple):
-    digest: bytes
-    identity: Identity
-    not_after: float
-
-
-class _Known(NamedTuple):
-    changed: int
-    secrets: tuple[_Secret, ...]
-    rotated_ms: int = 0
+_Known = tuple[int, tuple[_Secret, ...], int]
+"""The epoch of a key's latest change, its valid secrets, and when it was rotated (milliseconds)."""
+_UNKNOWN: _Known = -1, (), 0
 
 
 class KeyCache:
-    """All keys that are neither revoked nor expired, kept up to date by a thread of its own.
+    """The valid keys: neither revoked nor expired, refreshed by a thread.
 
-    A lookup never waits for the database: the thread reads one number there, the epoch, and
-    fetches what changed since. When it could not read for too long, every key is refused.
+    A lookup never waits for the database. The thread reads one number there, the epoch, and fetches
+    the keys that changed since. If the database cannot be read for too long, every key is refused.
 
     Args:
-        ledger: where the keys are.
-        limits: how often to read, and how long to go without.
+        ledger: the ledger whose database contains the keys.
+        limits: how often to read, and how long to trust the cache without a read.
         on_refresh: called by the thread after each read.
 
     Raises:
@@ -130,40 +93,52 @@ class KeyCache:
         self._thread.start()
 
     def by_secret(self, digest: bytes) -> Identity | None:
-        """The owner of the secret with this SHA-256 digest.
+        """Return the owner of the secret with this SHA-256 digest; None if no valid key has it.
 
         Raises:
-            AuthUnavailableError: the cache is too old, or was made before a fork.
+            AuthUnavailableError: the cache is too old, closed, or was made before a fork.
         """
         if time.monotonic() >= self._good_until or self._pid != os.getpid():
             self._require_fresh()
         found = self._by_digest.get(digest)
         # The lookup goes by a digest, which no caller can steer towards another key's, so its time
         # reveals nothing about a secret. The match is still compared in constant time.
-        if (
-            found is not None
-            and hmac.compare_digest(found.digest, digest)
-            and time.time() < found.not_after
-        ):
-            return found.identity
-        return None
+        if found is None:
+            return None
+        known, identity, not_after = found
+        is_valid = hmac.compare_digest(known, digest) and time.time() < not_after
+        return identity if is_valid else None
 
     def by_id(
         self, key_id: str, marked: str | None = None, since_ms: int | None = None
     ) -> Identity | None:
-        """The owner of a valid key, whose secret has this mark, and was not rotated since. Raises
-        as :meth:`by_secret`."""
+        """Return the owner of a valid key; None if the key is invalid or a condition fails.
+
+        Args:
+            key_id: the key.
+            marked: the mark of a secret of the key that must still be valid; None for the current
+                one.
+            since_ms: milliseconds since 1970 after which the key must not have been rotated.
+
+        Raises:
+            AuthUnavailableError: the cache is too old, closed, or was made before a fork.
+        """
         self._require_fresh()
-        known = self._by_id.get(key_id, _Known(-1, ()))
-        if since_ms is not None and since_ms < known.rotated_ms:
+        _, secrets, rotated_ms = self._by_id.get(key_id, _UNKNOWN)
+        if since_ms is not None and since_ms < rotated_ms:
             return None
-        secrets = known.secrets[:1]
-        if marked is not None:
-            secrets = tuple(one for one in known.secrets if mark(one.digest) == marked)
-        return next((one.identity for one in secrets if time.time() < one.not_after), None)
+        if marked is None:
+            secrets = secrets[:1]
+        else:
+            secrets = tuple(one for one in secrets if mark(one[0]) == marked)
+        return next((identity for _, identity, end in secrets if time.time() < end), None)
 
     def refresh(self) -> None:
-        """Fetch what changed since the last refresh."""
+        """Fetch the keys that changed since the last refresh.
+
+        Raises:
+            LedgerError: the keys cannot be read.
+        """
         with self._refreshing:
             began, newest = time.monotonic(), self._newest
             ((epoch,),) = self._ledger.select(KeyRow.EPOCH)
@@ -183,12 +158,14 @@ class KeyCache:
             self._good_until = began + self._limits.stale_after_s
 
     def apply(self, rows: Iterable[KeyRow]) -> None:
-        """Apply rows that this process or another wrote; older ones change nothing."""
+        """Apply rows that this process or another wrote. Rows older than the known ones are
+        ignored.
+        """
         with self._changing:
             self._put(rows)
 
     def close(self) -> None:
-        """Refuse every key from now on, and end the thread."""
+        """Refuse every key from now on and end the thread."""
         self._stop.set()
         self._good_until = -math.inf
         if self._pid == os.getpid():
@@ -215,20 +192,20 @@ class KeyCache:
     def _put(self, rows: Iterable[KeyRow]) -> None:
         for row in rows:
             key_id = row.key.key_id
-            before = self._by_id.get(key_id, _Known(-1, ()))
-            if row.changed <= before.changed:
+            changed, before, _ = self._by_id.get(key_id, _UNKNOWN)
+            if row.changed <= changed:
                 continue
             self._newest = max(self._newest, row.changed)
             now = _secrets(row)
             for secret in now:
-                self._by_digest[secret.digest] = secret
-            kept = {secret.digest for secret in now}
-            for secret in before.secrets:
-                if secret.digest not in kept:
-                    self._by_digest.pop(secret.digest, None)
+                self._by_digest[secret[0]] = secret
+            kept = {secret[0] for secret in now}
+            for secret in before:
+                if secret[0] not in kept:
+                    self._by_digest.pop(secret[0], None)
             # The epoch of a revoked key stays, so that no older row brings it back.
             rotated_ms = int(seconds_of(row.key.rotated) * 1000) if row.key.rotated else 0
-            self._by_id[key_id] = _Known(row.changed, now, rotated_ms)
+            self._by_id[key_id] = row.changed, now, rotated_ms
 
     def _run(self) -> None:
         down = False
@@ -252,7 +229,9 @@ class KeyCache:
 
 
 def mark(digest: bytes) -> str:
-    """Of a secret, by its SHA-256 digest; 32 hex."""
+    """Return 32 hex characters that identify a secret, given its SHA-256 digest, and do not reveal
+    it.
+    """
     return hashlib.sha256(b"remit key mark" + digest).hexdigest()[:32]
 
 
@@ -261,8 +240,8 @@ def _secrets(row: KeyRow) -> tuple[_Secret, ...]:
     if key.revoked:
         return ()
     identity, end = key.identity, seconds_of(key.expires)
-    current = _Secret(bytes.fromhex(row.hash), identity, end)
+    current = bytes.fromhex(row.hash), identity, end
     if not row.old_hash:
         return (current,)
     old_end = min(end, seconds_of(key.old_until))
-    return current, _Secret(bytes.fromhex(row.old_hash), identity, old_end)
+    return current, (bytes.fromhex(row.old_hash), identity, old_end)

@@ -1,9 +1,12 @@
-"""Virtual keys, kept in the ledger's own database."""
+"""The store of virtual keys, in the ledger's database."""
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,9 +14,9 @@ from typing import Any
 
 from remit.gateway.auth.errors import AuthenticationError, AuthUnavailableError
 from remit.gateway.auth.identity import Identity
-from remit.gateway.auth.key_cache import AuthLimits, KeyCache, RefusalCounter, mark
+from remit.gateway.auth.key_cache import AuthLimits, KeyCache, mark
 from remit.gateway.auth.virtual_key import (
-    MOST_KEY_CHARS,
+    MAX_KEY_CHARS,
     KeyRow,
     NewKey,
     VirtualKey,
@@ -30,6 +33,8 @@ from remit.kernel.loops import Closeable
 from remit.kernel.tenant import tenant_of_origin
 from remit.ledger import LedgerClient, LedgerEntry, Transaction
 
+_log = logging.getLogger("remit.auth")
+
 _MAX_REASON_CHARS = 500
 _OWNERS = ("user_id", "team_id", "organisation_id")
 
@@ -38,19 +43,19 @@ _Keys = list[VirtualKey]  # within the class, `list` is the method
 
 
 class KeyStore(Closeable):
-    """Makes, revokes and checks virtual keys.
+    """Virtual keys: created, rotated, revoked and checked.
 
-    Only a key's SHA-256 is stored. A slow hash (Argon2, bcrypt) protects passwords; these secrets
-    are 256 random bits, which cannot be searched, and every call has to be checked within
-    microseconds. It stands on record too: another in the table would be a key without a record.
+    Only the SHA-256 of a secret is stored. A slow hash protects passwords; these secrets are 256
+    random bits, which cannot be searched, and each call has to be checked within microseconds. The
+    ledger records the hash too, so a key inserted into the table is detected.
 
-    Every change is one transaction with its ledger entry. A change takes effect at once in the
-    process that makes it, and within ``limits.revocation_s`` in every other.
+    Each change is one transaction with its ledger entry. A change takes effect at once in this
+    process and within ``limits.revocation_s`` in every other.
 
     Args:
-        ledger: where keys are kept and their making is recorded.
-        limits: how fresh the cache of the keys must be. Left out, the store only manages keys:
-            it refuses every token, and no thread watches the database.
+        ledger: the ledger that contains and records the keys.
+        limits: how fresh the cache must be. Without limits the store only manages keys: it refuses
+            every token and starts no thread.
 
     Raises:
         LedgerError: the database cannot be used.
@@ -59,32 +64,38 @@ class KeyStore(Closeable):
     def __init__(self, ledger: LedgerClient, limits: AuthLimits | None = None) -> None:
         self._ledger = ledger
         self._cache: KeyCache | None = None
-        self._refusals = RefusalCounter(limits.refused_log_s if limits else math.inf)
+        # Refusals are counted in memory only: a caller without a key causes no disk write.
+        self._refused = self._logged = 0
+        self._logged_at = -math.inf
+        self._log_s = limits.refused_log_s if limits else math.inf
+        self._counting = threading.Lock()
         if limits is not None:
-            self._cache = KeyCache(ledger, limits, self._refusals.log)
+            self._cache = KeyCache(ledger, limits, self._log_refusals)
 
     def __repr__(self) -> str:
         return f"KeyStore({self._ledger.location!r})"
 
     def close(self) -> None:
-        """Refuse every key from now on and end the thread. Closing twice is harmless.
+        """Refuse every key from now on and end the thread. A second call does nothing.
 
         The ledger stays open; close it after the store.
         """
         if self._cache is not None:
             self._cache.close()
-            self._refusals.log(closing=True)
+            self._log_refusals(closing=True)
 
     def authenticate(self, token: str | None) -> Identity:
-        """The owner of this key. Waits for nothing and writes nothing.
+        """Return the owner of a key. Does not wait for the database and writes nothing.
 
         Raises:
-            AuthenticationError: the key is unknown, expired or revoked; which is not said.
-            AuthUnavailableError: the database could not be read for ``limits.stale_after_s``.
+            AuthenticationError: the key is missing, unknown, expired or revoked. The message does
+                not say which.
+            AuthUnavailableError: the database could not be read for ``limits.stale_after_s``, or
+                the store was opened without limits.
         """
         if (identity := self.lookup(token)) is not None:
             return identity
-        self._refusals.count()
+        self._count_refusal()
         if not token:
             raise AuthenticationError(
                 "No key was given.",
@@ -93,38 +104,44 @@ class KeyStore(Closeable):
         raise _refused()
 
     def lookup(self, token: str | None) -> Identity | None:
-        """The owner of this key; ``None`` where :meth:`authenticate` would refuse and count it.
+        """Return the owner of a key; None if the key is not valid. A miss is not counted as
+        refused.
 
         Raises:
             AuthUnavailableError: as :meth:`authenticate`.
         """
         cache = self._require_cache()
-        if isinstance(token, str) and len(token) <= MOST_KEY_CHARS and token.isascii():
+        if isinstance(token, str) and len(token) <= MAX_KEY_CHARS and token.isascii():
             return cache.by_secret(hashlib.sha256(token.encode("ascii")).digest())
         return None
 
     def identity_of(
         self, key_id: str, mark: str | None = None, *, since_ms: int | None = None
     ) -> Identity:
-        """The owner of the valid key with this id. Raises as :meth:`authenticate`.
+        """Return the owner of a valid key, given its id.
 
         Args:
-            key_id: of the key.
-            mark: only while the secret counts that :meth:`mark_of` gave it for.
-            since_ms: only where it was not rotated since then, milliseconds since 1970.
+            key_id: the key.
+            mark: a result of :meth:`mark_of`; that secret must still be valid. None for the current
+                one.
+            since_ms: milliseconds since 1970 after which the key must not have been rotated.
+
+        Raises:
+            AuthenticationError: the key is unknown, expired or revoked, or a condition fails.
+            AuthUnavailableError: as :meth:`authenticate`.
         """
         identity = self._require_cache().by_id(key_id, mark, since_ms)
         if identity is None:
-            self._refusals.count()
+            self._count_refusal()
             raise _refused()
         return identity
 
     def current(self, key_id: str) -> Identity:
-        """The identity of a valid key with this id, read from the database.
+        """Return the identity of a valid key, read from the database.
 
         Raises:
-            NotFoundError: there is none.
-            ConflictError: it is revoked or expired.
+            NotFoundError: no key has this id or name.
+            ConflictError: the key is revoked or expired.
         """
         row = KeyRow.find(self._ledger.select, key_id)
         row.require_live()
@@ -132,13 +149,13 @@ class KeyStore(Closeable):
 
     @staticmethod
     def mark_of(token: str) -> str:
-        """What tells one secret of a key from its others, and gives nothing of it away; 32 hex."""
+        """Return 32 hex characters that identify one secret of a key and do not reveal it."""
         return mark(hashlib.sha256(token.encode()).digest())
 
     @property
     def refused(self) -> int:
-        """How many calls were refused since the store was opened."""
-        return self._refusals.total
+        """Number of calls refused since the store was opened."""
+        return self._refused
 
     def create(
         self,
@@ -155,21 +172,26 @@ class KeyStore(Closeable):
         requested_by: str = "operator",
         in_transaction: _InTransaction | None = None,
     ) -> NewKey:
-        """Make a key; writes one ``KEY_CREATED`` entry, with its hash and without the secret.
+        """Create a key; writes one ``KEY_CREATED`` entry, with the secret's hash and not the
+        secret.
 
         Args:
-            name: at most 128 printable characters; no other key that is not revoked has it.
+            name: at most 128 printable characters; no other unrevoked key may have it.
             role: a name of :data:`remit.gateway.auth.ROLES`.
-            models: see :class:`~remit.gateway.auth.Identity`, as for the five that follow.
-            expires: an aware ``datetime`` or ISO 8601 with its zone; never when left out.
-            requested_by: who asked, on record.
-            in_transaction: called with the transaction and the key's id, to do what belongs to
-                the key in the same transaction, such as to set its budget. What it returns goes
-                into the entry's metadata.
+            models: as in :class:`~remit.gateway.auth.Identity`, like the five arguments that
+                follow.
+            expires: an aware ``datetime``, or ISO 8601 with a zone; None for a key that does not
+                expire.
+            requested_by: who asked for the key; recorded.
+            in_transaction: called with the transaction and the key's id, such as to set the key's
+                budget. The returned mapping is added to the entry's metadata.
+
+        Returns:
+            The id, the name and the secret, which cannot be read again.
 
         Raises:
             InvalidInputError: a value cannot be used.
-            ConflictError: the name is taken.
+            ConflictError: another key has the name.
         """
         secret, shown, hash_ = new_secret(self._tenant())
         made = VirtualKey(
@@ -203,26 +225,35 @@ class KeyStore(Closeable):
         return NewKey(made.key_id, name, secret)
 
     def list(self, include_revoked: bool = False) -> _Keys:
-        """Keys by name, expired ones included; revoked ones with ``include_revoked``."""
+        """Return the keys sorted by name. Expired keys are included.
+
+        Args:
+            include_revoked: include revoked keys too.
+        """
         condition = "" if include_revoked else "WHERE revoked = ''"
         rows = self._ledger.select(f"{KeyRow.SELECT} {condition} ORDER BY name, created")
         return [KeyRow.of(row).key for row in rows]
 
     def find(self, name_or_id: str) -> VirtualKey:
-        """The key of that id or name; of a name used again, the one that is not revoked.
+        """Return the key with this id or name. Of keys with the same name, return the unrevoked
+        one.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: no key has this id or name.
         """
         return KeyRow.find(self._ledger.select, name_or_id).key
 
     def budget_scope(self, owner: str, name: str, *, agent: str = "") -> BudgetScope:
-        """The scope of a ``key`` (by name or id), ``session``, ``user``, ``team`` or
-        ``organisation``; with ``agent``, of that agent in the session.
+        """Return the budget scope of an owner.
+
+        Args:
+            owner: ``key``, ``session``, ``user``, ``team`` or ``organisation``.
+            name: the owner's id; a key may be given by name.
+            agent: narrows a session's scope to one agent.
 
         Raises:
-            NotFoundError: there is no such key.
-            InvalidInputError: an agent of something else than a session.
+            NotFoundError: no such key exists.
+            InvalidInputError: ``agent`` is given for an owner other than a session.
         """
         if owner == "session":
             return BudgetScope(name, agent_id=agent or None)
@@ -237,18 +268,17 @@ class KeyStore(Closeable):
         return BudgetScope(**ids)
 
     def revoke(self, name_or_id: str, reason: str = "", *, requested_by: str = "operator") -> str:
-        """End a key for good; returns the id of its ``KEY_REVOKED`` entry.
+        """Revoke a key for good and return the id of its ``KEY_REVOKED`` entry.
 
-        A key that is revoked already stays as it is, and the id of that entry is returned, so a
-        caller that is not sure can revoke twice.
+        If the key is already revoked, nothing changes and the id of the earlier entry is returned.
 
         Args:
-            name_or_id: which key.
-            reason: why, in a line of at most 500 characters; stays on record.
-            requested_by: who asked, on record.
+            name_or_id: the key.
+            reason: one line of at most 500 characters; recorded permanently.
+            requested_by: who asked; recorded.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: no key has this id or name.
             InvalidInputError: the reason cannot be recorded.
         """
         if reason:
@@ -271,20 +301,23 @@ class KeyStore(Closeable):
     def rotate(
         self, name_or_id: str, *, grace_s: float = 0.0, requested_by: str = "operator"
     ) -> NewKey:
-        """Give a key a new secret; writes one ``KEY_CREATED`` entry with ``rotated``: true.
+        """Give a key a new secret; writes one ``KEY_CREATED`` entry with ``rotated`` set.
 
-        The key stays the same one: id, name, scopes, expiry, budget and history go on. The old
-        secret ends at once, or after ``grace_s``; one that was still in its grace ends at once.
+        Id, name, permissions, expiry, budget and history stay. The old secret ends at once, or
+        after ``grace_s``. A secret that was still in an earlier grace period ends at once.
 
         Args:
-            name_or_id: which key.
-            grace_s: seconds for which the old secret counts besides the new one.
-            requested_by: who asked, on record.
+            name_or_id: the key.
+            grace_s: seconds for which the old secret stays valid.
+            requested_by: who asked; recorded.
+
+        Returns:
+            The id, the name and the new secret, which cannot be read again.
 
         Raises:
-            NotFoundError: there is none.
-            ConflictError: it is revoked or expired.
-            InvalidInputError: the grace is negative or beyond all calendars.
+            NotFoundError: no key has this id or name.
+            ConflictError: the key is revoked or expired.
+            InvalidInputError: the grace period is negative or too long.
         """
         if not grace_s >= 0:
             raise InvalidInputError("The grace is not a number of seconds from 0 on.")
@@ -307,6 +340,24 @@ class KeyStore(Closeable):
         key = self._change(call).key
         return NewKey(key.key_id, key.name, secret)
 
+    def _count_refusal(self) -> None:
+        with self._counting:
+            self._refused += 1
+
+    def _log_refusals(self, *, closing: bool = False) -> None:
+        """Log the number of calls refused since the last line, if it is not 0 and the time is up.
+
+        Args:
+            closing: log now, whatever the time.
+        """
+        now = time.monotonic()
+        with self._counting:
+            new = self._refused - self._logged
+            if not new or (now < self._logged_at + self._log_s and not closing):
+                return
+            self._logged, self._logged_at = self._refused, now
+        _log.warning("%d calls without a valid key were refused", new)
+
     def _change(self, call: Callable[[Transaction], KeyRow]) -> KeyRow:
         row = self._ledger.transact(call)
         if self._cache is not None:
@@ -314,7 +365,7 @@ class KeyStore(Closeable):
         return row
 
     def _tenant(self) -> str:
-        """Whose log this is, as its origin says."""
+        """Return the tenant that owns the ledger, by the origin of its log; empty if none does."""
         key = self._ledger.verifier_key
         owner = str(key) if key is not None else self._ledger.checkpoints.owner()
         return tenant_of_origin(owner.partition("+")[0])
@@ -337,7 +388,11 @@ def _record(
     requested_by: str,
     more: dict[str, Any] | None = None,
 ) -> str:
-    """Append what happened to a key: all that its row says, so that it can be held against it."""
+    """Append the entry of a change of a key and return its id; the audit compares the row with it.
+
+    Raises:
+        InvalidInputError: ``more`` repeats a key of the entry's own metadata.
+    """
     key = row.key
     metadata: dict[str, Any] = {
         "key_id": key.key_id,

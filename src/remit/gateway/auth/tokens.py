@@ -1,6 +1,6 @@
-"""Signed tokens by which an agent calls in its own name, for a time (``auth_token``).
+"""Signed tokens with which an agent calls in its own name for a limited time (``auth_token``).
 
-The secret that signs them is a file of the root, never in the database.
+The signing secret is a file of the root and never in the database.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class AgentClaims:
     """The claims of a token.
 
     Attributes:
-        agent_id: in whose name its bearer calls.
-        work_order_id: the order it was made for; empty for none, as below.
-        session_id: the session it was made for.
-        tier: the tier it was made for.
+        agent_id: the agent in whose name the bearer calls.
+        work_order_id: the only work order that the token is valid for; empty for any.
+        session_id: the only session that the token is valid for; empty for any.
+        tier: the only tier that the token is valid for; empty for any.
         models: as in :class:`~remit.gateway.auth.Identity`.
-        key_id: the virtual key on whose behalf it was made.
-        issued_ms: when, in milliseconds since 1970.
-        expires_ms: from when on it is refused.
+        key_id: the virtual key for which the agent acts; empty without one.
+        issued_ms: time of issue, in milliseconds since 1970.
+        expires_ms: the token is refused from this time on, in milliseconds since 1970.
     """
 
     # With long names in the token there would be less room for models.
@@ -76,11 +76,10 @@ _claims = TypeAdapter(AgentClaims)
 
 
 class AgentTokens:
-    """Makes tokens and checks them; nothing is stored.
+    """Issues and checks tokens; nothing is stored.
 
     A token is ``rat1.`` + base64url(RFC 8785 JSON of the claims) + ``.`` + base64url(HMAC-SHA256
-    over all before that dot), without padding, at most 512
-    characters long.
+    over everything before that dot), without padding and at most 512 characters long.
 
     Args:
         secret: at least 32 random bytes, see :func:`remit.gateway.auth.agent_secret`.
@@ -105,13 +104,14 @@ class AgentTokens:
         key_id: str = "",
         ttl_s: float,
     ) -> str:
-        """A token for ``agent_id``; the other values as in :class:`AgentClaims`.
+        """Return a token for ``agent_id``; the other claims are as in :class:`AgentClaims`.
 
         Args:
-            ttl_s: seconds for which it is valid, above 0.
+            agent_id: the agent that will call.
+            ttl_s: seconds for which the token is valid, above 0.
 
         Raises:
-            InvalidInputError: a value cannot be used, or the token would be too long.
+            InvalidInputError: a value cannot be used, or the token would exceed 512 characters.
         """
         now = time.time()
         if not ttl_s > 0 or not (now + ttl_s) * 1000 < _END_MS:
@@ -136,10 +136,11 @@ class AgentTokens:
         return token
 
     def verify(self, token: str | None) -> AgentClaims:
-        """The claims of a token that this secret signed and that has not expired.
+        """Return the claims of a valid token.
 
         Raises:
-            AuthenticationError: malformed, signed by another, or expired; which is not said.
+            AuthenticationError: the token is malformed, signed with another secret, or expired. The
+                message does not say which.
         """
         if (
             not isinstance(token, str)
@@ -153,7 +154,7 @@ class AgentTokens:
         if not hmac.compare_digest(self._signature(signed), signature):
             raise _refused()
         encoded = signed[len(_KIND) :]
-        try:  # another shape means that the secret signed something else
+        try:  # An authentic payload of another shape was signed for another purpose.
             data = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
             claims = _claims.validate_json(data)
         except ValueError as error:
@@ -170,22 +171,32 @@ class AgentTokenProvider:
     """Authenticates agents by their tokens.
 
     Args:
-        tokens: checks them.
-        keys: finds virtual keys. With it a token made on behalf of a key ends when that key does
-            or is rotated, and allows no more than the key does; without it such tokens are refused.
+        tokens: checks the tokens.
+        keys: finds virtual keys. A token issued for a key ends when the key is revoked, expires or
+            is rotated, and allows no more than the key. Without ``keys`` such tokens are refused.
+        others: authenticates all tokens that are not agent tokens (``rat1.…``); None to refuse
+            them.
     """
 
-    def __init__(self, tokens: AgentTokens, keys: KeyStore | None = None) -> None:
+    def __init__(
+        self,
+        tokens: AgentTokens,
+        keys: KeyStore | None = None,
+        others: AuthProvider | None = None,
+    ) -> None:
         self._tokens = tokens
         self._keys = keys
+        self._others = others
 
     def authenticate(self, token: str | None) -> Identity:
-        """The agent that the token names.
+        """Return the identity of the agent that the token names, or the owner of another token.
 
         Raises:
             AuthenticationError: the token, or the key behind it, is not valid.
             AuthUnavailableError: the key cannot be checked.
         """
+        if self._others is not None and not (isinstance(token, str) and token.startswith(_KIND)):
+            return self._others.authenticate(token)
         claims = self._tokens.verify(token)
         key: Identity | None = None
         if claims.key_id:
@@ -209,37 +220,19 @@ class AgentTokenProvider:
         )
 
 
-class ByTokenKind:
-    """Sends agent tokens (``rat1.…``) to one provider and everything else to another.
-
-    Args:
-        agents: checks agent tokens.
-        keys: checks virtual keys, and calls without a token.
-    """
-
-    def __init__(self, agents: AuthProvider, keys: AuthProvider) -> None:
-        self._agents = agents
-        self._keys = keys
-
-    def authenticate(self, token: str | None) -> Identity:
-        """The identity behind ``token``; raises what the provider raises."""
-        if isinstance(token, str) and token.startswith(_KIND):
-            return self._agents.authenticate(token)
-        return self._keys.authenticate(token)
-
-
 def _encode(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
 
 
 def agent_secret(root: Root) -> bytes:
-    """The 32 secret bytes of a root's ``HOT/keys/agent.key``; made when there are none.
+    """Return the 32 secret bytes in a root's ``HOT/keys/agent.key``; create the file if it is
+    missing.
 
-    The file holds them in hex, mode 0600. Of several processes that make it at the same time one
-    wins, and all get the same secret. Deleting it ends every agent token.
+    The file contains the bytes in hex, with mode 0600. If several processes create it at the same
+    time, all get the same secret. Deleting the file ends every agent token.
 
     Raises:
-        RemitError: the file is readable by others, damaged, or cannot be read or made.
+        RemitError: the file is readable by others, damaged, or cannot be read or created.
     """
     path = root.keys / "agent.key"
     try:

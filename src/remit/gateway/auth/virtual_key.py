@@ -1,4 +1,4 @@
-"""A virtual key as it is stored; its secret is not."""
+"""A virtual key as it is stored, and the form of its secret."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _Run = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 _PREFIX = "sk-remit-"
 _SECRET_BYTES = 32
-_SECRET_CHARS = 43  # of them, as base64url without padding
-_SHOWN_CHARS = 4  # of the secret
+_SECRET_CHARS = 43  # The secret has this length as base64url without padding.
+_SHOWN_CHARS = 4  # A listing shows this many characters of the secret.
 _MAX_CHARS = 128
 _TIERS = ("hot", "ho2", "ho1")
 _ID_PREFIX = "KEY-"
@@ -33,15 +33,15 @@ _DURATION = re.compile(r"([0-9]{1,9})([smhd])", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 _HOSTS_CHARS = len(_PREFIX) + _SECRET_CHARS
-MOST_KEY_CHARS = _HOSTS_CHARS + 33
+MAX_KEY_CHARS = _HOSTS_CHARS + 33
 """No key is longer: the prefix; for a tenant's its name and ``_``; the secret."""
 
 
 def duration_of(text: str) -> timedelta:
-    """``30d``, ``12h``, ``15m``, ``90s``.
+    """Return a duration such as ``30d``, ``12h``, ``15m`` or ``90s``.
 
     Raises:
-        InvalidInputError: it is none of these.
+        InvalidInputError: the text has another form.
     """
     if (found := _DURATION.fullmatch(text)) is None:
         raise InvalidInputError(
@@ -51,10 +51,12 @@ def duration_of(text: str) -> timedelta:
 
 
 def expiry_of(text: str) -> datetime:
-    """A duration from now, or an ISO date or time; without a zone it is UTC.
+    """Return the time that a duration from now, or an ISO date or time, stands for.
+
+    A time without a zone is UTC.
 
     Raises:
-        InvalidInputError: it is neither.
+        InvalidInputError: the text has another form.
     """
     try:
         if _DURATION.fullmatch(text):
@@ -70,13 +72,7 @@ def expiry_of(text: str) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key just made: the only time that its secret is shown.
-
-    Attributes:
-        key_id: names it for good; not secret.
-        name: what people call it.
-        key: the secret, ``sk-remit-…``.
-    """
+    """A new key or a rotated one, with its secret. The secret cannot be read again."""
 
     key_id: str
     name: str
@@ -85,17 +81,17 @@ class NewKey:
 
 @dataclass(frozen=True, slots=True)
 class VirtualKey(Grant):
-    """What may be shown of a key. Times are ISO 8601, UTC; empty where there is none.
+    """The public part of a key. Times are ISO 8601, UTC; a missing time is empty.
 
-    Its ``key_id`` stays over rotations; only one key that is not revoked has its ``name``.
+    The ``key_id`` stays the same over rotations. The ``name`` is unique among unrevoked keys.
 
     Attributes:
-        prefix: the first characters of its secret.
-        created: when it was made.
-        expires: from when on it is refused.
-        rotated: when it last got a new secret.
-        old_until: until when the secret before that one is still valid.
-        revoked: when it was revoked.
+        prefix: the first characters of the secret.
+        created: time of creation.
+        expires: the key is refused from this time on.
+        rotated: time of the latest rotation.
+        old_until: end of the grace period of the secret before the current one.
+        revoked: time of revocation.
         revoked_entry: id of the ``KEY_REVOKED`` entry.
     """
 
@@ -108,29 +104,29 @@ class VirtualKey(Grant):
     revoked_entry: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same by name, with its ``state``; the id is ``id``."""
+        """Return the fields as JSON, with the id as ``id`` and the ``state`` added."""
         shown = asdict(self)
         return {"id": shown.pop("key_id"), "state": self.state, **shown}
 
     @property
     def state(self) -> str:
-        """``live``, ``expired`` or ``revoked``, as of now."""
+        """The state of the key now: ``live``, ``expired`` or ``revoked``."""
         if self.revoked:
             return "revoked"
         return "expired" if self.expires and self.expires <= now_text() else "live"
 
     @property
     def identity(self) -> Identity:
-        """The identity of its callers."""
+        """The identity of callers that use the key."""
         grant = {item.name: getattr(self, item.name) for item in fields(Grant)}
         return Identity(**grant, expires_at=self.expires)
 
     def checked(self) -> VirtualKey:
-        """Itself, when it can be recorded and shown as it is.
+        """Return the key itself.
 
         Raises:
-            InvalidInputError: a text is empty, too long or not printable; a role, tier or time
-                is none.
+            InvalidInputError: a text is empty, too long or not printable, the role or a tier does
+                not exist, the name looks like a key's id, or the expiry has passed.
         """
         check_text("name", self.name)
         if self.name.startswith(_ID_PREFIX):
@@ -166,13 +162,13 @@ _LISTS = ("models", "agents", "tiers")
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
-    """One row of ``virtual_keys``.
+    """A row of ``virtual_keys``.
 
     Attributes:
-        key: what may be shown of it.
+        key: the public part.
         hash: SHA-256 of the secret, hex.
-        old_hash: of the secret before it, while ``old_until`` has not come; else empty.
-        changed: the epoch of its latest change.
+        old_hash: SHA-256 of the previous secret during its grace period; else empty.
+        changed: the epoch of the latest change.
     """
 
     key: VirtualKey
@@ -209,14 +205,17 @@ class KeyRow:
 
     @classmethod
     def find(cls, run: _Run, name_or_id: str) -> KeyRow:
-        """The key of that id or name; of several of one name the live one, else the latest.
+        """Return the row of the key with this id or name.
+
+        Of several keys with one name the unrevoked one is returned, else the latest.
 
         Args:
             run: runs a query, inside a transaction or outside.
-            name_or_id: which key.
+            name_or_id: the key.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: no key has this id or name.
+            AuthUnavailableError: the row is damaged.
         """
         # No name has unprintable characters, and some engines refuse to search for them.
         rows = (
@@ -236,12 +235,12 @@ class KeyRow:
         return cls.of(rows[0])
 
     def numbered(self, tx: Transaction) -> KeyRow:
-        """Itself, under a new epoch."""
+        """Return a copy with the next epoch, which is taken from the table ``key_epoch``."""
         ((epoch,),) = tx.execute("UPDATE key_epoch SET epoch = epoch + 1 RETURNING epoch")
         return replace(self, changed=epoch)
 
     def saved(self, tx: Transaction) -> KeyRow:
-        """Write it, and return it."""
+        """Write the row and return it."""
         values = [getattr(self.key, item.name) for item in fields(VirtualKey)]
         tx.execute(
             f"INSERT INTO virtual_keys ({', '.join(_COLUMNS)}) "
@@ -257,7 +256,7 @@ class KeyRow:
         return self
 
     def require_live(self) -> None:
-        """Raise :class:`ConflictError` for a key that is revoked or expired."""
+        """Raise ConflictError if the key is revoked or expired."""
         if self.key.state != "live":
             raise ConflictError(
                 f"The key {self.key.name!r} ({self.key.key_id}) is {self.key.state}.",
@@ -266,7 +265,11 @@ class KeyRow:
 
 
 def new_secret(tenant: str = "") -> tuple[str, str, str]:
-    """A key of a tenant, or of the host; the part of it that is shown, and its hash."""
+    """Return a new secret, the part of it that may be shown, and its SHA-256 in hex.
+
+    Args:
+        tenant: name of the tenant that the key belongs to; empty for the host.
+    """
     encoded = base64.urlsafe_b64encode(secrets.token_bytes(_SECRET_BYTES)).rstrip(b"=")
     prefix = f"{_PREFIX}{tenant}_" if tenant else _PREFIX
     key = prefix + encoded.decode("ascii")
@@ -274,7 +277,7 @@ def new_secret(tenant: str = "") -> tuple[str, str, str]:
 
 
 def tenant_of_key(token: str | None) -> str:
-    """The tenant that a key names; empty for one of the host, and for all that is none."""
+    """Return the tenant that a key names; empty for a key of the host and for any other text."""
     if token is None or len(token) <= _HOSTS_CHARS or not token.startswith(_PREFIX):
         return ""
     end = len(token) - _SECRET_CHARS - 1
@@ -282,13 +285,21 @@ def tenant_of_key(token: str | None) -> str:
 
 
 def new_key_id() -> str:
-    """``KEY-`` and 16 upper-case alphanumerics, random, with nothing of the secret in it."""
+    """Return a random id: ``KEY-`` and 16 upper-case letters or digits."""
     alphabet = string.ascii_uppercase + string.digits
     return _ID_PREFIX + "".join(secrets.choice(alphabet) for _ in range(_ID_CHARS))
 
 
 def check_text(what: str, value: object, longest: int = _MAX_CHARS, of: str = "key") -> None:
-    """Raise :class:`InvalidInputError` for what is not one short line of printable text."""
+    """Raise InvalidInputError unless the value is one line of at most ``longest`` printable
+    characters.
+
+    Args:
+        what: the name of the value, for the message.
+        value: the value.
+        longest: most characters.
+        of: the thing that the value belongs to, for the message.
+    """
     if not isinstance(value, str) or not value.strip():
         raise InvalidInputError(f"The {of}'s {what} is empty, or not a text.")
     if len(value) > longest:
@@ -300,22 +311,26 @@ def check_text(what: str, value: object, longest: int = _MAX_CHARS, of: str = "k
 
 
 def items_of(what: str, values: Sequence[str]) -> tuple[str, ...]:
-    """A list without duplicates, in its order."""
+    """Return the values as a tuple without duplicates, in their order.
+
+    Raises:
+        InvalidInputError: the values are one text instead of a list.
+    """
     if isinstance(values, str):
         raise InvalidInputError(f"The key's {what} is one text, not a list of texts.")
     return tuple(dict.fromkeys(values))
 
 
 def now_text() -> str:
-    """The current time as keys store it."""
+    """Return the current time in the form of :func:`time_text`."""
     return time_text(datetime.now(UTC))
 
 
 def time_text(moment: str | datetime | None) -> str:
-    """ISO 8601 in UTC to the microsecond, which sorts as text; empty for ``None``.
+    """Return a time as ISO 8601 in UTC to the microsecond, which sorts as text; empty for None.
 
     Raises:
-        InvalidInputError: it is no time, or names no zone.
+        InvalidInputError: the value is not a time, or has no zone.
     """
     if moment is None:
         return ""
@@ -331,5 +346,7 @@ def time_text(moment: str | datetime | None) -> str:
 
 
 def seconds_of(text: str) -> float:
-    """A time from :func:`time_text`, in seconds since 1970; infinite for an empty one."""
+    """Return a time written by :func:`time_text` in seconds since 1970; infinite for an empty
+    text.
+    """
     return datetime.fromisoformat(text).timestamp() if text else math.inf

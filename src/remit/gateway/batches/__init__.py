@@ -1,8 +1,12 @@
 """Batches: many calls in one request, reserved together and recorded one by one.
 
-The request that makes a batch is a ``DISPATCH`` and an ``EXCHANGE`` of its own; what it reserves
-lives on. Each result becomes a ``DISPATCH`` and its ``EXCHANGE``, both in the transaction that
-settles it, so that every exchange has its dispatch and no result is counted twice.
+The package owns the tables ``batches`` and ``batch_lines``, and the polling of batches. The request
+that creates a batch is an ordinary call of the gateway; its reservation stays until results come.
+
+Invariants: each result becomes a ``DISPATCH`` and its ``EXCHANGE`` in the transaction that settles
+the result, so no result is charged twice.
+
+Start reading in :class:`Batches`.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from remit.gateway.batches.rows import Row, hold_name
 from remit.gateway.call import Failure
 from remit.gateway.config import RouterConfig
 from remit.gateway.objects import provider_id_of
-from remit.gateway.sending import AnyProvider
+from remit.gateway.transport import AnyProvider
 from remit.kernel.errors import RemitError
 from remit.ledger import LedgerClient
 from remit.providers import ProviderError, Timeouts, UpstreamProvider, error_of
@@ -39,18 +43,18 @@ _LOST_AFTER_MS = 31 * _WINDOW_MS
 """Providers keep results for a month: results that cannot be read by then never will be."""
 
 _ENDED = ("completed", "failed", "expired", "cancelled")
-_MOST_STATUS = 1024 * 1024
+_MAX_STATUS_BYTES = 1024 * 1024
 _LINE_BYTES = 64 * 1024 * 1024
 
 
 class Batches:
-    """Batches that are planned here, polled, and settled when they have ended.
+    """Batches that are planned here, polled at their providers, and settled after their end.
 
     Args:
-        ledger: where both are kept.
-        planner: plans them.
-        results: put on record here.
-        providers: those that are registered, by id.
+        ledger: the ledger that records the results and whose database contains the batches.
+        planner: checks new batches and computes their bounds.
+        results: records and settles results.
+        providers: registered providers, keyed by provider id.
         config: timeouts.
 
     Attributes:
@@ -76,10 +80,13 @@ class Batches:
         self._settling: dict[str, asyncio.Task[None]] = {}
 
     async def poll(self, owner: str = "") -> int:
-        """Put on record what batches have come to meanwhile; how many are still out.
+        """Ask the providers for the state of open batches, settle the ended ones, return how many
+        stay open.
+
+        A batch that cannot be settled now is logged and stays open.
 
         Args:
-            owner: whose; all when left out.
+            owner: restricts the poll to the batches of one owner; empty for all batches.
         """
         rows = await asyncio.to_thread(self._rows, owner=owner)
         for row in rows:
@@ -90,11 +97,15 @@ class Batches:
         return len(await asyncio.to_thread(self._rows, owner=owner)) if rows else 0
 
     async def settle(self, batch_id: str, *, gone: bool = False) -> None:
-        """Put the results of one batch on record, if it has ended, has expired or is gone.
+        """Record and settle the results of one batch if it has ended, expired or disappeared.
+
+        An open or unknown batch is left as it is. Concurrent calls for one batch share the work. If
+        the caller is cancelled, the work continues.
 
         Args:
-            gone: the provider has deleted the batch: what it has no result of is charged at its
-                bound.
+            batch_id: id of the batch's row.
+            gone: True if the provider has deleted the batch. Requests without a result are then
+                charged at their bound.
 
         Raises:
             ProviderError: the provider cannot be asked.
@@ -110,7 +121,7 @@ class Batches:
         await asyncio.shield(task)
 
     async def aclose(self) -> None:
-        """Leave off; what is being written is finished."""
+        """Cancel the settling of batches and wait until transactions in progress have ended."""
         tasks = list(self._settling.values())
         for task in tasks:
             task.cancel()
@@ -119,7 +130,7 @@ class Batches:
     def _settled(self, batch_id: str, task: asyncio.Task[None]) -> None:
         self._settling.pop(batch_id, None)
         if not task.cancelled():
-            task.exception()  # who waited for it got it
+            task.exception()  # The waiting callers have received the exception.
 
     def _rows(self, batch_id: str = "", *, owner: str = "") -> list[Row]:
         sql, named = f"SELECT {', '.join(Row._fields)} FROM batches", batch_id or owner
@@ -142,7 +153,7 @@ class Batches:
         age_ms = await asyncio.to_thread(getattr, self._ledger, "now_ms") - row.created_ms
         try:
             async with await provider.fetch(path, {}, self._timeouts) as came:
-                raw = await came.read(_MOST_STATUS)
+                raw = await came.read(_MAX_STATUS_BYTES)
         except ProviderError:
             if age_ms <= _WINDOW_MS:
                 raise
@@ -174,7 +185,10 @@ class Batches:
 
 
 def _expires_after_ms(status: Mapping[str, Any], row: Row) -> int:
-    """Return how long after it was made a batch expires, as its provider says."""
+    """Return the milliseconds from a batch's creation to its expiry.
+
+    The provider's ``expires_at`` counts if it is within 31 days, else the usual window of 24 hours.
+    """
     stated = status.get("expires_at")
     try:
         at_s = datetime.fromisoformat(stated).timestamp() if isinstance(stated, str) else stated
@@ -188,7 +202,7 @@ def _expires_after_ms(status: Mapping[str, Any], row: Row) -> int:
 
 
 async def _to_the_end(call: Callable[..., None], *args: Any) -> None:
-    """Run ``call`` in a thread, and wait for its end also when cancelled."""
+    """Run ``call`` in a thread; a cancelled caller still waits for its end."""
     running = asyncio.ensure_future(asyncio.to_thread(call, *args))
     try:
         await asyncio.shield(running)
@@ -200,12 +214,16 @@ async def _to_the_end(call: Callable[..., None], *args: Any) -> None:
 async def _groups(
     provider: UpstreamProvider, path: str, timeouts: Timeouts
 ) -> AsyncIterator[list[tuple[str, bytes | Failure]]]:
-    """The lines of a file of results, in groups, each with its custom id."""
+    """Yield the lines of a file of results in groups, each line with its custom id.
+
+    Raises:
+        ProviderError: the file cannot be read, or a line is longer than 64 MiB.
+    """
     group: list[tuple[str, bytes | Failure]] = []
     rest = bytearray()
     async with await provider.fetch(path, {}, timeouts) as came:
         if came.status != 200:
-            raise error_of(came.status, came.headers, await came.read(_MOST_STATUS))
+            raise error_of(came.status, came.headers, await came.read(_MAX_STATUS_BYTES))
         async for piece in came.chunks():
             rest += piece
             if len(rest) > _LINE_BYTES:

@@ -1,4 +1,4 @@
-"""Batches that are out, held against the calls that made them."""
+"""Audit of open batches against the entries of the calls that created them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_KEY = ("name", "role", "user_id", "team_id", "organisation_id")
 
 
 def check_batches(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
-    """What of ``batches``, ``batch_lines`` and what they hold is not what the record says."""
+    """Yield each difference of ``batches``, ``batch_lines`` and their holds from the ledger."""
     rows = [Row(*row) for row in select(f"SELECT {', '.join(Row._fields)} FROM batches", ())]
     entries = entries_of(select, (row.entry_id for row in rows))
     kept = "SELECT object_id, entry_id, provider_id FROM provider_objects WHERE kind = 'batch'"
@@ -44,14 +44,14 @@ def check_batches(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
         key = keys.get(meta.get("key_id", ""))
         expected: dict[str, Any] = {name: meta.get(name) or "" for name in _STATED}
         if key is not None:
-            identity = {name: key.columns.get(name) or "" for name in _OF_KEY}
-            expected["identity"] = {**identity, "key_id": key.columns["key_id"]}
+            identity = {name: key.get(name) or "" for name in _OF_KEY}
+            expected["identity"] = {**identity, "key_id": key["key_id"]}
         if not _is_like(row.caller, expected):
             yield entry.seq, f"batches: the caller of {row.batch_id} is not who made it"
         if row.dispatch_entry_id != meta.get("dispatch_entry_id"):
             yield entry.seq, f"batches: the dispatch of {row.batch_id} is not on record so"
         bounds = ledger.read(row.entry_id).metadata.get(BOUNDS)
-        if isinstance(bounds, list):  # else it is erased, or an older version made it
+        if isinstance(bounds, list):  # Erased batches and those of older versions have none.
             recorded = {line_name(row.batch_id, line[0]): LineRow(*line[1:]) for line in bounds}
             # An earlier version wrote the custom id itself.
             recorded |= {line[0]: LineRow(*line[1:]) for line in bounds}
@@ -72,18 +72,18 @@ def check_batches(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
 
 
 def _path(meta: dict[str, Any], key: RecordedKey) -> set[str]:
-    """Every account that can pay for a batch."""
-    owners = [key.columns.get(name) for name in ("user_id", "team_id", "organisation_id")]
+    """Return every account that can pay for a batch."""
+    owners = [key.get(name) for name in ("user_id", "team_id", "organisation_id")]
     return set(
         path_of(
             meta.get("session_id", ""), meta.get("work_order_id"), meta.get("agent_id"),
-            key.columns["key_id"], *owners,
+            key["key_id"], *owners,
         )
     )  # fmt: skip
 
 
 def _is_like(text: str, expected: dict[str, Any]) -> bool:
-    """Whether a caller is written as Remit writes it, and is who is expected."""
+    """Return True if a row's ``caller`` has the form that Remit writes and the expected values."""
     try:
         caller = orjson.loads(text)
         if orjson.dumps(caller).decode() != text:

@@ -1,4 +1,4 @@
-"""One request of a batch, and one result, as the providers write them."""
+"""The parsing of one request of a batch, and of one line of its results."""
 
 from __future__ import annotations
 
@@ -19,28 +19,33 @@ __all__ = [
 
 
 class Place(NamedTuple):
-    """Where in a batch a request is, for people and as a field."""
+    """The place of a request in a batch: ``said`` for people, ``prefix`` for field names."""
 
     said: str
     prefix: str
 
     def field(self, param: str | None) -> str:
-        """A field of the request there."""
+        """Return the full name of a field of the request."""
         return f"{self.prefix}.{param}" if param else self.prefix
 
 
 def place(dialect: Dialect, number: int) -> Place:
-    """The place of a request, counted from 0."""
+    """Return the place of a request in a batch; ``number`` counts from 0."""
     if dialect == "anthropic":
         return Place(f"requests[{number}]", f"requests[{number}]")
     return Place(f"line {number + 1} of the input file", f"input_file_id[{number}]")
 
 
 def read_line(dialect: Dialect, text: bytes, endpoint_path: str) -> tuple[str, Body]:
-    """Custom id and body of one request.
+    """Return the custom id and the body of one request.
+
+    Args:
+        dialect: the provider's dialect.
+        text: the JSON text of the request.
+        endpoint_path: the path that the batch names for all its requests; empty without one.
 
     Raises:
-        BodyError: it is none.
+        BodyError: the request is malformed, or goes to another endpoint than the batch.
     """
     value = object_in(text)
     custom_id = value.get("custom_id")
@@ -77,7 +82,7 @@ _ENDPOINTS: dict[str, Endpoint] = {
 
 
 def answer_of(dialect: Dialect, endpoint: Endpoint, text: bytes) -> ProviderResponse | Failure:
-    """What one line of results says."""
+    """Return the answer or failure that one line of results contains."""
     value = object_of(text)
     if dialect == "anthropic":
         result = value.get("result")
@@ -89,7 +94,8 @@ def answer_of(dialect: Dialect, endpoint: Endpoint, text: bytes) -> ProviderResp
         return Failure(RouteOutcome.ERROR, f"BATCH_{str(kind).upper()[:40]}", f"the request {kind}")
     response = value.get("response")
     status = response.get("status_code") if isinstance(response, dict) else None
-    raw = None if status is None else value_at(text, ("response", "body"))  # else it may be no JSON
+    # Without a status the body may not be JSON.
+    raw = None if status is None else value_at(text, ("response", "body"))
     if raw is not None and type(status) is int:
         if 200 <= status < 300:
             return read_result(endpoint.name, status, raw)
@@ -105,13 +111,13 @@ def _failed(error: ProviderError) -> Failure:
 
 
 def identified(line: bytes) -> list[tuple[str, bytes | Failure]]:
-    """A line of results with its custom id; nothing where it has none."""
+    """Return a list of the line with its custom id; empty if the line has none."""
     custom_id = object_of(line).get("custom_id")
     return [(custom_id, line.strip())] if is_name(custom_id) else []
 
 
 def is_name(value: Any) -> TypeGuard[str]:
-    """Whether it is a text that rows and records can hold."""
+    """Return True if a value is a text that rows and entries can contain."""
     return (
         type(value) is str
         and 0 < len(value) <= MAX_ID_CHARS
@@ -121,7 +127,7 @@ def is_name(value: Any) -> TypeGuard[str]:
 
 
 def object_of(text: bytes) -> dict[str, Any]:
-    """A JSON object; an empty one for anything else."""
+    """Return the JSON object in a text; an empty one if the text is anything else."""
     try:
         return object_in(text)
     except BodyError:
@@ -129,6 +135,6 @@ def object_of(text: bytes) -> dict[str, Any]:
 
 
 def id_of(answer: ProviderResponse) -> str:
-    """The id of what a provider says that it made; empty where it says none."""
+    """Return the id in a provider's answer; empty if it contains none."""
     found = object_of(answer.reply.body).get("id") if answer.reply is not None else None
     return found if is_name(found) else ""

@@ -1,4 +1,4 @@
-"""A batch before it is sent: what it can use at most, and what its answer changes."""
+"""Plans of batches: checks, upper bounds, and the rows that a created batch gets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from remit.gateway.batches.rows import (
 )
 from remit.gateway.billing import Billing
 from remit.gateway.budget import Amount
-from remit.gateway.budget.raised import row_of
+from remit.gateway.budget.raised_bounds import row_of
 from remit.gateway.call import Attempt
 from remit.gateway.naming import Names
 from remit.gateway.objects import KeptObject, Objects, keep, objects_named
@@ -34,15 +34,15 @@ from remit.providers.wire import RESPONSES, BodyError, Dialect, is_reference
 
 __all__ = ["BatchPlan", "BatchRefusedError", "Planner"]
 
-_MOST_LINES = 100_000
+_MAX_LINES = 100_000
 
 
 class BatchRefusedError(InvalidInputError):
     """A batch that cannot be sent.
 
     Args:
-        code: as in the refusals of calls.
-        message: what is wrong, with the line.
+        code: the error code, as in the refusals of calls.
+        message: the fault, with its line.
         param: the field at fault.
     """
 
@@ -53,7 +53,7 @@ class BatchRefusedError(InvalidInputError):
 
 
 class _Line(NamedTuple):
-    """One request of a batch, and the most that it can use."""
+    """A request of a batch with its upper bound."""
 
     custom_id: str
     text: bytes
@@ -64,10 +64,10 @@ class _Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """A batch that may be sent; what its answer changes beside the record.
+    """A checked batch. Once its provider accepts it, the plan writes its rows.
 
     Attributes:
-        amount: the most that all of it can use, at the price of batches.
+        amount: upper bound of all requests together, at the price of batches.
         unpriced: the first request whose model has no price, for people; empty without one.
     """
 
@@ -80,24 +80,26 @@ class BatchPlan:
 
     @property
     def stated(self) -> dict[str, Any]:
-        """The most that each request can use, for the record."""
+        """Metadata of the batch's ``EXCHANGE``: the upper bound of each request."""
         return {BOUNDS: Content([list(row) for row in self._rows()])}
 
     def _rows(self) -> Iterator[tuple[Any, ...]]:
-        """Custom id, and the :class:`LineRow`, of each request."""
+        """Yield the custom id and the :class:`LineRow` fields of each request."""
         for number, line in enumerate(self.lines):
             nano = NO_PRICE if line.amount.nano is None else line.amount.nano
             yield (line.custom_id, number, line.body.endpoint.name, line.body.model,
                    line.amount.tokens, line.tokens_in, nano)  # fmt: skip
 
     def keeps_hold(self, answer: ProviderResponse) -> bool:
-        """Whether what was reserved lives on: the provider said which batch it made."""
+        """Return True if the reservation stays, because the provider named the batch it created."""
         return bool(id_of(answer))
 
     def __call__(
         self, tx: Transaction, exchange_id: str, attempt: Attempt, answer: ProviderResponse
     ) -> None:
-        """Note the batch, its requests and what it holds."""
+        """Insert the rows of the batch, its requests and its hold; do nothing if no batch was
+        created.
+        """
         batch_id = id_of(answer)
         if not batch_id:
             return
@@ -121,12 +123,12 @@ class BatchPlan:
 
 
 class Planner:
-    """Plans batches.
+    """Plans batches before they are sent.
 
     Args:
-        ledger: where bounds that were raised, files and responses are known.
-        billing: bounds.
-        names: what the names of models mean, and who may use them.
+        ledger: the ledger that knows raised bounds, files and responses.
+        billing: computes bounds.
+        names: resolves the names of models and knows who may use them.
     """
 
     def __init__(self, ledger: LedgerClient, billing: Billing, names: Names) -> None:
@@ -144,19 +146,24 @@ class Planner:
         texts: Sequence[bytes],
         endpoint_path: str = "",
     ) -> BatchPlan:
-        """What a batch can use at most. Blocks.
+        """Check the requests of a batch and return its plan. Blocks.
 
         Args:
-            request: whose it is.
-            texts: the exact text of each request.
-            endpoint_path: what OpenAI's batch names as the endpoint of all of them.
+            request: the attribution of the batch: session, agent, contract and so on.
+            identity: the caller.
+            provider_id: the provider.
+            dialect: the provider's dialect.
+            texts: the exact JSON text of each request.
+            endpoint_path: the path that OpenAI's batch names for all its requests; empty without
+                one.
 
         Raises:
-            BatchRefusedError: one of them cannot be sent, or the key may not use its model.
+            BatchRefusedError: a request cannot be sent, the key may not use its model, or there are
+                no requests or too many.
         """
-        if not texts or len(texts) > _MOST_LINES:
+        if not texts or len(texts) > _MAX_LINES:
             where = "requests" if dialect == "anthropic" else "input_file_id"
-            said = f"A batch has 1 to {_MOST_LINES:,} requests, this one has {len(texts):,}."
+            said = f"A batch has 1 to {_MAX_LINES:,} requests, this one has {len(texts):,}."
             raise BatchRefusedError("INVALID_INPUT", said, where)
         payer = f"key:{identity.key_id}" if identity.key_id else f"session:{request.session_id}"
         raised: dict[tuple[str, str], int] = {
@@ -217,9 +224,9 @@ class Planner:
             raise BatchRefusedError("MODEL_NOT_ALLOWED", said, field)
 
     def _check_own(self, owner: str, body: Body, at: Place) -> None:
-        """Refuse what names something that another key made.
+        """Raise BatchRefusedError if a request names a file or response of another owner.
 
-        A batch is sent as it is: the record adds nothing to it.
+        A batch is sent as it is, so a request that continues a conversation is refused too.
         """
         names = objects_named(body)
         if names and (other := self._objects.of_others(names, owner)):

@@ -1,11 +1,11 @@
-"""Results of batches, put on record and settled one by one."""
+"""Recording and settling of the results of batches."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec import structs
 
@@ -17,9 +17,9 @@ from remit.gateway.call import Attempt, Call, Candidate, Failure
 from remit.gateway.lookup import HIDDEN
 from remit.gateway.objects import KeptObject, keep, provider_id_of
 from remit.gateway.records import dispatch_entry, exchange_entry, prepare_exchange
-from remit.gateway.sending import AnyProvider
 from remit.gateway.stream_tap import StreamTap
 from remit.gateway.tenancy import owner_of
+from remit.gateway.transport import AnyProvider
 from remit.gateway.validation import Sent
 from remit.kernel.exchange import RouteOutcome
 from remit.kernel.json_text import load
@@ -33,28 +33,21 @@ GROUP = 25
 """Results that are recorded in one transaction: other calls wait for it."""
 
 
-class _Ended(NamedTuple):
-    """A request with its result, ready for the record."""
-
-    custom_id: str
-    name: str  # in batch_lines
-    call: Call
-    attempt: Attempt
-    answer: ProviderResponse | Failure
-    bill: Bill
+_Ended = tuple[str, str, Call, Attempt, ProviderResponse | Failure, Bill]
+"""A request with its result: custom id, name in ``batch_lines``, call, attempt, answer and bill."""
 
 
 class Results:
-    """Puts results on record. Blocks.
+    """Records and settles the results of batches. Every method blocks.
 
     Args:
-        ledger: where.
-        budgeter: where they are settled.
-        billing: bills.
-        providers: those that are registered, by id.
+        ledger: records the results.
+        budgeter: settles the results.
+        billing: computes bills.
+        providers: registered providers, keyed by provider id.
         charging: whether calls are charged at all.
-        freed: called with the accounts on which money came free.
-        epoch: the policy epoch that each exchange names.
+        freed: called with the accounts on which money became free.
+        epoch: the policy epoch recorded on each exchange.
     """
 
     def __init__(
@@ -77,7 +70,7 @@ class Results:
         self._epoch = epoch
 
     def texts(self, row: Row, dialect: Dialect) -> dict[str, bytes]:
-        """By custom id, the exact text of each request, as far as it is not erased."""
+        """Return the exact text of each request that is not erased, keyed by custom id."""
         found: dict[str, bytes] = {}
         texts = self._ledger.exact(row.entry_id).get("prompt")
         for text in texts if isinstance(texts, list) else []:
@@ -87,7 +80,15 @@ class Results:
         return found
 
     def finish(self, row: Row, dialect: Dialect, state: str, files: Sequence[str]) -> None:
-        """Settle requests that got no result; the batch is over."""
+        """Settle the requests without a result and delete the rows of the batch.
+
+        Args:
+            row: the batch.
+            dialect: the provider's dialect.
+            state: the final state. Requests of a batch that is ``completed``, ``ended``, ``lost``
+                or ``deleted`` are charged at their bound; those of other states cost nothing.
+            files: ids of the provider's result files, which now belong to the batch's owner.
+        """
         texts = self.texts(row, dialect)
         # An erased request is settled under the name in its row.
         known = {line_name(row.batch_id, custom_id): custom_id for custom_id in texts}
@@ -124,7 +125,15 @@ class Results:
         texts: Mapping[str, bytes],
         results: Sequence[tuple[str, bytes | Failure]],
     ) -> None:
-        """Put results on record and settle them; those that are already, stay as they are."""
+        """Record and settle results in one transaction. Results that are already recorded are
+        skipped.
+
+        Args:
+            row: the batch.
+            dialect: the provider's dialect.
+            texts: the exact request texts, keyed by custom id.
+            results: pairs of custom id and the raw result or a failure.
+        """
         ended = self._read_results(row, dialect, texts, results)  # not under the write lock
         scopes: list[str] = []
 
@@ -134,19 +143,20 @@ class Results:
             held = tx.execute("SELECT hold FROM holds WHERE reservation_id = ?", (name,))
             hold = Hold.read(held[0][0]) if held else None
             for one in ended:
+                _, line, _, attempt, _, bill = one
                 if not tx.execute(
                     "DELETE FROM batch_lines WHERE batch_id = ? AND custom_id = ? RETURNING 1",
-                    (row.batch_id, one.name),
+                    (row.batch_id, line),
                 ):
                     continue
                 part = None
                 if hold is not None:
-                    amount = one.attempt.to.amount
+                    amount = attempt.to.amount
                     nano = None if hold.nano is None else amount.nano or 0
                     part = structs.replace(hold, tokens=amount.tokens, nano=nano)
                     left = None if hold.nano is None else hold.nano - (nano or 0)
                     hold = structs.replace(hold, tokens=hold.tokens - amount.tokens, nano=left)
-                    accounts.settle(part, one.bill.usage)
+                    accounts.settle(part, bill.usage)
                 self._write(tx, row, one, part)
             if hold is not None:
                 scopes.extend(hold.scopes)
@@ -166,7 +176,7 @@ class Results:
         texts: Mapping[str, bytes],
         results: Sequence[tuple[str, bytes | Failure]],
     ) -> list[_Ended]:
-        """Results with their requests and bills; those that are on record left out."""
+        """Return the unrecorded results with their requests and bills."""
         about, identity = caller_of(row, self._subject_of(row))
         # An earlier version wrote the custom id itself.
         names = [
@@ -180,7 +190,7 @@ class Results:
             (row.batch_id, *names),
         )
         lines = {name: LineRow(*line) for name, *line in rows}
-        ended = []
+        ended: list[_Ended] = []
         for custom_id, result in results:
             name = line_name(row.batch_id, custom_id)
             name = name if name in lines else custom_id
@@ -208,40 +218,41 @@ class Results:
             if text is None:  # no person's name is left to find an answer by
                 custom_id = name if name.startswith(HIDDEN) else line_name(row.batch_id, name)
                 answer = _without_content(answer)
-            ended.append(_Ended(custom_id, name, call, Attempt(1, to, line.model_id), answer, bill))
+            ended.append((custom_id, name, call, Attempt(1, to, line.model_id), answer, bill))
         return ended
 
     def _subject_of(self, row: Row) -> str | None:
-        """Return the person whom a batch names; None if it names nobody, or the name is erased."""
+        """Return the person whom a batch names; None if it names nobody or the name is erased."""
         found = self._ledger.exact(row.entry_id, ("subject_id",)).get("subject_id")
         return str(load(found)) if isinstance(found, bytes) else None
 
     def _write(self, tx: Transaction, row: Row, one: _Ended, part: Hold | None) -> None:
-        """``DISPATCH`` and ``EXCHANGE`` of one request."""
-        request, usage = one.call.request, one.bill.usage
+        """Append the ``DISPATCH`` and the ``EXCHANGE`` of one request."""
+        custom_id, _, call, attempt, answer, bill = one
+        request, usage = call.request, bill.usage
         dispatch = dispatch_entry(
             row.provider_id,
-            one.attempt.to.model_id,
+            attempt.to.model_id,
             request.contract_id,
             request.agent_id,
             request.session_id,
             request.prompt_pack_id,
         )
-        one.attempt.dispatch_entry_id = tx.append(dispatch)
+        attempt.dispatch_entry_id = tx.append(dispatch)
         entry = exchange_entry(
-            one.call, one.attempt, one.answer, (usage.input_tokens, usage.output_tokens),
-            one.bill.metadata(charged=self._charging), self._epoch,
+            call, attempt, answer, (usage.input_tokens, usage.output_tokens),
+            bill.metadata(charged=self._charging), self._epoch,
         )  # fmt: skip
         entry.metadata["batch_id"] = provider_id_of(row.batch_id)
         entry.metadata["batch_dispatch_id"] = row.dispatch_entry_id
-        entry.metadata["custom_id"] = Content(one.custom_id)
+        entry.metadata["custom_id"] = Content(custom_id)
         if part is not None:
             entry.metadata.update(part.overrun(usage))
         tx.append(prepare_exchange(self._ledger, entry, request.subject_id))
 
 
 def _without_content(answer: ProviderResponse | Failure) -> ProviderResponse | Failure:
-    """Return an answer without texts, for the record: that of a request that has been erased."""
+    """Return a copy of an answer without its texts, for a request that has been erased."""
     if isinstance(answer, Failure):
         return structs.replace(answer, message="the request has been erased", reply=None)
     return structs.replace(answer, content="", content_blocks=(), reply=None)

@@ -1,4 +1,4 @@
-"""What is kept of batches that are out: rows of ``batches``, ``batch_lines`` and ``holds``."""
+"""The rows of open batches in ``batches``, ``batch_lines`` and ``holds``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Row(NamedTuple):
 
 
 class LineRow(NamedTuple):
-    """What a row of ``batch_lines`` says of a request."""
+    """The columns of ``batch_lines`` that describe a request."""
 
     position: int
     endpoint: str
@@ -47,29 +47,29 @@ class LineRow(NamedTuple):
 
 
 def hold_name(batch_id: str) -> str:
-    """What a batch holds, in the table ``holds``."""
+    """Return the reservation id of a batch in the table ``holds``."""
     return f"batch:{batch_id}"
 
 
 def line_name(batch_id: str, custom_id: str) -> str:
-    """Return what stands for a request's custom id in ``batch_lines``."""
+    """Return the name under which a request's custom id is stored in ``batch_lines``."""
     return hidden_name(batch_id, custom_id)
 
 
 def caller_text(request: PromptRequest, identity: Identity) -> str:
-    """Return whose a batch is, for its row. Only the batch's entry names the person."""
+    """Return the JSON text of a batch's caller for its row. The text contains no person's name."""
     caller: dict[str, Any] = {name: getattr(request, name) or "" for name in _CALLER}
-    caller["subject_id"] = ""  # of every version's row; the audit expects the key
+    caller["subject_id"] = ""  # The audit expects the key in the rows of every version.
     caller["identity"] = {name: getattr(identity, name) for name in _OWNERS}
     return orjson.dumps(caller).decode()
 
 
 def caller_of(row: Row, subject_id: str | None) -> tuple[PromptRequest, Identity]:
-    """Return whose a batch is.
+    """Return the request's attribution and the identity of the caller who created a batch.
 
     Args:
         row: the batch's row.
-        subject_id: the person whom the batch's entry names.
+        subject_id: the person whom the batch's entry names; None for nobody.
     """
     fields = orjson.loads(row.caller)
     identity = Identity(**fields.pop("identity"))

@@ -1,4 +1,13 @@
-"""Budgets: reserve an upper bound, then settle what was used."""
+"""Budgets: reserve an upper bound before a call, then settle the usage that was billed.
+
+The package owns the tables ``budgets``, ``holds`` and ``raised_bounds``, and their audit. The
+package computes no bound and no bill: :mod:`remit.gateway.billing` does.
+
+Invariants: a reservation is checked and taken under the ledger's write lock; a refused reservation
+holds nothing; the accounts equal the sums of the ledger's entries.
+
+Start reading in :mod:`remit.gateway.budget.budgeter`.
+"""
 
 from remit.gateway.budget.accounts import Accounts
 from remit.gateway.budget.audit import (

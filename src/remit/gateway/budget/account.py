@@ -1,4 +1,4 @@
-"""One account: what a scope may use, has used, and holds."""
+"""Limits, spending and reservations of a budget scope."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LONGEST_AHEAD_S = {"day": 3 * _DAY_S, "week": 15 * _DAY_S, "month": 63 * _DAY_S
 
 
 class Account:
-    """One row of the table ``budgets``, changed in memory."""
+    """A row of the table ``budgets``, changed in memory."""
 
     __slots__ = (*FIELDS, "dirty")
 
@@ -50,11 +50,11 @@ class Account:
         self.dirty = False
 
     def status(self) -> BudgetStatus:
-        """As others may keep it."""
+        """Return an immutable copy."""
         return BudgetStatus(*[getattr(self, name) for name in FIELDS])
 
     def spend(self, usage: TokenUsage) -> None:
-        """Charge what was used."""
+        """Charge usage to the account."""
         self.spent_tokens = min(self.spent_tokens + usage.total, MAX_COUNT)
         if usage.cost_nano is None:
             self.unpriced_calls += usage.total > 0
@@ -62,7 +62,12 @@ class Account:
             self.spent_nano = min(self.spent_nano + usage.cost_nano, MAX_COUNT)
 
     def start_window(self, now: float) -> bool:
-        """Begin the window that ``now`` is in, where the one before has ended; says whether."""
+        """Begin the window that contains ``now`` if the current one has ended; return True if it
+        began.
+
+        Args:
+            now: seconds since 1970.
+        """
         if not self.window_end or now < self.window_end:
             return False
         self.window_end = window_at(self.period, self.time_zone, now)[1]
@@ -72,9 +77,13 @@ class Account:
         return True
 
     def end_sooner(self, now: float) -> bool:
-        """Have a window that a clock far ahead began end with the next one; says whether.
+        """Shorten a window that was opened by a clock running ahead; return True if it was
+        shortened.
 
-        It goes on with what it holds: it stands for the next one, which began too early.
+        The window keeps its spending and stands for the next window, which began too early.
+
+        Args:
+            now: seconds since 1970.
         """
         if self.window_end - now <= _LONGEST_AHEAD_S[self.period]:
             return False
@@ -83,7 +92,7 @@ class Account:
         return True
 
     def admits(self, amount: Amount, turns: int) -> bool:
-        """Whether no limit is in the way; where this is not sure of it, :meth:`refusal` says."""
+        """Return True if no limit refuses the amount. If False, :meth:`refusal` decides."""
         limit = self.token_limit
         if limit is not None and self.spent_tokens + self.reserved_tokens + amount.tokens > limit:
             return False
@@ -102,7 +111,7 @@ class Account:
         )  # fmt: skip
 
     def changing(self) -> tuple[int | str, ...]:
-        """The values of :data:`CHANGING`, and the scope."""
+        """Return the values of :data:`CHANGING`, then the scope."""
         values = (
             self.spent_tokens, self.reserved_tokens, self.turns, self.spent_nano,
             self.reserved_nano, self.unpriced_calls, self.minute, self.minute_requests,
@@ -113,7 +122,7 @@ class Account:
         return (*values, self.scope)
 
     def is_short_of(self, amount: Amount) -> bool:
-        """Whether what is not spent yet is less than ``amount``, others' holds aside."""
+        """Return True if the unspent amount, reservations ignored, is less than ``amount``."""
         tokens, nano = self.token_limit, self.nano_limit
         return (tokens is not None and self.spent_tokens + amount.tokens > tokens) or (
             nano is not None and self.spent_nano + (amount.nano or 0) > nano
@@ -122,13 +131,13 @@ class Account:
     def refusal(
         self, amount: Amount, turns: int, allow_unpriced: bool, wait_s: Callable[[], float]
     ) -> BudgetRefusedError | None:
-        """Why the account, in its current minute, refuses ``amount``; ``None`` where it does not.
+        """Return the error with which the account refuses ``amount``; None if it does not refuse.
 
         Args:
-            amount: what a call may need.
-            turns: how many calls.
-            allow_unpriced: let a limit in US dollars pass models that have no price.
-            wait_s: seconds until the next minute begins.
+            amount: upper bound of the call.
+            turns: number of calls to count.
+            allow_unpriced: let models without a price pass a limit in US dollars.
+            wait_s: returns the seconds until the next minute begins.
         """
         scope, left = self.scope, None
         provider, model = (amount.model or ("", "the call"))[:2]

@@ -1,4 +1,4 @@
-"""The accounts of budgets, read and changed in one transaction."""
+"""The accounts of budgets within one transaction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from remit.gateway.budget.account import CHANGING, FIELDS, MINUTE_S, Account
 from remit.gateway.budget.errors import BudgetRefusedError
 from remit.gateway.budget.holds import Hold
-from remit.gateway.budget.raised import RaisedBounds, payer_of, row_of
+from remit.gateway.budget.raised_bounds import RaisedBounds, payer_of, row_of
 from remit.gateway.budget.resets import window_entry
 from remit.kernel.budget import Amount, BudgetStatus, TokenUsage
 from remit.ledger import Clock, LedgerEntry
@@ -30,17 +30,17 @@ _RAISE = (
 
 
 class Accounts:
-    """Loads accounts, reserves and settles on them, and writes them back once.
+    """Accounts that are loaded, reserved on, settled and written back within one transaction.
 
-    All under the ledger's write lock, so no other process changes them in between.
+    The caller has the ledger's write lock, so no other process changes them in between.
 
     Args:
-        ask: of the transaction; to look only, anything that reads.
-        clock: the transaction, or the ledger: what says the time.
-        execute_many: runs one for many rows; left out, nothing can be written.
-        append: puts an entry on record, for windows that begin.
-        raised: what is known of bounds that were raised.
-        allow_unpriced: let a limit in US dollars pass models that have no price.
+        ask: runs a query; results are read lazily.
+        clock: the transaction or the ledger.
+        execute_many: runs a statement for many rows; None for read-only accounts.
+        append: appends an entry, for new windows; None to append none.
+        raised: known raised bounds; None for none.
+        allow_unpriced: let models without a price pass a limit in US dollars.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Accounts:
         self._to_raise: list[tuple[str, str, int]] = []
 
     def ask_bounds(self) -> None:
-        """Ask for the bounds that reservations need, before :meth:`load` waits."""
+        """Send the query for raised bounds, before :meth:`load` waits for its own."""
         self._raised.ask(self._ask)
 
     def load(self, scopes: Iterable[str]) -> None:
@@ -85,11 +85,17 @@ class Accounts:
     ) -> Hold:
         """Hold ``amount`` on every existing account of ``path``, or on none.
 
-        Where all scopes that are short of it lower calls (``on_short``), less is held: for the
-        longest answer that what is left pays for. The hold's ``output`` says so.
+        If every short scope allows lowered calls (``on_short``), the output limit is lowered to
+        what the remaining amount pays for. The hold's ``output`` is then that limit.
+
+        Args:
+            path: scopes that pay.
+            amount: upper bound of the call.
+            turns: number of calls to count.
+            enforce: False to hold without refusing.
 
         Raises:
-            BudgetRefusedError: a limit would be exceeded, or there is no account; nothing is held.
+            BudgetRefusedError: a limit would be exceeded, or no account exists; nothing is held.
         """
         accounts = self._open(path)
         model = None if amount.model is None else (*amount.model, payer_of(path))
@@ -118,7 +124,7 @@ class Accounts:
         )  # fmt: skip
 
     def refusal(self, path: Sequence[str], amount: Amount, turns: int) -> BudgetRefusedError | None:
-        """Why a reservation would be refused now; ``None`` when it would not."""
+        """Return the error that a reservation would raise now; None if it would succeed."""
         accounts = self._open(path)
         model = None if amount.model is None else (*amount.model, payer_of(path))
         amount = amount.raised(self._raised.of(model, self._ask))
@@ -139,11 +145,11 @@ class Accounts:
         return busy
 
     def _wait_s(self) -> float:
-        """Seconds until the next minute begins."""
+        """Return the seconds until the next minute begins."""
         return MINUTE_S - self._clock.now_ms / 1000 % MINUTE_S
 
     def _open(self, path: Sequence[str]) -> list[Account]:
-        """The existing accounts of a path, in the minute and the window that now are."""
+        """Return the existing accounts of a path, moved to the current minute and window."""
         known = self._accounts
         try:
             accounts = [account for key in path if (account := known[key]) is not None]
@@ -184,7 +190,7 @@ class Accounts:
     def settle(self, hold: Hold, usage: TokenUsage) -> None:
         """Replace a hold by the real usage, in the window that it was reserved in.
 
-        A bill above its bound is charged whole, and raises the bound of its cause for its key.
+        A bill above its bound is charged in full and raises the bound of its cause for its key.
         """
         known, windows = self._accounts, hold.windows
         if not known.keys() >= set(hold.scopes):
@@ -206,7 +212,7 @@ class Accounts:
             self._raised.raise_to(hold.model, percent)
 
     def charge(self, scopes: Sequence[str], usage: TokenUsage) -> list[BudgetStatus]:
-        """Charge usage without a hold; returns the existing accounts of ``scopes``."""
+        """Charge usage without a hold and return the existing accounts of ``scopes``."""
         charged = self._open(scopes)
         for account in charged:
             account.spend(usage)
@@ -215,13 +221,15 @@ class Accounts:
         return [account.status() for account in charged]
 
     def statuses(self, scopes: Iterable[str]) -> list[BudgetStatus]:
-        """The existing accounts of ``scopes``, in that order, as they were left."""
+        """Return the existing accounts of ``scopes`` in that order, without moving their
+        windows.
+        """
         wanted = list(scopes)
         self.load(wanted)
         return [account.status() for key in wanted if (account := self._accounts[key]) is not None]
 
     def remaining(self, scopes: Iterable[str]) -> int | None:
-        """Fewest tokens left under any token limit; ``None`` without one."""
+        """Return the fewest tokens remaining under any token limit; None without one."""
         left = [
             account.token_limit - account.spent_tokens - account.reserved_tokens
             for key in scopes
@@ -230,7 +238,7 @@ class Accounts:
         return min(left, default=None)
 
     def write(self) -> None:
-        """Write the accounts that changed since the last write."""
+        """Write the changed accounts and raised bounds."""
         changed = [account for account in self._accounts.values() if account and account.dirty]
         if not changed and not self._to_raise:
             return
@@ -245,7 +253,7 @@ class Accounts:
 
 
 def of_now(states: Iterable[BudgetStatus], clock: Clock) -> list[BudgetStatus]:
-    """States as they are by now: a window that has ended since holds nothing any more."""
+    """Return the states as of now: a window that has ended is replaced by an empty one."""
     found = list(states)
     wall_s = clock.wall_ms / 1000 if any(state.window_end for state in found) else 0
     for place, state in enumerate(found):
@@ -256,10 +264,9 @@ def of_now(states: Iterable[BudgetStatus], clock: Clock) -> list[BudgetStatus]:
 
 
 def _lowered(accounts: Sequence[Account], amount: Amount) -> Amount | None:
-    """``amount`` for the longest answer that what is left pays for.
+    """Return ``amount`` with the longest output that the remaining amount pays for.
 
-    ``None`` where nothing is short, where a scope that is refuses instead, or where not even one
-    token is left.
+    None if nothing is short, if a short scope refuses instead, or if not even one token remains.
     """
     short = [account for account in accounts if account.is_short_of(amount)]
     lowered = amount.lowered

@@ -1,4 +1,4 @@
-"""Budgets added up from the ledger alone, and compared with the live state."""
+"""Audit of budgets: their state is computed from the ledger alone and compared with the tables."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Self
 import orjson
 
 from remit.gateway.budget.account import FIELDS, MAX_COUNT, OF_A_WINDOW
+from remit.gateway.budget.calls_out import CallsOut
 from remit.gateway.budget.holds import Hold
-from remit.gateway.budget.outstanding import Outstanding
-from remit.gateway.budget.raised import row_of
+from remit.gateway.budget.raised_bounds import row_of
 from remit.kernel.budget import BudgetScope, nano_of
 from remit.ledger import (
     KERNEL_ROWS,
@@ -47,7 +47,7 @@ _COMPARED = (
 _TEXTS = {"period": "", "time_zone": "", "on_short": ""}
 _RESERVED = ("reserved_tokens", "reserved_nano")
 _OWNERS = ("user_id", "team_id", "organisation_id")
-_AT_ONCE = 4096  # entries looked at together
+_ENTRIES_PER_READ = 4096  # entries looked at together
 _MARK = "accounts"
 _BOUND = "bound_percent"  # the field of a difference in raised_bounds
 # As an expression, which no index has: the entries are read in their order.
@@ -61,7 +61,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One figure of one account that differs between the live state and the ledger."""
+    """A figure of an account that differs between the tables and the ledger."""
 
     scope: str
     field: str
@@ -71,15 +71,15 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class BudgetAudit:
-    """The live state beside the ledger.
+    """The result of an audit of budgets.
 
     Attributes:
-        scopes: how many accounts there are.
-        differences: of budgets; empty when both are equal.
-        held_tokens: held by calls in flight, and by nothing else.
-        held_calls: how many those are.
-        calls: what is wrong with the rows of calls that are out, and of conversations.
-        usage: what differs in the table ``usage``.
+        scopes: number of accounts.
+        differences: differences of budgets; empty if tables and ledger agree.
+        held_tokens: tokens held by calls in flight and batches.
+        held_calls: number of those holds.
+        calls: problems in the rows of calls in flight and of conversations.
+        usage: differences of the table ``usage``.
         unread: entries and tables that could not be read or added up.
     """
 
@@ -93,36 +93,29 @@ class BudgetAudit:
 
     @property
     def equal(self) -> bool:
-        """True if everything could be read and both are equal."""
+        """True if everything could be read and tables and ledger agree."""
         return not (self.differences or self.usage or self.unread)
 
 
-@dataclass(slots=True)
-class _Account:
-    """One account by the ledger: its columns, and the entry that began its window."""
-
-    since: int
-    columns: dict[str, Any] = field(default_factory=lambda: dict.fromkeys(FIELDS, 0) | _TEXTS)
-
-
 class _Accounts:
-    """Adds up the ledger, entry by entry."""
+    """Sums of the ledger's entries, by account."""
 
     def __init__(self) -> None:
-        self.by_scope: dict[str, _Account] = {}
+        self.by_scope: dict[str, dict[str, Any]] = {}  # The columns of each account.
+        self.since: dict[str, int] = {}  # The entry that began each account's window.
         self.raised: dict[tuple[str, str], int] = {}
-        self.outstanding = Outstanding()
+        self.outstanding = CallsOut()
         self.unread: list[Finding] = []
         self._owners: dict[str, dict[str, str]] = {}
 
     def read(self, select: Select, first: int, end: int, progress: Progress) -> int:
-        """Add the entries from ``first`` to before ``end``, and note those that cannot be read.
+        """Add the entries from ``first`` to before ``end``; note the unreadable ones in ``unread``.
 
         Returns:
             The sequence number after the last entry that was added.
         """
         after = first
-        for rows in pages(select, _ENTRIES, first, end - 1, _AT_ONCE):
+        for rows in pages(select, _ENTRIES, first, end - 1, _ENTRIES_PER_READ):
             for seq, event_type, stored in rows:
                 try:
                     self.add(seq, event_type, orjson.loads(as_bytes(stored)))
@@ -134,9 +127,11 @@ class _Accounts:
         return after
 
     def to_mark(self) -> dict[str, Any]:
-        """As plain data, for :meth:`of_mark`."""
+        """Return the sums as JSON, for :meth:`of_mark`."""
         return {
-            "scopes": {scope: [one.since, one.columns] for scope, one in self.by_scope.items()},
+            "scopes": {
+                scope: [self.since[scope], columns] for scope, columns in self.by_scope.items()
+            },
             "raised": [[*name, percent] for name, percent in self.raised.items()],
             "owners": self._owners,
             "outstanding": self.outstanding.to_mark(),
@@ -144,16 +139,17 @@ class _Accounts:
 
     @classmethod
     def of_mark(cls, mark: dict[str, Any]) -> Self:
-        """What was added up before."""
+        """Return the sums that :meth:`to_mark` saved."""
         accounts = cls()
-        accounts.by_scope = {scope: _Account(*one) for scope, one in mark["scopes"].items()}
+        for scope, (since, columns) in mark["scopes"].items():
+            accounts.since[scope], accounts.by_scope[scope] = since, columns
         accounts.raised = {(one[0], one[1]): one[2] for one in mark["raised"]}
         accounts._owners = mark["owners"]
-        accounts.outstanding = Outstanding.of_mark(mark["outstanding"])
+        accounts.outstanding = CallsOut.of_mark(mark["outstanding"])
         return accounts
 
     def add(self, seq: int, event_type: str, record: dict[str, Any]) -> None:
-        """The next entry that counts."""
+        """Add one entry."""
         metadata = record["metadata"]
         self.outstanding.add(seq, event_type, record)
         match event_type:
@@ -176,23 +172,25 @@ class _Accounts:
         window = {
             "period": metadata.get("window", ""), "time_zone": metadata.get("time_zone", ""),
         }  # fmt: skip
-        account = self.by_scope.get(metadata["scope"])
-        if account is None:
-            account = self.by_scope[metadata["scope"]] = _Account(seq)
+        scope = metadata["scope"]
+        columns = self.by_scope.get(scope)
+        if columns is None:
+            columns = self.by_scope[scope] = dict.fromkeys(FIELDS, 0) | _TEXTS
+            self.since[scope] = seq
             begins = True
         else:
-            changed = any(account.columns[name] != window[name] for name in window)
+            changed = any(columns[name] != window[name] for name in window)
             begins = changed or decision == "RESET"
             if begins:  # calls that were sent before it count to the window before
-                account.since = seq
-                account.columns |= dict.fromkeys(OF_A_WINDOW, 0)
-                account.columns["window_number"] += 1
+                self.since[scope] = seq
+                columns |= dict.fromkeys(OF_A_WINDOW, 0)
+                columns["window_number"] += 1
         if begins or decision == "WINDOW_SHORTENED":
             end = metadata.get("window_end")
-            account.columns["window_end"] = int(datetime.fromisoformat(end).timestamp() if end
+            columns["window_end"] = int(datetime.fromisoformat(end).timestamp() if end
                                                 else 0)  # fmt: skip
-        account.columns |= {
-            "scope": metadata["scope"],
+        columns |= {
+            "scope": scope,
             "token_limit": metadata["token_limit"],
             "turn_limit": metadata["turn_limit"],
             "nano_limit": None if usd is None else nano_of(usd),
@@ -230,10 +228,9 @@ class _Accounts:
         )
         usd = metadata.get("cost_usd")
         for key in scope.path:
-            account = self.by_scope.get(key)
-            if account is None or account.since > began:
-                continue  # it, or its window, did not exist yet when the call was sent
-            columns = account.columns
+            columns = self.by_scope.get(key)
+            if columns is None or self.since[key] > began:
+                continue  # The account, or its window, did not exist when the call was sent.
             columns["spent_tokens"] = min(columns["spent_tokens"] + tokens, MAX_COUNT)
             columns["turns"] += turns
             if usd is None:
@@ -249,18 +246,20 @@ def audit_budgets(
     since_mark: bool = False,
     progress: Progress | None = None,
 ) -> BudgetAudit:
-    """Compare the live state of all budgets, and usage, with the ledger.
+    """Compare the tables of budgets and usage with the ledger.
 
-    Entries that are written meanwhile are read in a second round, inside a transaction, so that the
-    answer is exact on a busy ledger too.
+    Entries written during the audit are read in a second round inside a transaction, so the result
+    is exact on a busy ledger too.
 
     Args:
-        ledger: has both in its database.
-        repair: make the live state equal to the ledger; budgets in one transaction.
-        since_mark: add to the sums that the root's last audit came to, in place of adding up its
-            entries again: whether those entries are still as they were, only
-            :meth:`~remit.ledger.LedgerClient.verify` says.
-        progress: called at once, and then with ``(done, total)``.
+        ledger: the ledger.
+        repair: make the tables equal to the ledger; the budgets in one transaction.
+        since_mark: start from the sums of the latest audit instead of adding up all entries. Only
+            :meth:`~remit.ledger.LedgerClient.verify` checks that those entries are unchanged.
+        progress: called with ``(done, total)``, first with 0 done.
+
+    Returns:
+        The differences, also if they were repaired.
     """
     audit = _audit_accounts(ledger, repair, since_mark, progress or (lambda done, total: None))
     return replace(audit, usage=audit_usage(ledger, repair=repair, since_mark=since_mark))
@@ -294,8 +293,13 @@ def _audit_accounts(
 
 
 def carried_accounts(ledger: LedgerClient, end: int) -> dict[str, Any]:
-    """Return what the entries before ``end`` add up to, for an archive to carry: the accounts that
-    changed since entries were archived before."""
+    """Return the sums of the entries before ``end``, for an archive that removes the entries.
+
+    Only accounts that changed since the previous archive are included.
+
+    Raises:
+        LedgerFormatError: an entry cannot be added up.
+    """
     accounts, first = _carried(ledger)
     before = accounts.to_mark()["scopes"]
     before = {scope: [since, dict(columns)] for scope, (since, columns) in before.items()}
@@ -309,7 +313,7 @@ def carried_accounts(ledger: LedgerClient, end: int) -> dict[str, Any]:
 
 
 def _carried(ledger: LedgerClient) -> tuple[_Accounts, int]:
-    """What the archived entries add up to, and where they end."""
+    """Return the sums of the archived entries and the sequence number after the last of them."""
     mark: dict[str, Any] = {}
     scopes: dict[str, Any] = {}
     ranges = ledger.archived_ranges()
@@ -322,7 +326,7 @@ def _carried(ledger: LedgerClient) -> tuple[_Accounts, int]:
 
 
 def check_budgets(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
-    """Yield what of the accounts, holds and calls in flight is not what the ledger says."""
+    """Yield each difference of accounts, holds and calls in flight from the ledger."""
     audit = _audit_accounts(ledger, False, since_mark, lambda done, total: None)
     yield from audit.unread
     for one in audit.differences:
@@ -334,7 +338,7 @@ def check_budgets(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
 
 
 def check_usage(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
-    """Yield what of ``usage`` and ``usage_keys`` is not what the entries add up to."""
+    """Yield each difference of ``usage`` and ``usage_keys`` from the sums of the entries."""
     for one in audit_usage(ledger, since_mark=since_mark):
         said = f"{one.row}: {one.field} is {readable(one.live)}, by the entries "
         said += readable(one.ledger)
@@ -349,7 +353,7 @@ def _seq(entry_id: str) -> int:
 def _compare(
     select: Select, accounts: _Accounts
 ) -> tuple[BudgetAudit, defaultdict[str, Counter[str]]]:
-    """The audit, and what is held by scope."""
+    """Return the audit and the held amounts, keyed by scope."""
     expected = accounts.by_scope
     rows = select(f"SELECT {', '.join(FIELDS)} FROM budgets ORDER BY scope", ())
     live = {row[0]: dict(zip(FIELDS, row, strict=True)) for row in rows}
@@ -363,8 +367,8 @@ def _compare(
     held: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for hold in holds:
         for scope, number in hold.numbered():
-            if scope in expected and expected[scope].columns["window_number"] != number:
-                continue  # of a window that has passed
+            if scope in expected and expected[scope]["window_number"] != number:
+                continue  # The hold belongs to a window that has ended.
             held[scope].update(
                 reserved_tokens=hold.tokens, reserved_nano=hold.nano or 0, turns=hold.turns
             )
@@ -389,11 +393,9 @@ def _compare(
     return audit, held
 
 
-def _columns(account: _Account | None, held: Counter[str]) -> dict[str, Any]:
+def _columns(account: dict[str, Any] | None, held: Counter[str]) -> dict[str, Any]:
     """Return the columns of an account's row. Calls in flight count as turns from their start."""
-    columns = {**account.columns} if account is not None else {}
-    if account is not None:
-        columns["turns"] += held["turns"]
+    columns = {} if account is None else {**account, "turns": account["turns"] + held["turns"]}
     return columns | {name: held[name] for name in _RESERVED}
 
 

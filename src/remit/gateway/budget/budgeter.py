@@ -1,4 +1,4 @@
-"""Budgets, in the ledger's own database so that both change together or not at all."""
+"""Budgets, stored in the ledger's database so that both change in one transaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remit.gateway.budget.account import FIELDS, OF_A_WINDOW
 from remit.gateway.budget.accounts import Accounts, of_now
 from remit.gateway.budget.errors import BudgetRefusedError
 from remit.gateway.budget.holds import Hold
-from remit.gateway.budget.raised import RaisedBounds
+from remit.gateway.budget.raised_bounds import RaisedBounds
 from remit.gateway.budget.resets import reset_metadata
 from remit.kernel.budget import (
     Amount,
@@ -29,12 +29,12 @@ from remit.ledger import LedgerClient, LedgerEntry, Transaction
 class TokenBudgeter:
     """Reserves, settles and reports the budgets of sessions, work orders, agents and keys.
 
-    Limits hold under any concurrency: a reservation is checked and taken under the ledger's
-    write lock, in the transaction that also writes the ``DISPATCH``.
+    Limits hold under any concurrency: a reservation is checked and taken under the ledger's write
+    lock, in the transaction that also writes the ``DISPATCH``.
 
     Args:
-        ledger: where limits are recorded and state is kept.
-        allow_unpriced: let a limit in US dollars pass models that have no price.
+        ledger: records limits and stores the accounts.
+        allow_unpriced: let models without a price pass a limit in US dollars.
     """
 
     def __init__(self, ledger: LedgerClient, *, allow_unpriced: bool = False) -> None:
@@ -43,7 +43,7 @@ class TokenBudgeter:
         self._raised = RaisedBounds()
 
     def accounts(self, tx: Transaction) -> Accounts:
-        """The accounts in a transaction; the caller writes them back."""
+        """Return the accounts of a transaction; the caller calls their ``write``."""
         return Accounts(tx.ask, tx, tx.execute_many, tx.append, allow_unpriced=self._allow_unpriced)
 
     def allocate(
@@ -56,16 +56,18 @@ class TokenBudgeter:
         by: str = "local operator",
         tx: Transaction | None = None,
     ) -> str:
-        """Set the limits of the narrowest scope named; returns the ``BUDGET_ALLOCATED`` id.
+        """Set the limits of the narrowest scope named and return the ``BUDGET_ALLOCATED`` id.
+
+        A change of the window begins a new window; otherwise the spending stays.
 
         Args:
-            scope: whose limits they are.
-            token_limit: tokens, input and output together; ``scope.requested_tokens`` when left
-                out; no limit when that is 0.
-            turn_limit: model calls; no limit when left out.
+            scope: the scope.
+            token_limit: input and output tokens together; None for ``scope.requested_tokens``, and
+                no limit if that is 0.
+            turn_limit: model calls; None for no limit.
             limits: all limits at once, instead of the two.
-            by: who sets them, for the record.
-            tx: the transaction to join; its own when left out.
+            by: who sets the limits; recorded.
+            tx: the transaction to join; None for a new one.
 
         Raises:
             InvalidInputError: a limit is negative.
@@ -82,20 +84,20 @@ class TokenBudgeter:
     def allocation(
         self, scope: BudgetScope, limits: BudgetLimits, by: str
     ) -> Callable[[Transaction], str]:
-        """:meth:`allocate`, as a part of another transaction."""
+        """Return a function that does as :meth:`allocate` within another transaction."""
         return lambda tx: _allocate(tx, scope, limits, by)
 
     def check(self, scope: BudgetScope, amount: Amount | None = None) -> BudgetCheckResult:
-        """Whether a call of this size would be allowed now. Holds nothing.
+        """Return whether a call of this size would be allowed now. Holds nothing.
 
         Args:
-            scope: whose budgets; ``requested_tokens`` is the size when ``amount`` is left out.
+            scope: the scopes that pay; ``requested_tokens`` is the size if ``amount`` is None.
             amount: the size.
         """
         return self.check_path(scope.path, amount or Amount(scope.requested_tokens))
 
     def check_path(self, path: Sequence[str], amount: Amount) -> BudgetCheckResult:
-        """:meth:`check` for the accounts named, the narrowest last."""
+        """Return the result of :meth:`check` for the scopes in ``path``, the narrowest last."""
         accounts = Accounts(
             self._ledger.select,
             self._ledger,
@@ -120,11 +122,11 @@ class TokenBudgeter:
 
         Args:
             scope: path and amount.
-            reservation_id: names it for :meth:`settle` and :meth:`release`.
+            reservation_id: names the reservation for :meth:`settle` and :meth:`release`.
             amount: instead of ``scope.requested_tokens``.
-            tx: the transaction to join; its own when left out.
-            turns: model calls to count; 0 for a retry of one already counted.
-            enforce: ``False`` records without refusing.
+            tx: the transaction to join; None for a new one.
+            turns: number of calls to count; 0 for a retry of a counted call.
+            enforce: False to hold without refusing.
 
         Raises:
             BudgetRefusedError: a limit would be exceeded; nothing is held.
@@ -145,7 +147,15 @@ class TokenBudgeter:
     def settle(
         self, reservation_id: str, usage: TokenUsage, *, tx: Transaction | None = None
     ) -> DebitResult:
-        """Replace a reservation by the real usage, on every scope that held it."""
+        """Replace a reservation by the real usage on every scope that held it.
+
+        An unknown reservation changes nothing and gives a failed result.
+
+        Args:
+            reservation_id: the id given to :meth:`reserve`.
+            usage: tokens and cost.
+            tx: the transaction to join; None for a new one.
+        """
 
         def call(tx: Transaction) -> DebitResult:
             rows = tx.execute(
@@ -165,7 +175,7 @@ class TokenBudgeter:
         return call(tx) if tx is not None else self._ledger.transact(call)
 
     def release(self, reservation_id: str, *, tx: Transaction | None = None) -> None:
-        """Give a reservation back unused."""
+        """Settle a reservation with no usage."""
         self.settle(reservation_id, TokenUsage(0, 0, cost_nano=0), tx=tx)
 
     def debit(
@@ -177,20 +187,20 @@ class TokenBudgeter:
         reason: str = "Tokens spent outside the gateway",
         tx: Transaction | None = None,
     ) -> DebitResult:
-        """Charge what was spent outside the gateway; writes a ``BUDGET_DEBIT``.
+        """Charge usage outside the gateway; writes a ``BUDGET_DEBIT``.
 
-        Calls through the gateway are debited there, once, and recorded by their ``EXCHANGE``.
+        Calls through the gateway are charged there and recorded by their ``EXCHANGE``.
 
         Args:
-            scope: who pays.
-            usage: what was spent.
-            enforce: refuse what the limits do not allow, instead of charging it all the same.
-            reason: of the entry.
-            tx: the transaction to join; its own when left out.
+            scope: the scopes that pay.
+            usage: tokens and cost.
+            enforce: refuse usage that exceeds a limit.
+            reason: the reason in the entry.
+            tx: the transaction to join; None for a new one.
 
         Raises:
-            BudgetRefusedError: no budget was allocated for the scope, or, with ``enforce``, a
-                limit would be exceeded; nothing was charged.
+            BudgetRefusedError: the scope has no budget, or, with ``enforce``, a limit would be
+                exceeded; nothing is charged.
         """
         metadata: dict[str, Any] = {
             "scope": scope.key,
@@ -240,16 +250,16 @@ class TokenBudgeter:
         *,
         enforce: bool,
     ) -> Callable[[Transaction], str]:
-        """What a piece of work costs, as a part of the transaction that begins it.
+        """Return a function that charges for a piece of work in the transaction that begins it.
 
-        The function that this returns gives why nothing was done or charged; empty where it was.
+        That function returns the reason why nothing was begun or charged; empty on success.
 
         Args:
-            scope: who pays.
-            nano: how much, in nano-dollars.
-            reason: of the ``BUDGET_DEBIT``.
-            then: begins it, or gives why it does not.
-            enforce: refuse what a limit does not allow.
+            scope: the scopes that pay.
+            nano: the price in nano-dollars.
+            reason: the reason in the ``BUDGET_DEBIT``.
+            then: begins the work, or returns the reason why not.
+            enforce: refuse if a limit would be exceeded.
         """
 
         def call(tx: Transaction) -> str:
@@ -267,7 +277,9 @@ class TokenBudgeter:
     def for_new_key(
         self, limits: BudgetLimits, by: str
     ) -> Callable[[Transaction, str], dict[str, Any]]:
-        """Gives a new key its limits: ``in_transaction`` of :meth:`KeyStore.create`."""
+        """Return a function that gives a new key its limits: ``in_transaction`` of
+        KeyStore.create.
+        """
 
         def allocate(tx: Transaction, key_id: str) -> dict[str, Any]:
             self.allocate(BudgetScope(key_id=key_id), limits=limits, by=by, tx=tx)
@@ -276,12 +288,12 @@ class TokenBudgeter:
         return allocate
 
     def status(self, scope: BudgetScope) -> builtins.list[BudgetStatus]:
-        """Every account on the path, widest first."""
+        """Return every existing account on the scope's path, widest first. Blocks."""
         accounts = Accounts(self._ledger.select, self._ledger)
         return of_now(accounts.statuses(scope.path), self._ledger)
 
     def list(self, prefix: str = "") -> builtins.list[BudgetStatus]:
-        """The accounts whose name begins with ``prefix``, by name."""
+        """Return the accounts whose scope begins with ``prefix``, sorted by scope. Blocks."""
         sql = f"SELECT {', '.join(FIELDS)} FROM budgets"
         if prefix:
             sql += " WHERE substr(scope, 1, ?) = ?"
@@ -290,7 +302,7 @@ class TokenBudgeter:
 
 
 def _allocate(tx: Transaction, scope: BudgetScope, limits: BudgetLimits, by: str) -> str:
-    """Set limits. A change of the window begins a new one; else what was spent stays."""
+    """Set limits in a transaction. A change of the window begins a new one."""
     period = limits.window or ""
     row = {
         "token_limit": limits.tokens,

@@ -1,4 +1,4 @@
-"""Why a budget refuses."""
+"""The refusal of a budget."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ BUSY_S = 1.0
 
 
 class BudgetRefusedError(RemitError):
-    """A reservation would go over a limit.
+    """A reservation would exceed a limit.
 
     Attributes:
-        code: ``BUDGET_EXHAUSTED`` (it is spent), ``BUDGET_BUSY`` (it is not, but other calls hold
-            it), ``TURN_LIMIT``, ``RATE_LIMITED``, ``NOT_ALLOCATED``, ``UNPRICED`` (a limit in US
-            dollars, and no price) or ``UNBOUNDED`` (a limit, and no bound to what the call may
-            use).
-        remaining: tokens left on the scope that refused; ``None`` where it has no token limit.
-        retry_after_s: when to try again, in seconds; ``None`` when waiting does not help.
+        code: ``BUDGET_EXHAUSTED`` (spent), ``BUDGET_BUSY`` (held by other calls), ``TURN_LIMIT``,
+            ``RATE_LIMITED``, ``NOT_ALLOCATED``, ``UNPRICED`` (a limit in US dollars, but no price)
+            or ``UNBOUNDED`` (a limit, but no upper bound of the call).
+        remaining: tokens left on the scope that refused; None without a token limit.
+        retry_after_s: seconds until a retry can succeed; None if waiting does not help.
         scope: the scope that refused.
     """
 
@@ -41,12 +40,12 @@ class BudgetRefusedError(RemitError):
 
     @property
     def busy(self) -> bool:
-        """Whether only what other calls hold is in the way: then waiting can help."""
+        """True if only the reservations of other calls are in the way, so that waiting can help."""
         return self.code == "BUDGET_BUSY"
 
 
 def busy(path: Sequence[str]) -> BudgetRefusedError:
-    """The refusal of a call that others wait before."""
+    """Return the refusal of a call because other calls already wait for the same budget."""
     scope = path[-1] if path else ""
     return BudgetRefusedError(
         "BUDGET_BUSY",

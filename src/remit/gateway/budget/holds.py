@@ -1,4 +1,4 @@
-"""What a call holds until it ends."""
+"""The reservation of one call."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from remit.kernel.budget import TokenUsage
 
 __all__ = ["Hold"]
 
-_MOST_PERCENT = 1_000
+_MAX_PERCENT = 1_000
 """No bound is raised beyond ten times: one absurd bill must not bar a model for ever."""
 
 
 class Hold(Struct, forbid_unknown_fields=True, gc=False):
-    """What one call holds on each of its accounts until it ends.
+    """The reservation of one call on each of its accounts.
 
     Attributes:
-        nano: cost in billionths of a US dollar; ``None`` when the model had no price.
-        minute: since 1970, for the limits per minute.
-        windows: which window of each scope it counts to; nothing where all are the first.
-        percent: to which its bound had been raised.
-        model: provider, model, cause and account of the bound; of older versions the first two.
-        output: the output limit of each answer, where it was lowered to what was left.
+        nano: cost in nano-dollars; None if the model has no price.
+        minute: minutes since 1970 at the reservation, for the limits per minute.
+        windows: number of each scope's window; empty if all are 0.
+        percent: the percentage to which earlier bills had raised the bound.
+        model: provider, model, cause and account of the bound; older versions wrote the first two.
+        output: the lowered output limit of each answer; None if it was not lowered.
     """
 
     scopes: tuple[str, ...]
@@ -39,11 +39,11 @@ class Hold(Struct, forbid_unknown_fields=True, gc=False):
     output: int | None = None
 
     def numbered(self) -> list[tuple[str, int]]:
-        """Its scopes, each with the number of its window."""
+        """Return the scopes, each with the number of its window."""
         return list(zip(self.scopes, self.windows or (0,) * len(self.scopes), strict=True))
 
     def exceeded_by(self, usage: TokenUsage) -> list[str]:
-        """Which of ``tokens`` and ``cost`` went above this bound."""
+        """Return which of ``tokens`` and ``cost`` exceed the bound."""
         if not self.bounded:
             return []
         tokens_over = usage.input_tokens + usage.output_tokens > self.tokens
@@ -51,17 +51,19 @@ class Hold(Struct, forbid_unknown_fields=True, gc=False):
         return ["tokens"] * tokens_over + ["cost"] * cost_over
 
     def raised_by(self, usage: TokenUsage) -> int | None:
-        """To how many hundredths the model's bound rises by a bill; ``None``: it does not."""
+        """Return the percentage to which a bill raises the model's bound; None if it does not."""
         if self.model is None or not self.exceeded_by(usage):
             return None
         parts = [(usage.total, self.tokens)]
         if self.nano is not None and usage.cost_nano is not None:
             parts.append((usage.cost_nano, self.nano))
         percent = max(-(-used * self.percent // max(held, 1)) for used, held in parts)
-        return min(percent, _MOST_PERCENT)
+        return min(percent, _MAX_PERCENT)
 
     def overrun(self, usage: TokenUsage) -> dict[str, Any]:
-        """What an ``EXCHANGE`` says of a bill above its bound; nothing of any other."""
+        """Return the metadata of an ``EXCHANGE`` whose bill exceeds its bound; empty for any
+        other.
+        """
         if not (over := self.exceeded_by(usage)):
             return {}
         found: dict[str, Any] = {"over_bound": over}
@@ -73,12 +75,12 @@ class Hold(Struct, forbid_unknown_fields=True, gc=False):
         return found
 
     def encode(self) -> str:
-        """JSON, for a column."""
+        """Return the hold as JSON text for a column."""
         return _encode(self).decode()
 
     @classmethod
     def read(cls, text: str) -> Hold | None:
-        """Return the hold in a column; ``None`` if the value is not a hold."""
+        """Return the hold in a column; None if the text is not a hold."""
         try:
             hold = _decode(text)
         except (ValueError, TypeError):
@@ -101,7 +103,7 @@ class Hold(Struct, forbid_unknown_fields=True, gc=False):
 
     @classmethod
     def decode(cls, text: str) -> Hold:
-        """From :meth:`encode`; raises ``ValueError`` for what is not a hold."""
+        """Return the hold that :meth:`encode` wrote; raise ValueError for any other text."""
         return _decode(text)
 
 

@@ -1,4 +1,4 @@
-"""What is on record when a window of a budget begins."""
+"""Entries that record the windows of budgets."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ __all__ = ["reset_metadata", "window_entry"]
 
 
 def reset_metadata(period: str, time_zone: str, end: int) -> dict[str, str]:
-    """What entries say of a window: where it is, and when it ends."""
+    """Return the metadata that describes a window: period, time zone and end."""
     return {"window": period, "time_zone": time_zone, "window_end": _utc(end)}
 
 
 def window_entry(passed: BudgetStatus, now: BudgetStatus, *, begun: bool) -> LedgerEntry:
-    """The entry that begins a window, or says that it ends sooner than was written: with the
-    limits, and what the one before came to, or holds."""
+    """Return the entry that begins or shortens a window, with its limits and the earlier spending.
+
+    Args:
+        passed: the account before the change.
+        now: the account after the change.
+        begun: True for a new window, False for a shortened one.
+    """
     metadata: dict[str, Any] = {
         "scope": now.scope,
         "session_id": "",

@@ -1,4 +1,13 @@
-"""Leases, so that two processes never work on the same thing at once."""
+"""Leases: names that at most one process holds at a time.
+
+The package owns the table ``leases``. The calls in flight have leases of their own, which
+:mod:`remit.gateway.renewal` renews.
+
+Invariants: a lease of a live process on this machine is never given to another; a lease of a
+process that cannot be observed from here ends when its time ends.
+
+Start reading in :mod:`remit.gateway.leases.manager`.
+"""
 
 from remit.gateway.leases.manager import Lease, LeaseBusyError, LeaseLostError, LeaseManager
 from remit.gateway.leases.owner import Owner

@@ -36,11 +36,11 @@ class Lease:
     """A lease that :meth:`remit.gateway.leases.LeaseManager.hold` took.
 
     Attributes:
-        name: what is held.
+        name: the leased name.
         owner: the holder, as the table stores it.
         stop_requested: whether the holder was asked to stop.
-        released: whether it was released with the work's last write.
-        read: what was read in the transaction that took it.
+        released: whether the lease was released with the work's last write.
+        read: the result of ``read`` in the transaction that took the lease.
     """
 
     def __init__(
@@ -56,10 +56,8 @@ class Lease:
         self.extended(asked_at)
 
     def check(self) -> None:
-        """Make sure that the lease is still held, before what cannot be undone.
-
-        Raises:
-            LeaseLostError: it is not, or that is unknown.
+        """Raise LeaseLostError if the lease has expired or was taken; call before irreversible
+        work.
         """
         if self._lost or _now() >= self._until:
             raise LeaseLostError(
@@ -68,7 +66,7 @@ class Lease:
             )
 
     def release_in(self, tx: Transaction) -> None:
-        """Release it in a transaction; set :attr:`released` when that is durable."""
+        """Release the lease in a transaction. Set :attr:`released` once that is durable."""
         tx.execute_many(_RELEASE, [(self.name, self.owner)])
 
     def require_in(self, tx: Transaction) -> None:
@@ -83,31 +81,35 @@ class Lease:
             )
 
     def extended(self, asked_at: float) -> None:
-        """Note that the lease was extended. It is counted from when that was asked for: the answer
-        may come long after the commit, to a process that was suspended meanwhile."""
+        """Note that the lease was extended.
+
+        Args:
+            asked_at: the time at which the extension was requested, by the holder's clock. The new
+                term begins then, because the answer may come long after the commit.
+        """
         self._until = asked_at + self._lasts_s
 
     def lost(self) -> None:
-        """Note that another process has it."""
+        """Note that another process took the lease."""
         self._lost = True
 
 
 def _now() -> float:
-    """Seconds by a clock that runs also while the machine sleeps, where there is one."""
+    """Return seconds by a clock that also runs while the machine sleeps, if the system has one."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 class LeaseManager:
-    """Grants leases.
+    """The leases of a root: one holder for each name.
 
-    A lease of a process that has surely ended is free at once; a process that surely lives keeps
-    its lease, however long it is suspended; for a process that cannot be seen from here, the
-    lease's time decides.
+    A lease is free at once if its process is known to be dead. A process known to live keeps its
+    lease, however long it is suspended. For a process that cannot be observed from here, the
+    lease's expiry decides.
 
     Args:
-        ledger: has them in its database.
-        settings: how long they last.
+        ledger: the ledger whose database contains the leases.
+        settings: duration of leases.
     """
 
     def __init__(self, ledger: LedgerClient, settings: LeaseSettings) -> None:
@@ -123,13 +125,13 @@ class LeaseManager:
         on_stop: Callable[[], None] | None = None,
         read: Callable[[Transaction], Any] | None = None,
     ) -> AsyncIterator[Lease]:
-        """Hold ``name`` while the block runs.
+        """Hold ``name`` while the block runs. The lease is extended in the background.
 
         Args:
             name: such as ``session:SES-…``.
-            wait_s: how long to wait for another holder, seconds.
+            wait_s: longest wait for another holder in seconds.
             on_stop: called once when the holder is asked to stop.
-            read: called in the transaction that takes it; see :attr:`Lease.read`.
+            read: called in the transaction that takes the lease; see :attr:`Lease.read`.
 
         Raises:
             LeaseBusyError: another holder did not release it in time.
@@ -147,7 +149,7 @@ class LeaseManager:
         finally:
             keeper.cancel()
             if not lease.released:
-                with contextlib.suppress(LedgerError):  # it runs out by itself
+                with contextlib.suppress(LedgerError):  # An unreleased lease expires.
                     self._release(name, owner)
 
     @contextlib.contextmanager
@@ -165,14 +167,22 @@ class LeaseManager:
             run_blocking(held.__aexit__(None, None, None))
 
     def is_held(self, name: str, tx: Transaction | None = None) -> bool:
-        """Whether a process holds ``name`` now; within a transaction, where one is given."""
+        """Return True if a process holds ``name`` now.
+
+        Args:
+            name: the name.
+            tx: the transaction to read in; None to read outside one.
+        """
         clock: Transaction | LedgerClient = self._ledger if tx is None else tx
         read = self._ledger.select if tx is None else tx.execute
         rows = read("SELECT owner, until_ms FROM leases WHERE name = ?", (name,))
         return bool(rows) and not self._is_free(str(rows[0][0]), int(rows[0][1]), clock)
 
     def holders(self, prefix: str) -> dict[str, Owner | None]:
-        """Who holds the names that begin so now; ``None`` for one that is not known here."""
+        """Return the holders of the names that begin with ``prefix``, keyed by name.
+
+        A holder that cannot be parsed is None.
+        """
         rows = self._ledger.select(
             "SELECT name, owner, until_ms FROM leases WHERE name >= ? AND name < ? ORDER BY name",
             (prefix, f"{prefix}\U0010ffff"),
@@ -184,7 +194,7 @@ class LeaseManager:
         }
 
     def request_stop(self, name: str) -> bool:
-        """Ask the holder of ``name`` to stop; false when it is not held."""
+        """Ask the holder of ``name`` to stop; return False if nobody holds it."""
 
         def ask(tx: Transaction) -> bool:
             rows = tx.execute("SELECT owner, until_ms FROM leases WHERE name = ?", (name,))
@@ -223,7 +233,7 @@ class LeaseManager:
             pause = min(pause * 2, _LONGEST_WAIT_S)
 
     def _is_free(self, owner: str, until_ms: int, clock: Clock) -> bool:
-        """Whether a lease may be taken from its owner."""
+        """Return True if a lease may be taken from its owner."""
         known = Owner.parse(owner)
         if known is None:
             return clock.now_ms >= until_ms
@@ -239,7 +249,7 @@ class LeaseManager:
         return int(self._settings.lasts_s * 1000)
 
     async def _keep(self, lease: Lease, on_stop: Callable[[], None] | None) -> None:
-        """Extend the lease, and watch for requests to stop, until cancelled."""
+        """Extend the lease and watch for requests to stop until cancelled."""
         extended_at = time.monotonic()
         while True:
             await asyncio.sleep(min(_POLL_S, self._settings.lasts_s / 10))
@@ -276,13 +286,13 @@ class LeaseManager:
         return bool(rows) and bool(rows[0][0])
 
     def _release(self, name: str, owner: str) -> None:
-        """Release the lease, after all that was written while it was held."""
+        """Release the lease after everything that was written while it was held."""
         self._ledger.submit(
             lambda tx: tx.execute_many(_RELEASE, [(name, owner)])
         ).add_done_callback(_ignore_failure)
 
 
 def _ignore_failure(future: asyncio.Future[Any]) -> None:
-    """A lease that could not be released runs out by itself."""
+    """Ignore a failed release: the lease expires."""
     if not future.cancelled():
         future.exception()

@@ -1,4 +1,4 @@
-"""The process that holds something, so that another can find out whether it still runs."""
+"""The identity of a process, from which another process can find out whether it still runs."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from pathlib import Path
 from typing import Self
 
 _PROC = Path("/proc")
-_START_FIELD = 19  # of /proc/PID/stat, counted behind the name in brackets: start time in ticks
+# The start time in ticks, in /proc/PID/stat, counted after the name in brackets.
+_START_FIELD = 19
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """One process, distinct from every other, also from a later one with the same pid.
+    """The identity of a process, distinct from every other and from later ones with the same pid.
 
-    A pid is used again when its process has ended, but never with the same start time, boot and
-    pid namespace.
+    A pid is reused after its process has ended, but never with the same start time, boot and pid
+    namespace.
 
     Attributes:
-        boot: id of the machine's boot; empty where the system has none.
+        boot: id of the machine's boot; empty if the system has none.
         namespace: the pid namespace.
         start: start time of the process, in ticks since the boot.
-        token: when it began to hold something, in seconds since 1970, and a random part that tells
-            two owners in one process apart.
+        token: seconds since 1970 when the owner was made, and a random part that distinguishes
+            owners in one process.
     """
 
     host: str
@@ -40,7 +41,7 @@ class Owner:
 
     @classmethod
     def current(cls) -> Self:
-        """This process."""
+        """Return a new owner for this process."""
         return cls(*_this_process(os.getpid()), f"{int(time.time())}.{secrets.token_hex(8)}")
 
     def __str__(self) -> str:
@@ -53,26 +54,27 @@ class Owner:
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """From :meth:`encode`; ``None`` for anything else."""
+        """Return the owner that :meth:`encode` wrote; None for any other text."""
         parts = text.split("|")
         if len(parts) != 6 or not (parts[3].isascii() and parts[3].isdigit()):
             return None
         return cls(parts[0], parts[1], parts[2], int(parts[3]), parts[4], parts[5])
 
     def encode(self) -> str:
-        """As text, for a column."""
+        """Return the owner as text for a column."""
         host = self.host.replace("|", "_")
         return f"{host}|{self.boot}|{self.namespace}|{self.pid}|{self.start}|{self.token}"
 
     def is_current_process(self) -> bool:
-        """Whether it is this process."""
+        """Return True if the owner is this process."""
         return self.pid == os.getpid() and self.is_surely_alive()
 
     def is_surely_dead(self, *, one_machine: bool = False) -> bool:
-        """Whether the process has ended; false when that cannot be seen from here.
+        """Return True if the process has ended; False if that cannot be observed from here.
 
         Args:
-            one_machine: it was a process of this machine: no boot but this one has any that live.
+            one_machine: True if the ledger is used on this machine only, so a process of another
+                boot is dead.
         """
         boot, namespace = _here()
         if not (boot and namespace and self.start):
@@ -80,14 +82,14 @@ class Owner:
         if self.boot != boot:
             return one_machine
         if self.namespace != namespace:
-            return False  # another container: the lease's time decides
+            return False  # The owner runs in another container; only its lease's expiry counts.
         start = _start_of(self.pid)
         if start is None:  # gone, or hidden from us (hidepid)
             return not _exists(self.pid)
         return start != self.start
 
     def is_surely_alive(self) -> bool:
-        """Whether the process runs; false when that cannot be seen from here."""
+        """Return True if the process runs; False if that cannot be observed from here."""
         boot, namespace = _here()
         if not (boot and namespace and self.start):
             return False
@@ -97,13 +99,13 @@ class Owner:
 
 @functools.lru_cache(maxsize=1)
 def _this_process(pid: int) -> tuple[str, str, str, int, str]:
-    """What does not change while this process runs; a fork has another pid."""
+    """Return the constant parts of this process's identity. A fork has another pid."""
     boot, namespace = _here()
     return socket.gethostname(), boot, namespace, pid, _start_of(pid) or ""
 
 
 def _here() -> tuple[str, str]:
-    """The boot and the pid namespace of this process."""
+    """Return the boot id and the pid namespace of this process; empty if unknown."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         return boot, os.readlink(_PROC / "self/ns/pid")
@@ -112,7 +114,7 @@ def _here() -> tuple[str, str]:
 
 
 def _start_of(pid: int) -> str | None:
-    """Start time of a process; empty for a zombie, ``None`` when it cannot be read."""
+    """Return the start time of a process; empty for a zombie, None if it cannot be read."""
     try:
         text = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
     except OSError:

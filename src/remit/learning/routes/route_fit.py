@@ -12,7 +12,7 @@ from remit.learning.routes.grades import held_out
 from remit.learning.routes.ridge import MAX_PROMPTS, GradedPrompt, fit_head
 from remit.learning.statistics import Estimate, paired_effect
 from remit.routing import LearnedHead, Weights, buckets_of
-from remit.routing.learned import MILLION, learned_score
+from remit.routing.learned_head import MILLION, learned_score
 
 __all__ = ["IN_FORCE", "MIN_PROMPTS", "QUALITY_KEPT", "RULES_FILE", "RouteFit", "fit_route"]
 

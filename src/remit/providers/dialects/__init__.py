@@ -1,7 +1,16 @@
-"""Three dialects, to and from one neutral form: a call between two of them.
+"""Translation between three dialects through one neutral form, by pure functions.
 
-OpenAI's Chat Completions (``openai.chat``), OpenAI's Responses (``openai.responses``),
-Anthropic's Messages API (``anthropic.messages``). Pure functions.
+The package owns the neutral form of a call (:class:`ModelCall`), readers and writers of requests,
+answers and streams for OpenAI's Chat Completions (``openai.chat``), OpenAI's Responses
+(``openai.responses``) and Anthropic's Messages API (``anthropic.messages``), and the adaptation of
+bodies to single providers. The package sends nothing.
+
+Invariants: a field that a target cannot express is refused by the client's own name for it, or
+changes nothing that was promised; no error quotes the client's text; each translated name of a tool
+leads back to the client's.
+
+Start reading in :mod:`remit.providers.dialects.model_call`, then
+:mod:`remit.providers.dialects.endpoints`.
 """
 
 from remit.providers.dialects.dialect_error import DialectError

@@ -1,4 +1,4 @@
-"""Checks that both dialects share. No message quotes what the client sent."""
+"""Checks of request bodies that all dialects share. No message quotes the client's text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 _MAX_DEPTH = 100
 _MAX_TOKENS = 10**9
-_LEAST, _MOST = -(2**63), 2**64 - 1
+_MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 _MODEL = re.compile("[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,512}")
 _PLAIN_KEY = re.compile("[A-Za-z0-9_-]{1,64}")
 
@@ -31,15 +31,15 @@ _Problem = tuple[str, list[str | int]]
 
 
 def refuse(what: str, param: str | None) -> DialectError:
-    """The error for the value at ``param``, which ``what`` goes on about."""
+    """Return the error for the value at ``param``; ``what`` completes the sentence."""
     return DialectError(f"{param or 'The request body'} {what}.", param=param)
 
 
 def checked_body(body: Any) -> dict[str, Any]:
-    """``body`` as an object that is JSON all through and not too deep.
+    """Return ``body`` if it is a JSON object without unsupported values and not nested too deep.
 
     Raises:
-        DialectError: it is none.
+        DialectError: the body is anything else.
     """
     if not isinstance(body, dict):
         raise refuse("is not a JSON object", None)
@@ -52,7 +52,7 @@ def checked_body(body: Any) -> dict[str, Any]:
 
 
 def _problem(value: dict[str, Any] | list[Any], depth: int) -> _Problem | None:
-    """What is wrong within a container, with the path to it, innermost step first."""
+    """Return the first problem in a container with the path to it, innermost step first."""
     if depth > _MAX_DEPTH:
         return f"is nested more than {_MAX_DEPTH} deep", []
     pairs: Any = value.items() if type(value) is dict else enumerate(value)
@@ -62,7 +62,7 @@ def _problem(value: dict[str, Any] | list[Any], depth: int) -> _Problem | None:
             continue
         found: _Problem | None
         if kind is int:
-            if _LEAST <= item <= _MOST:
+            if _MIN_INTEGER <= item <= _MAX_INTEGER:
                 continue
             found = ("holds a whole number of more than 64 bits", [])
         elif kind is float:
@@ -81,7 +81,7 @@ def _problem(value: dict[str, Any] | list[Any], depth: int) -> _Problem | None:
 
 
 def _param(path: list[str | int]) -> str | None:
-    """The first steps of a path. A key that may be the client's own text ends it."""
+    """Return the first steps of a path as a field name. A key of the client's own ends it."""
     steps = path[::-1][:2]
     param = ""
     for step in steps:
@@ -95,7 +95,7 @@ def _param(path: list[str | int]) -> str | None:
 
 
 def model_name(body: dict[str, Any]) -> str:
-    """``model``: 1 to 512 characters, none of them a control character."""
+    """Return ``model``; raise DialectError unless it is 1 to 512 printable characters."""
     value = body.get("model")
     if type(value) is not str or _MODEL.fullmatch(value) is None:
         raise refuse("is not a text of 1 to 512 characters without control characters", "model")
@@ -103,7 +103,7 @@ def model_name(body: dict[str, Any]) -> str:
 
 
 def max_tokens(body: dict[str, Any], key: str) -> int | None:
-    """A bound on output tokens; ``None`` where there is none."""
+    """Return an output limit; None without one. Raise DialectError if it is out of range."""
     value = body.get(key)
     if value is None:
         return None
@@ -113,7 +113,7 @@ def max_tokens(body: dict[str, Any], key: str) -> int | None:
 
 
 def temperature(body: dict[str, Any]) -> float | None:
-    """``temperature``, 0 to 2; ``None`` where there is none."""
+    """Return ``temperature``; None without one. Raise DialectError unless it is 0 to 2."""
     value = body.get("temperature")
     if value is None:
         return None
@@ -123,7 +123,7 @@ def temperature(body: dict[str, Any]) -> float | None:
 
 
 def flag(holder: dict[str, Any], key: str, param: str) -> bool:
-    """A boolean; false where there is none."""
+    """Return a boolean, False if missing; raise DialectError for another type."""
     value = holder.get(key)
     if value is None:
         return False
@@ -133,7 +133,7 @@ def flag(holder: dict[str, Any], key: str, param: str) -> bool:
 
 
 def list_or_none(holder: dict[str, Any], key: str, param: str) -> list[Any] | None:
-    """A list; ``None`` where there is none."""
+    """Return a list, None if missing; raise DialectError for another type."""
     value = holder.get(key)
     if value is not None and type(value) is not list:
         raise refuse("is not a list", param)
@@ -141,7 +141,7 @@ def list_or_none(holder: dict[str, Any], key: str, param: str) -> list[Any] | No
 
 
 def object_or_none(holder: dict[str, Any], key: str, param: str) -> dict[str, Any] | None:
-    """An object; ``None`` where there is none."""
+    """Return an object, None if missing; raise DialectError for another type."""
     value = holder.get(key)
     if value is not None and type(value) is not dict:
         raise refuse("is not an object", param)
@@ -149,7 +149,9 @@ def object_or_none(holder: dict[str, Any], key: str, param: str) -> dict[str, An
 
 
 def text(holder: dict[str, Any], key: str, where: str, *, empty: bool = False) -> str:
-    """A text under ``key`` of the object at ``where``; ``empty`` lets it be empty."""
+    """Return a text; raise DialectError for another type, or an empty one unless ``empty`` is
+    True.
+    """
     value = holder.get(key)
     if type(value) is not str or not (value or empty):
         raise refuse("is not a text" if empty else "is not a non-empty text", f"{where}.{key}")
@@ -157,7 +159,7 @@ def text(holder: dict[str, Any], key: str, where: str, *, empty: bool = False) -
 
 
 def number(holder: dict[str, Any], key: str) -> float | None:
-    """A number; ``None`` where there is none."""
+    """Return a number, None if missing; raise DialectError for another type."""
     value = holder.get(key)
     if value is not None and type(value) is not float and type(value) is not int:
         raise refuse("is not a number", key)
@@ -165,7 +167,7 @@ def number(holder: dict[str, Any], key: str) -> float | None:
 
 
 def text_or_none(holder: dict[str, Any], key: str, param: str) -> str | None:
-    """A text; ``None`` where there is none."""
+    """Return a text, None if missing; raise DialectError for another type."""
     value = holder.get(key)
     if value is not None and type(value) is not str:
         raise refuse("is not a text", param)

@@ -1,4 +1,4 @@
-"""A tool call's input: a JSON object here, a text on OpenAI's wires."""
+"""A tool call's input: a JSON object in neutral form, a text in OpenAI's dialects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["arguments_text", "free_text", "input_of", "json_text", "read_argumen
 
 
 def json_text(value: Any) -> str:
-    """The JSON text of a value."""
+    """Return a value as JSON text."""
     try:
         return orjson.dumps(value).decode()
     except (TypeError, ValueError):  # lone surrogates, great whole numbers
@@ -22,8 +22,8 @@ def json_text(value: Any) -> str:
 
 
 def read_arguments(text: str) -> dict[str, Any]:
-    """Return a call's arguments: ``{}`` of a blank text, ``{"_unparsed": text}`` of one that is
-    not a JSON object.
+    """Return a call's arguments: ``{}`` for a blank text, ``{"_unparsed": text}`` if it is not a
+    JSON object.
 
     Unpaired surrogates are replaced, in names and values too.
     """
@@ -62,14 +62,14 @@ def input_of(given: Any) -> dict[str, Any]:
 
 
 def arguments_text(value: Any) -> str:
-    """The JSON text of a call's input; what was kept as text, as it was."""
+    """Return a call's input as JSON text; an unparsed input as its original text."""
     if isinstance(value, dict) and len(value) == 1 and isinstance(value.get("_unparsed"), str):
         return str(value["_unparsed"])
     return json_text(value)
 
 
 def free_text(value: Any) -> str:
-    """The text of a call of a tool with free text input."""
+    """Return the input text of a call of a tool with free text input."""
     if isinstance(value, dict):
         text = value.get("input")
         if isinstance(text, str) and len(value) == 1:

@@ -1,4 +1,4 @@
-"""Citations of a text: Anthropic's by block, OpenAI's annotations by place in the text."""
+"""Citations of a text: by block in Anthropic's API, as annotations in OpenAI's."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _OPENAI = ("url_citation", "file_citation", "container_file_citation", "file_pat
 
 
 def annotations_of(block: Mapping[str, Any], start: int) -> list[dict[str, Any]]:
-    """A text block's citations as annotations of Responses.
+    """Return a text block's citations as annotations of Responses.
 
     Args:
         block: the text block.
-        start: where its text begins within the part that it goes into, in characters.
+        start: offset of its text in the part that it goes into, in characters.
     """
     cited = block.get("citations")
     if not isinstance(cited, (list, tuple)):
@@ -43,7 +43,7 @@ def annotations_of(block: Mapping[str, Any], start: int) -> list[dict[str, Any]]
                 }
             )
         elif kind == _OPENAI[0]:
-            continue  # of nothing
+            continue
         else:
             number = citation.get("document_index", citation.get("search_result_index", 0))
             title = citation.get("document_title") or citation.get("title")
@@ -68,7 +68,7 @@ def _moved(citation: Mapping[str, Any], start: int) -> dict[str, Any]:
 
 
 def citations_of(block: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A text block's citations as the Messages API has them; those of files have none there."""
+    """Return a text block's citations in the Messages API's form; those of files are left out."""
     cited = block.get("citations")
     if not isinstance(cited, (list, tuple)):
         return []

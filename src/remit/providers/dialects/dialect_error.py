@@ -1,4 +1,4 @@
-"""A call that a dialect cannot say."""
+"""The error of a call that a dialect cannot express."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ __all__ = ["DialectError"]
 
 
 class DialectError(RemitError):
-    """A request body that is no valid one, or one that another dialect cannot carry.
+    """A request body that is invalid, or that another dialect cannot express.
 
     Args:
-        message: what is wrong, in words that quote nothing of the body.
-        param: where, as ``messages[1].content``; ``None`` for all of the body.
+        message: the fault; quotes nothing of the body.
+        param: the field at fault, such as ``messages[1].content``; None for the whole body.
     """
 
     def __init__(self, message: str, *, param: str | None = None, next_step: str = "") -> None:

@@ -1,4 +1,4 @@
-"""How much a model thinks: OpenAI's efforts, Anthropic's budgets and adaptive thinking."""
+"""The amount of thinking: OpenAI's efforts, Anthropic's budgets and adaptive thinking."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _WITH_BUDGET = re.compile(r".*claude.*(-3[-.]|sonnet-4([-.][025]|$)|opus-4([-.][
 _SAMPLES = re.compile(_WITH_BUDGET.pattern + r"|.*claude.*-4[-.]6")
 _BUDGETS = {"minimal": 2048, "low": 2048, "medium": 8192, "high": 16384}
 _GREAT_BUDGET = 32768
-_LEAST_BUDGET = 1024
+_MIN_BUDGET_TOKENS = 1024
 _TO_ANTHROPIC = {"minimal": "low", "none": "low"}
 _TO_OPENAI = {"xhigh": "high", "max": "high"}
 
 
 def openai_effort(call: ModelCall, model: str) -> str | None:
-    """``reasoning_effort`` for one of OpenAI's dialects; ``None`` leaves it to the model."""
+    """Return ``reasoning_effort`` for OpenAI's dialects; None to leave it to the model."""
     wanted = call.reasoning
     if wanted is None:
         return None
@@ -44,10 +44,11 @@ def openai_effort(call: ModelCall, model: str) -> str | None:
 
 
 def messages_thinking(wanted: Reasoning, model: str, max_tokens: int) -> dict[str, Any]:
-    """``thinking`` and ``effort`` (of ``output_config``) for the Messages API, where they apply.
+    """Return ``thinking`` and ``output_config`` effort for the Messages API; empty if neither
+    applies.
 
-    Claude's newer models decide themselves, by effort; older ones and other servers' models
-    take a budget, which is less than ``max_tokens``.
+    Newer models of Claude decide by effort. Older ones, and other servers' models, get a budget
+    below ``max_tokens``.
     """
     if wanted.budget_tokens is None and not wanted.adaptive and wanted.effort is None:
         return {}
@@ -68,13 +69,13 @@ def messages_thinking(wanted: Reasoning, model: str, max_tokens: int) -> dict[st
     if budget is None:
         budget = _BUDGETS.get(wanted.effort or "medium", _GREAT_BUDGET)
     budget = min(budget, max_tokens // 2 if wanted.budget_tokens is None else max_tokens - 1)
-    if budget < _LEAST_BUDGET:
+    if budget < _MIN_BUDGET_TOKENS:
         return {}
     return {"thinking": {"type": "enabled", "budget_tokens": budget, **display}}
 
 
 def said_thinking(wanted: Reasoning) -> dict[str, Any]:
-    """What a client of the Messages API said, in its own words, whatever the model."""
+    """Return the fields that a client of the Messages API sent, whatever the model."""
     said: dict[str, Any] = {}
     display = _display(wanted)
     if wanted.budget_tokens is not None:
@@ -88,12 +89,14 @@ def said_thinking(wanted: Reasoning) -> dict[str, Any]:
 
 
 def takes_effort(model: str) -> bool:
-    """Whether a model of OpenAI's dialects takes an effort, as far as its name tells."""
+    """Return True if a model of OpenAI's dialects accepts an effort, judging by its name."""
     return _WITHOUT.match(model) is None
 
 
 def takes_sampling(model: str) -> bool:
-    """Whether a model of the Messages API takes ``temperature``, ``top_p`` and ``top_k``."""
+    """Return True if a model of the Messages API accepts ``temperature``, ``top_p`` and
+    ``top_k``.
+    """
     return "claude" not in model or _SAMPLES.match(model) is not None
 
 

@@ -1,10 +1,10 @@
-"""The three dialects by the name of their endpoint."""
+"""The readers and writers of the three dialects, chosen by endpoint."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from remit.kernel.exchange import StreamEvent
 from remit.providers.dialects.chat import answer as chat_answer
@@ -39,36 +39,16 @@ __all__ = [
 ]
 
 
-class _StreamReader(Protocol):
-    def feed(self, data: Mapping[str, Any]) -> list[StreamEvent]: ...
-
-
-class _StreamWriterType(Protocol):
-    def __call__(
-        self, call: ModelCall, *, answer_id: str, created: int, model: str
-    ) -> StreamWriter: ...
-
-
-class _RequestWriter(Protocol):
-    def __call__(
-        self, call: ModelCall, *, model: str, max_output_tokens: int
-    ) -> dict[str, Any]: ...
-
-
-class _AnswerWriter(Protocol):
-    def __call__(
-        self, answer: ProviderResponse, call: ModelCall, *, answer_id: str, created: int, model: str
-    ) -> dict[str, Any]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Dialect:
+    """The readers and writers of one dialect."""
+
     read_request: Callable[[Any], ModelCall]
-    write_request: _RequestWriter
+    write_request: Callable[..., dict[str, Any]]
     read_answer: Callable[[Mapping[str, Any]], ProviderResponse]
-    write_answer: _AnswerWriter
-    reader: Callable[[], _StreamReader]
-    writer: _StreamWriterType
+    write_answer: Callable[..., dict[str, Any]]
+    reader: type[ChatReader] | type[ResponsesReader] | type[MessagesReader]
+    writer: Callable[..., StreamWriter]
 
 
 _DIALECTS = {
@@ -111,10 +91,10 @@ def _dialect(endpoint: str) -> _Dialect:
 
 
 def read_request(endpoint: str, body: Mapping[str, Any]) -> ModelCall:
-    """A request body of ``endpoint`` in neutral form.
+    """Return a request body of ``endpoint`` in neutral form.
 
     Raises:
-        DialectError: it is no valid one; ``param`` names the field.
+        DialectError: the body is invalid; ``param`` names the field.
     """
     return _dialect(endpoint).read_request(body)
 
@@ -122,28 +102,28 @@ def read_request(endpoint: str, body: Mapping[str, Any]) -> ModelCall:
 def write_request(
     endpoint: str, call: ModelCall, *, model: str, max_output_tokens: int
 ) -> dict[str, Any]:
-    """``call`` as a request body of ``endpoint``.
+    """Return a call as a request body of ``endpoint``.
 
     Args:
-        endpoint: of the provider.
+        endpoint: the provider's endpoint.
         call: the request.
-        model: as the provider names it.
-        max_output_tokens: the model's own largest output, sent where the API demands a limit
-            and the client set none.
+        model: the provider's name of the model.
+        max_output_tokens: the model's largest output, sent if the API requires a limit and the
+            client set none.
 
     Raises:
-        DialectError: it cannot be said there; ``param`` names the client's own field.
+        DialectError: the endpoint cannot express the call; ``param`` names the client's own field.
     """
     write = _dialect(endpoint).write_request
     return write(call, model=model, max_output_tokens=max_output_tokens)
 
 
 def read_answer(endpoint: str, answer: Mapping[str, Any]) -> ProviderResponse:
-    """An answer of ``endpoint`` in neutral form.
+    """Return an answer of ``endpoint`` in neutral form.
 
     Raises:
-        DialectError: it does not have the API's form.
-        ProviderError: it reports an error.
+        DialectError: the answer does not have the API's form.
+        ProviderError: the answer reports an error.
     """
     read = _dialect(endpoint).read_answer
     if not isinstance(answer, Mapping):
@@ -160,25 +140,25 @@ def write_answer(
     created: int,
     model: str,
 ) -> dict[str, Any]:
-    """``answer`` as an object of ``endpoint``, for the client that asked ``call``.
+    """Return an answer as an object of ``endpoint`` for the client that sent ``call``.
 
     Args:
-        endpoint: the client's.
-        answer: a successful one.
-        call: what the client asked for.
-        answer_id: the object's ``id``; ids within it are made of it.
+        endpoint: the client's endpoint.
+        answer: a successful answer.
+        call: the client's request.
+        answer_id: the object's ``id``; ids within the object derive from it.
         created: seconds since 1970.
-        model: the name that the client knows the model by.
+        model: the client's name of the model.
     """
     write = _dialect(endpoint).write_answer
     return write(answer, call, answer_id=answer_id, created=created, model=model)
 
 
 class StreamReader:
-    """Reads a provider's stream into neutral events.
+    """Translates a provider's stream to neutral events.
 
     Args:
-        endpoint: the provider's.
+        endpoint: the provider's endpoint.
 
     Raises:
         DialectError: streams of ``endpoint`` cannot be translated.
@@ -189,14 +169,14 @@ class StreamReader:
         self._texts = SoundStream()
 
     def feed(self, data: Mapping[str, Any] | None) -> list[StreamEvent]:
-        """The neutral events of one event of the provider; often one, sometimes none.
+        """Return the neutral events of one event of the provider; there may be none or several.
 
         Args:
-            data: the event's data, read from its JSON; ``None`` for ``[DONE]``.
+            data: the event's parsed data; None for ``[DONE]``.
 
         Raises:
-            DialectError: it does not have the API's form.
-            ProviderError: it reports an error.
+            DialectError: the event does not have the API's form.
+            ProviderError: the event reports an error.
         """
         if data is None:
             return []
@@ -208,6 +188,8 @@ class StreamReader:
 def stream_writer(
     endpoint: str, call: ModelCall, *, answer_id: str, created: int, model: str
 ) -> StreamWriter:
-    """What writes one answer as a stream of ``endpoint``; arguments as :func:`write_answer`."""
+    """Return a writer of one answer as a stream of ``endpoint``; arguments as for
+    :func:`write_answer`.
+    """
     writer = _dialect(endpoint).writer
     return writer(call, answer_id=answer_id, created=created, model=model)

@@ -1,4 +1,4 @@
-"""Error bodies in each dialect's own shape; the official SDKs choose their exception by them."""
+"""Error bodies in each dialect's form; the official SDKs choose their exception by them."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _TEXT = "text/plain"
 
 
 def source_of_url(url: str) -> dict[str, Any]:
-    """The source that a URL or ``data:`` URL names."""
+    """Return the source that a URL or ``data:`` URL names."""
     if url.startswith("data:"):
         head, comma, data = url.partition(",")
         if comma and head.endswith(";base64"):
@@ -25,10 +25,10 @@ def source_of_url(url: str) -> dict[str, Any]:
 
 
 def image_url(block: Mapping[str, Any]) -> str:
-    """An image block's URL, ``data:`` for base64 data.
+    """Return an image block's URL; base64 data becomes a ``data:`` URL.
 
     Raises:
-        DialectError: it is a file kept by another provider.
+        DialectError: the image is a file stored by another provider.
     """
     source = block["source"]
     if source.get("type") == "url" and isinstance(source.get("url"), str):
@@ -39,10 +39,15 @@ def image_url(block: Mapping[str, Any]) -> str:
 
 
 def document_block(fields: Mapping[str, Any], where: str, *, url: Any = None) -> dict[str, Any]:
-    """A document block from OpenAI's ``file_data``, ``file_id``, ``filename``.
+    """Return a document block for OpenAI's ``file_data``, ``file_id`` and ``filename``.
+
+    Args:
+        fields: the object with those members.
+        where: its place, for errors.
+        url: the document's URL; None without one.
 
     Raises:
-        DialectError: none of them, or one of a wrong type.
+        DialectError: there is no document, or a member has a wrong type.
     """
     block: dict[str, Any] = {"type": "document", "at": where}
     data, identity, title = (fields.get(key) for key in ("file_data", "file_id", "filename"))
@@ -65,10 +70,10 @@ def document_block(fields: Mapping[str, Any], where: str, *, url: Any = None) ->
 
 
 def file_fields(block: Mapping[str, Any]) -> dict[str, Any]:
-    """OpenAI's fields for a document: ``file_data`` and ``filename``, or ``file_url``.
+    """Return OpenAI's fields for a document: ``file_data`` and ``filename``, or ``file_url``.
 
     Raises:
-        DialectError: it is a file kept by another provider, or made of blocks.
+        DialectError: the document is a file stored by another provider, or consists of blocks.
     """
     source = block["source"]
     kind = source.get("type")
@@ -87,10 +92,10 @@ def file_fields(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def messages_source(block: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``source`` of an image or document for the Messages API.
+    """Return the ``source`` of an image or document for the Messages API.
 
     Raises:
-        DialectError: it is a file kept by another provider, or of a kind that the API lacks.
+        DialectError: it is a file stored by another provider, or of a kind that the API lacks.
     """
     source, where = block["source"], str(block.get("at", ""))
     kind = source.get("type")

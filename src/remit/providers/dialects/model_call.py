@@ -1,4 +1,4 @@
-"""One request to a model in neutral form, whichever dialect it came in."""
+"""The neutral form of a request to a model."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ __all__ = ["ModelCall", "Reasoning", "ResponseFormat"]
 
 @dataclass(frozen=True, slots=True)
 class ResponseFormat:
-    """What the answer's text must be.
+    """The required form of the answer's text.
 
     Attributes:
-        schema: the JSON Schema to hold it to; ``None`` for any JSON object.
-        name: the schema's name, where the client gave one.
-        strict: whether the schema is to be kept exactly; ``None`` where nothing was said.
+        schema: the JSON Schema to follow; None for any JSON object.
+        name: the schema's name; empty without one.
+        strict: whether the schema must be followed exactly; None if the client did not say.
+        description: the schema's description; empty without one.
     """
 
     schema: dict[str, Any] | None = None
@@ -28,14 +29,13 @@ class ResponseFormat:
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """How much the model is to think.
+    """The wanted amount of thinking.
 
     Attributes:
         effort: ``none``, ``minimal``, ``low``, ``medium``, ``high``, ``xhigh`` or ``max``.
-        budget_tokens: most tokens to think with.
-        summary: ``auto``, ``concise`` or ``detailed``: a summary of it is to be shown;
-            ``omitted``: none.
-        adaptive: the model is to decide itself how much.
+        budget_tokens: most tokens for thinking.
+        summary: ``auto``, ``concise`` or ``detailed`` to show a summary; ``omitted`` to show none.
+        adaptive: True if the model decides.
     """
 
     effort: str | None = None
@@ -46,29 +46,29 @@ class Reasoning:
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """One request. Its values are the body's own, not copies.
+    """A request in neutral form. Its values are the body's own, not copies.
 
     Messages are as in :mod:`remit.kernel.exchange`; system and developer prompts are ``system``
-    messages in the client's order (``"developer": True`` on those). Blocks beside those named
-    there: ``document`` (``source``, ``title``?), ``thinking`` (``signature``? of Anthropic's;
-    ``encrypted`` and ``item_id``? of OpenAI's; ``"raw": True`` where it is no summary),
-    ``redacted_thinking``, ``refusal``, and ``other``, a part that only its own ``endpoint``
-    knows (``value``). Calls and results of a tool with free text input have ``"custom": True``
-    and the input ``{"input": text}``. ``at`` of a block is where the client wrote it.
+    messages in the client's order (developer prompts with ``"developer": True``). Further blocks:
+    ``document`` (``source``, ``title``?), ``thinking`` (``signature``? of Anthropic; ``encrypted``
+    and ``item_id``? of OpenAI; ``"raw": True`` if it is not a summary), ``redacted_thinking``,
+    ``refusal``, and ``other``, a part that only its own ``endpoint`` knows (``value``). Calls and
+    results of a tool with free text input have ``"custom": True`` and the input ``{"input":
+    text}``. ``at`` of a block is its place in the client's body.
 
     Attributes:
-        endpoint: the one that the client spoke to; empty for callers in Python.
-        max_tokens: most output tokens; ``None`` where the client said nothing.
-        tools: ``{"name", "description"?, "input_schema", "strict"?}``; with ``"custom": True``
-            and ``format``? instead of the schema a tool with free text input;
-            ``{"type": "web_search", …}`` a search run by the provider; ``{"type": "other", …}``
-            one that only its own endpoint knows.
+        endpoint: the client's endpoint; empty for callers in Python.
+        max_tokens: most output tokens; None if the client set none.
+        tools: ``{"name", "description"?, "input_schema", "strict"?}``; a tool with free text input
+            has ``"custom": True`` and ``format``? instead of the schema; ``{"type": "web_search",
+            …}`` is a search run by the provider; ``{"type": "other", …}`` is a tool that only its
+            own endpoint knows.
         tool_choice: ``{"type": "auto" | "any" | "none"}``, ``{"type": "tool", "name"}``, or
             ``{"type": "allowed", "mode": "auto" | "any", "names"}``.
         parallel_tools: whether several tools may be called at once.
         user: the end user's id.
         include_usage: whether a stream ends with token counts (Chat Completions only).
-        other: fields that the neutral form does not know, as ``endpoint`` spells them.
+        other: fields that the neutral form does not know, in the spelling of ``endpoint``.
     """
 
     model: str

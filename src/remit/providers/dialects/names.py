@@ -1,4 +1,4 @@
-"""Names and ids that every provider takes, and the way back to the client's own."""
+"""Names and ids that every provider accepts, and the way back to the client's own."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ _KEPT_ID = 23
 
 
 class ToolNames:
-    """The names of a call's tools as they are sent, and back.
+    """The names of a call's tools on the wire, and the way back.
 
-    A name of up to 64 letters, digits, ``_`` and ``-`` stays. Any other one, which a provider
-    would refuse, is cut and marked by its hash; which depends on nothing but the name and the
-    other tools, so that the answer finds the way back. Without a call all names stay.
+    A name of up to 64 letters, digits, ``_`` and ``-`` stays. Any other name is shortened and
+    marked with its hash, which depends only on the names of the call's tools. Without a call all
+    names stay.
+
+    Args:
+        call: the call; None to keep all names.
     """
 
     def __init__(self, call: ModelCall | None) -> None:
@@ -48,18 +51,19 @@ class ToolNames:
                 self._back[sent] = tool["name"]
 
     def sent(self, name: str) -> str:
-        """What ``name`` is on the wire."""
+        """Return the wire name of a tool."""
         if not self._maps or _PLAIN.fullmatch(name) is not None:
             return name
         return self._sent.get(name) or _marked(name, _KEPT)
 
     def own(self, name: str) -> str:
-        """What the client calls the tool that is ``name`` on the wire."""
+        """Return the client's name of the tool with this wire name."""
         return self._back.get(name, name)
 
     def in_namespace(self, name: str) -> dict[str, str]:
-        """Return ``name``, and ``namespace`` if it has one, of the tool that is ``name`` on the
-        wire, as the client of Responses knows them."""
+        """Return ``name``, and ``namespace`` if it has one, of the tool with this wire name, for
+        Responses.
+        """
         own = self.own(name)
         namespace = self._namespaces.get(own)
         if namespace is None:
@@ -67,7 +71,7 @@ class ToolNames:
         return {"name": own[len(namespaced(namespace, "")) :], "namespace": namespace}
 
     def is_custom(self, block: dict[str, Any]) -> bool:
-        """Whether a call is one of a tool with free text input."""
+        """Return True if a call is one of a tool with free text input."""
         return block.get("custom") is True or self.own(block["name"]) in self._custom
 
 
@@ -77,7 +81,7 @@ def namespaced(namespace: str, name: str) -> str:
 
 
 def wire_id(identity: str) -> str:
-    """A call's id as every provider takes it; the same for the call and for its result."""
+    """Return a call's id in a form that every provider accepts; equal for a call and its result."""
     return identity if _PLAIN.fullmatch(identity) else _marked(identity, _KEPT_ID)
 
 

@@ -1,4 +1,4 @@
-"""JSON Schemas as the providers take them for structured output."""
+"""JSON Schemas in the forms that providers accept for structured output."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _DEFINITIONS = ("$defs", "definitions", "properties")
 
 
 def named_schema(call: ModelCall) -> dict[str, Any] | None:
-    """``name``, ``schema``, ``strict`` as OpenAI's dialects take them; ``None`` for any JSON.
+    """Return ``name``, ``schema`` and ``strict`` for OpenAI's dialects; None for any JSON.
 
-    The Messages API always keeps a schema exactly: so does OpenAI, where its rules allow it.
+    A schema of the Messages API is always strict, so it is sent as strict if OpenAI's rules allow
+    it.
     """
     wanted = call.response_format
     if wanted is None or (wanted.schema is None and not wanted.name):
@@ -43,7 +44,7 @@ def named_schema(call: ModelCall) -> dict[str, Any] | None:
 
 
 def _is_strict(schema: Any) -> bool:
-    """Whether OpenAI would hold a model to ``schema``: all objects closed, all keys required."""
+    """Return True if OpenAI would enforce ``schema``: all objects closed, all keys required."""
     if isinstance(schema, list):
         return all(map(_is_strict, schema))
     if not isinstance(schema, dict):
@@ -60,10 +61,9 @@ def _is_strict(schema: Any) -> bool:
 
 
 def messages_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """``schema`` in the part of JSON Schema that the Messages API takes.
+    """Return ``schema`` in the subset of JSON Schema that the Messages API accepts.
 
-    Objects are closed; what else a schema bounds, and the API does not know, goes into the
-    description, where the model reads it.
+    Objects are closed. Other keywords move to the description, where the model reads them.
     """
     wire: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
     rest = {key: value for key, value in schema.items() if key not in _KEPT and key != "$schema"}

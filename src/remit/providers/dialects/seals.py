@@ -1,7 +1,7 @@
-"""What one provider sealed, carried through a client of another dialect and back.
+"""Signatures and encrypted reasoning of one provider, carried through a client of another dialect.
 
-A provider takes back only its own signatures and encrypted reasoning. Towards a client they are
-marked with whose they are; what comes back without the mark is the dialect's own provider's.
+A provider accepts only its own. They are marked with their owner for the client; a value that comes
+back without a mark belongs to the provider of the client's dialect.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def google_extra(signature: str) -> dict[str, Any]:
 
 
 def signature_of(block: Mapping[str, Any]) -> str:
-    """What a client of the Messages API keeps as the ``signature`` of a thinking block."""
+    """Return the ``signature`` of a thinking block for a client of the Messages API."""
     if isinstance(block.get("encrypted"), str):
         return f"{_OPENAI}{block.get('item_id', '')}:{block['encrypted']}"
     if "thought_signature" in block:
@@ -60,7 +60,7 @@ def signature_of(block: Mapping[str, Any]) -> str:
 
 
 def read_signature(signature: str) -> dict[str, Any]:
-    """The keys of a thinking block that its ``signature`` stands for."""
+    """Return the keys of a thinking block that its ``signature`` stands for."""
     if signature.startswith(_OPENAI):
         item, _, sealed = signature[len(_OPENAI) :].partition(":")
         return {"encrypted": sealed, "item_id": item}
@@ -70,7 +70,7 @@ def read_signature(signature: str) -> dict[str, Any]:
 
 
 def encrypted_of(block: Mapping[str, Any]) -> str | None:
-    """What a client of Responses keeps as ``encrypted_content``; ``None`` for nothing sealed."""
+    """Return the ``encrypted_content`` for a client of Responses; None if nothing is sealed."""
     if block["type"] == "redacted_thinking":
         return f"{_REDACTED}{block.get('data', '')}"
     if isinstance(block.get("encrypted"), str):
@@ -82,7 +82,7 @@ def encrypted_of(block: Mapping[str, Any]) -> str | None:
 
 
 def read_encrypted(block: dict[str, Any], sealed: str | None, item_id: Any) -> dict[str, Any]:
-    """``block`` (thinking) with what its ``encrypted_content`` stands for."""
+    """Return a thinking block with the keys that its ``encrypted_content`` stands for."""
     if not sealed:
         return block
     if sealed.startswith(_REDACTED):

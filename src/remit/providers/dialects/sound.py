@@ -59,13 +59,15 @@ def sound_answer(answer: ProviderResponse) -> ProviderResponse:
 
 
 class SoundStream:
-    """Repairs the events of one stream. A first half is held until its text continues or ends."""
+    """Repairs the texts of one stream. A first half of a character is held until the text
+    continues.
+    """
 
     def __init__(self) -> None:
         self._halves: dict[_Text, str] = {}
 
     def repaired(self, events: Iterable[StreamEvent]) -> list[StreamEvent]:
-        """Return the events with their texts repaired; some fewer, or some more."""
+        """Return the events with valid texts; their number may differ."""
         found: list[StreamEvent] = []
         for event in events:
             field = _PIECE.get(type(event))
@@ -95,7 +97,7 @@ class SoundStream:
             found.append(replace(event, **{field: sound_text(text)}))
 
     def _end(self, index: int | None, found: list[StreamEvent]) -> None:
-        """Give up the halves of the texts that end with a block."""
+        """Replace the pending halves of texts that end with a block."""
         for of in [one for one in self._halves if one[1] == index]:
             del self._halves[of]
             kind, _ = of

@@ -1,4 +1,4 @@
-"""What the readers and writers of streams share."""
+"""Parts that the readers and writers of streams share."""
 
 from __future__ import annotations
 
@@ -22,37 +22,39 @@ __all__ = ["FreeInput", "StreamWriter", "sse", "stream_events"]
 
 
 class StreamWriter(Protocol):
-    """Server-sent events of one answer: ``start``, each ``event``, then ``end`` or ``error``."""
+    """The writer of one answer as server-sent events: ``start``, ``event``…, then ``end`` or
+    ``error``.
+    """
 
     def start(self) -> bytes:
-        """What comes before any of the answer."""
+        """Return the events before any content."""
         ...
 
     def event(self, event: StreamEvent) -> bytes:
-        """The events of one piece; may be empty.
+        """Return the events of one neutral event; may be empty.
 
         Raises:
-            DialectError: the piece belongs to a call that has not begun.
+            DialectError: the event belongs to a call that has not begun.
         """
         ...
 
     def end(self, answer: ProviderResponse) -> bytes:
-        """The last events, with why it ended and the usage of ``answer``."""
+        """Return the last events, with the finish reason and usage of ``answer``."""
         ...
 
     def error(self, status: int, code: str, message: str) -> bytes:
-        """An error in the midst of the stream, which ends it."""
+        """Return an error that ends the stream."""
         ...
 
 
 def sse(name: str, data: Mapping[str, Any]) -> bytes:
-    """One event; ``name`` is also its data's ``type``."""
+    """Return one server-sent event; ``name`` is also the ``type`` in its data."""
     body = json_text({"type": name, **data}).encode()
     return b"event: " + name.encode() + b"\ndata: " + body + b"\n\n"
 
 
 def stream_events(answer: ProviderResponse) -> list[StreamEvent]:
-    """A whole answer as the events of a stream."""
+    """Return a whole answer as neutral events."""
     blocks = answer.content_blocks
     if not blocks and answer.content:
         blocks = ({"type": "text", "text": answer.content},)
@@ -75,22 +77,22 @@ def stream_events(answer: ProviderResponse) -> list[StreamEvent]:
 
 
 class FreeInput:
-    """Pieces of a free text input as pieces of the JSON ``{"input": text}``."""
+    """Converts pieces of a free text input to pieces of the JSON ``{"input": text}``."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
 
     def add(self, text: str) -> str:
-        """The JSON of the next piece."""
+        """Return the JSON of the next piece."""
         begun = "" if self._pieces else '{"input":"'
         self._pieces.append(text)
         return begun + json.dumps(text)[1:-1]
 
     def end(self) -> str:
-        """The JSON that ends it."""
+        """Return the JSON that ends the input."""
         return '"}' if self._pieces else '{"input":""}'
 
     @property
     def text(self) -> str:
-        """All of it."""
+        """The whole text so far."""
         return "".join(self._pieces)

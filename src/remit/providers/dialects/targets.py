@@ -1,9 +1,9 @@
-"""What each provider takes that others of its dialect refuse, applied when a body leaves.
+"""Rules of single providers that others of their dialect do not have, applied to outgoing bodies.
 
-A client that changes models in the middle of a conversation sends what one provider made to
-another: ids of calls, seals of thoughts, arguments that were cut. Sources: Anthropic's "extended
-thinking", OpenAI's reference of Chat Completions and Responses, Google's "thought signatures",
-Mistral's and OpenRouter's API reference.
+A client that changes models within a conversation sends one provider's data to another: ids of
+calls, signatures of thoughts, incomplete arguments. Sources: Anthropic's "extended thinking",
+OpenAI's reference of Chat Completions and Responses, Google's "thought signatures", Mistral's and
+OpenRouter's API reference.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _PLAIN_ROUND = "a round of tools that began without this provider's thoughts end
 _THOUGHTS = ("reasoning_content", "reasoning")
 _CALLS = ("function_call", "custom_tool_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
-_OWN_ITEM = re.compile("rs_[0-9a-f-]{32,64}_[0-9]+")  # as Remit names the items that it makes
+_OWN_ITEM = re.compile("rs_[0-9a-f-]{32,64}_[0-9]+")
 MADE_BY_A_MODEL = re.compile(rb'"tool_|"function_call|"custom_tool_call|"thinking"|"reasoning')
 """Matches each body that may hold a call or a thought: no other one changes for its provider."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One provider's rules for the conversation in a body.
+    """A provider's rules for the conversation in a body.
 
     Attributes:
         takes_any_arguments: the arguments of a call need not be JSON.
@@ -72,8 +72,8 @@ def target_of(name: str, base_url: str, model: str) -> Target:
 
     Args:
         name: the provider's id in the settings.
-        base_url: of the provider.
-        model: as the provider names it.
+        base_url: the provider's base URL.
+        model: the provider's name of the model.
     """
     host = urlsplit(base_url).hostname or ""
     mistral = name == "mistral" or host.endswith("mistral.ai") or bool(_MISTRAL.search(model))
@@ -89,7 +89,7 @@ def target_of(name: str, base_url: str, model: str) -> Target:
 
 
 def fitted_body(body: Body, target: Target) -> Body:
-    """Return a client's own body as the provider takes it; every change is noted in it."""
+    """Return a client's body adapted to the provider; the changes are noted in it."""
     name = body.endpoint.prompt
     given = body.value.get(name)
     if type(given) is not list:
@@ -109,9 +109,9 @@ def fitted_body(body: Body, target: Target) -> Body:
 
 
 def fitted_messages(endpoint: str, given: list[Any], target: Target) -> list[Any]:
-    """Return translated messages (or items of an input) as the provider takes them.
+    """Return translated messages or input items adapted to the provider.
 
-    Arguments are JSON in all of them: no client wrote these texts.
+    Arguments are written as JSON in all of them, because no client wrote these texts.
     """
     target = replace(target, takes_any_arguments=False)
     return [fitted for fitted in _fitted(endpoint, given, target) if fitted is not None]

@@ -1,4 +1,4 @@
-"""Tools and the choice among them, as OpenAI's two dialects spell them."""
+"""Tools and the choice among them in OpenAI's two dialects."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _GRAMMAR = "The input must follow this {syntax} grammar:\n{definition}"
 
 
 def read_choice(choice: Any, *, nested: bool) -> dict[str, Any] | None:
-    """``tool_choice`` in neutral form.
+    """Return ``tool_choice`` in neutral form; None if missing.
 
     Args:
-        choice: as the client sent it.
-        nested: whether a tool's name stands in an object under its type (Chat Completions).
+        choice: the client's value.
+        nested: True if a tool's name is in an object under its type (Chat Completions).
 
     Raises:
-        DialectError: it has none of the forms of the API.
+        DialectError: the value has none of the API's forms.
     """
     if choice is None:
         return None
@@ -72,12 +72,12 @@ def _allowed(allowed: Any, nested: bool) -> dict[str, Any]:
 def write_choice(
     choice: Mapping[str, Any], names: ToolNames, custom: frozenset[str], *, nested: bool
 ) -> Any:
-    """A neutral choice as ``tool_choice``.
+    """Return a neutral choice as ``tool_choice``.
 
     Args:
-        choice: ``other`` is written as it came.
-        names: of the call's tools.
-        custom: the tools that are sent as custom ones.
+        choice: the choice; ``other`` is returned unchanged.
+        names: names of the call's tools.
+        custom: wire names of the tools with free text input.
         nested: as for :func:`read_choice`.
     """
     kind = choice["type"]
@@ -101,7 +101,11 @@ def _tool(name: str, names: ToolNames, custom: frozenset[str], nested: bool) -> 
 
 
 def read_stop(value: Any, param: str) -> tuple[str, ...]:
-    """Stop texts: one, or a list of them."""
+    """Return stop texts, given as one text or a list.
+
+    Raises:
+        DialectError: the value is anything else.
+    """
     if value is None:
         return ()
     if isinstance(value, str):
@@ -112,7 +116,11 @@ def read_stop(value: Any, param: str) -> tuple[str, ...]:
 
 
 def read_format(tool: dict[str, Any], where: str, *, nested: bool) -> dict[str, Any] | None:
-    """A custom tool's ``format`` as Responses spells it; ``None`` for plain text."""
+    """Return a custom tool's ``format`` in the form of Responses; None for plain text.
+
+    Raises:
+        DialectError: the format is malformed.
+    """
     wanted = checks.object_or_none(tool, "format", f"{where}.format")
     if wanted is None or wanted.get("type") == "text":
         return None
@@ -130,7 +138,7 @@ def read_format(tool: dict[str, Any], where: str, *, nested: bool) -> dict[str, 
 
 
 def custom_schema(tool: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Description and schema that a tool with free text input has as a function."""
+    """Return description and schema of a tool with free text input, sent as a function."""
     said = [str(tool.get("description") or "")]
     if wanted := tool.get("format"):
         said.append(_GRAMMAR.format(**wanted))

@@ -1,4 +1,4 @@
-"""Answers that do not have the form of their API."""
+"""Errors of answers that do not have the form of their API."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ __all__ = ["failed", "shaped", "unreadable"]
 
 
 def unreadable(where: str) -> DialectError:
-    """The error for an answer whose ``where`` is not what the API says."""
+    """Return the error for an answer whose part ``where`` does not have the API's form."""
     return DialectError(
         f"The provider's answer cannot be translated: {where} does not have the API's form."
     )
 
 
 def shaped(value: Any, kind: type, where: str) -> Any:
-    """``value``, which must be a ``kind``."""
+    """Return ``value``; raise DialectError unless it is of the type ``kind``."""
     if type(value) is not kind:
         raise unreadable(where)
     return value
 
 
 def failed(error: Any) -> ProviderError:
-    """What a provider reports in an answer's or event's place."""
+    """Return the error that a provider reports in place of an answer or event."""
     said = error.get("message", error) if isinstance(error, Mapping) else error
     return ProviderError("SERVER_ERROR", str(said), True, maybe_billed=True)

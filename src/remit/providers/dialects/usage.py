@@ -1,7 +1,7 @@
-"""Token counts of an answer, as the three dialects report them.
+"""Token counts of an answer in the forms of the three dialects.
 
-In neutral form cached tokens and tokens written to a cache are a part of the input tokens, as
-OpenAI counts; the Messages API counts them beside the others.
+In neutral form the input tokens include cached tokens and tokens written to a cache, as OpenAI
+counts. The Messages API counts them separately.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PARTS = (
     "cached_input_tokens", "cache_write_tokens", "cache_write_short_tokens",
     "cache_write_long_tokens", "reasoning_tokens", "audio_input_tokens", "audio_output_tokens",
 )  # fmt: skip
-_TOOLS = ("web_search", "web_fetch")  # that the Messages API counts
+_TOOLS = ("web_search", "web_fetch")
 
 
 def reported(usage: Usage | None) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def reported(usage: Usage | None) -> dict[str, Any]:
 
 
 def chat_usage(answer: ProviderResponse) -> dict[str, Any]:
-    """``usage`` of Chat Completions."""
+    """Return ``usage`` for Chat Completions."""
     wire: dict[str, Any] = {
         "prompt_tokens": answer.input_tokens,
         "completion_tokens": answer.output_tokens,
@@ -55,7 +55,7 @@ def chat_usage(answer: ProviderResponse) -> dict[str, Any]:
 
 
 def responses_usage(answer: ProviderResponse) -> dict[str, Any]:
-    """``usage`` of Responses."""
+    """Return ``usage`` for Responses."""
     return {
         "input_tokens": answer.input_tokens,
         "input_tokens_details": {
@@ -69,7 +69,7 @@ def responses_usage(answer: ProviderResponse) -> dict[str, Any]:
 
 
 def messages_usage(answer: ProviderResponse) -> dict[str, Any]:
-    """``usage`` of the Messages API."""
+    """Return ``usage`` for the Messages API."""
     cached, written = answer.cached_input_tokens or 0, answer.cache_write_tokens or 0
     wire: dict[str, Any] = {
         "input_tokens": max(answer.input_tokens - cached - written, 0),

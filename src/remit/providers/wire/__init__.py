@@ -1,7 +1,13 @@
 """Calls as they are on the wire: the endpoints, request bodies and answers of each dialect.
 
-What is here reads along; it changes nothing. Translation between dialects is in
-:mod:`remit.providers.dialects`.
+The package owns the table of endpoints, the parsing of bodies with byte-exact edits, the sums of
+streams, and the reading of usage. The package translates nothing: translation between dialects is
+in :mod:`remit.providers.dialects`.
+
+Invariants: an edited body differs from the client's text only at the noted places; no reader of an
+answer raises; a count that could be read in two ways is not used.
+
+Start reading in :mod:`remit.providers.wire.endpoint`, then :mod:`remit.providers.wire.body`.
 """
 
 from __future__ import annotations
@@ -38,14 +44,14 @@ from remit.providers.wire.usage import Usage
 
 if TYPE_CHECKING:
     from remit.providers.wire.form import FormBody, ObjectBody
-    from remit.providers.wire.passed import Passed
+    from remit.providers.wire.passthrough import Passed
     from remit.providers.wire.repeats import Repeats
 else:
     __getattr__ = lazy_names(
         __name__,
         {
             "form": "FormBody ObjectBody",
-            "passed": "Passed",
+            "passthrough": "Passed",
             "repeats": "Repeats",
         },
     )

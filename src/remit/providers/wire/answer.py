@@ -1,4 +1,4 @@
-"""What is read from an answer, and a stream that adds up to one: the shapes, for all dialects."""
+"""The facts of an answer, and the interface of stream sums, for all dialects."""
 
 from __future__ import annotations
 
@@ -23,23 +23,19 @@ _ESCAPED = re.compile(rb"\\u00[67]")  # a letter of a name, never escaped by an 
 _OF_USAGE = re.compile("usage|token|cache|server_tool|iterations|_requests|_queries|ephemeral")
 
 
-class _TwiceError(Exception):
-    """A member stands twice."""
-
-
 class AnswerFacts(Struct):
-    """What the gateway needs of an answer, whatever its dialect.
+    """The facts that the gateway needs of an answer in any dialect.
 
     Attributes:
-        text: of the first choice; text blocks joined; empty where there is none.
-        model: as the provider names it; empty where unreadable.
+        text: text of the first choice, text blocks joined; empty without text.
+        model: the provider's name of the model; empty if unreadable.
         finish_reason: ``stop``, ``length``, ``tool_use``, ``content_filter`` or ``error``.
-        request_id: the answer's own id; empty where unreadable.
-        usage: ``None`` where unreported or unreadable, or not in tokens.
-        units: what else is billed: ``seconds`` of sound, ``search_units`` of a ranking.
-        failure: the provider's own word for the end of an answer that failed; else empty.
-        more_than_text: tool calls, thinking, citations, refusals, several choices, sound, log
-            probabilities, or anything unknown: the text alone is not the answer.
+        request_id: the answer's id; empty if unreadable.
+        usage: None if unreported, unreadable, or not in tokens.
+        units: other billed units: ``seconds`` of sound, ``search_units`` of a ranking.
+        failure: the provider's word for the end of a failed answer; else empty.
+        more_than_text: True if the answer contains more than its text: tool calls, thinking,
+            citations, refusals, several choices, sound, log probabilities, or anything unknown.
     """
 
     text: str = ""
@@ -53,15 +49,16 @@ class AnswerFacts(Struct):
 
 
 class StreamSum(Protocol):
-    """A stream of server-sent events that adds up to an answer. Nothing of it raises.
+    """The sum of a stream of server-sent events: the answer so far. No method raises.
 
     Attributes:
-        pieces: pieces of content so far: text, tool input, thinking, refusals, transcripts.
+        pieces: number of pieces of content so far: text, tool input, thinking, refusals,
+            transcripts.
         size: their UTF-8 bytes.
-        error: what an event said went wrong; ``None`` where none did.
-        is_last: whether the client needs nothing behind the event just added.
-        at_once: finds every event that may be the last, or tell of an error: such have to be
-            read as they come. ``None``: all have to be.
+        error: the error that an event reported; else None.
+        is_last: True if the client needs nothing after the event just added.
+        at_once: matches every event that may be the last or report an error; such events must be
+            parsed as they come. None if all must be.
     """
 
     at_once: ClassVar[re.Pattern[bytes] | None]
@@ -73,45 +70,46 @@ class StreamSum(Protocol):
 
     @property
     def ended(self) -> bool:
-        """Whether the dialect's own end was seen, be it that of an answer that failed."""
+        """True if the dialect's end of the stream was seen, also after a failed answer."""
 
     @property
     def first(self) -> bool:
-        """Whether content has begun."""
+        """True if content has begun."""
 
     @property
     def text(self) -> str:
-        """The text so far, as :attr:`AnswerFacts.text` has it."""
+        """The text so far, as in :attr:`AnswerFacts.text`."""
 
     @property
     def usage(self) -> Usage | None:
-        """Usage as far as it is reported; once ``ended``, of the whole answer or ``None``."""
+        """The usage reported so far; once ``ended``, that of the whole answer or None."""
 
     def add(self, name: str, data: bytes) -> Any:
-        """Take one event.
+        """Add one event.
 
         Args:
-            name: the event's; empty where it has none.
-            data: its data.
+            name: the event's name; empty without one.
+            data: the event's data.
 
         Returns:
-            The data, read; ``None`` for ``[DONE]`` and for what is not JSON.
+            The parsed data; None for ``[DONE]`` and for data that is not JSON.
         """
 
     def appended(self, value: Any) -> tuple[str, Pieces] | None:
-        """The text of an event, and what it goes to, where any event that has another text and
-        differs in nothing else does nothing but append it; else ``None``.
+        """Return the text of an event and the pieces it was appended to.
+
+        None unless every event that differs only in its text does nothing but append that text.
 
         Args:
-            value: of the event added last, or of one that has another text.
+            value: the parsed data of the event added last, or of one with another text.
         """
 
     def answer(self) -> dict[str, Any]:
-        """The answer as the stream adds up, also when it broke off."""
+        """Return the answer so far, also after the stream broke off."""
 
 
 def read_event(data: bytes) -> Any:
-    """An event's data, as :func:`counted_once` has it; ``None`` where it is not JSON."""
+    """Return an event's parsed data after :func:`counted_once`; None if it is not JSON."""
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -123,14 +121,14 @@ def read_event(data: bytes) -> Any:
 
 
 def counted_once(data: bytes, value: Any) -> Any:
-    """The value of an answer or event, where no count of its usage can be taken for another.
+    """Return the value of an answer or event without ambiguous counts of its usage.
 
-    A member of usage that stands twice, or usage itself, has a text in its place: of two counts
-    readers may take either.
+    If a member of usage, or usage itself, occurs twice, its value is replaced by a text, because
+    readers differ which of the two counts.
 
     Args:
         data: the JSON text.
-        value: what it holds.
+        value: its parsed value.
     """
     if b"\\u00" not in data or _ESCAPED.search(data) is None:
         found = _USAGE.search(data)
@@ -140,10 +138,11 @@ def counted_once(data: bytes, value: Any) -> Any:
             text = data[found.start(1) :]
             names = _NAME.findall(text)
             try:
-                if found[1] == b"{" and len(set(names)) < len(names):  # of parts, as a rule
+                # Repeated names are usually names of nested objects, which are legal.
+                if found[1] == b"{" and len(set(names)) < len(names):
                     _decoder.raw_decode(text.decode())
                 return value
-            except (_TwiceError, ValueError, RecursionError):
+            except (ValueError, RecursionError):
                 pass
     try:
         return json.loads(data, object_pairs_hook=_marked)
@@ -162,16 +161,21 @@ def _marked(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _once(members: list[tuple[str, Any]]) -> None:
     if len({name for name, _ in members}) < len(members):
-        raise _TwiceError
+        raise ValueError("a name is repeated")
 
 
 def string(value: Any) -> str:
-    """A text, or an empty one for anything else."""
+    """Return the value if it is a text, else an empty text."""
     return value if type(value) is str else ""
 
 
 def texts(blocks: Any, key: str = "text") -> str:
-    """The texts of a list of blocks, joined; a text is itself."""
+    """Return the joined texts of a list of blocks; a text is returned itself.
+
+    Args:
+        blocks: a list of blocks, a text, or anything else, which gives an empty text.
+        key: the member that contains a block's text.
+    """
     if type(blocks) is str:
         return blocks
     if type(blocks) is not list:
@@ -180,7 +184,7 @@ def texts(blocks: Any, key: str = "text") -> str:
 
 
 def bytes_of(text: str) -> int:
-    """How many bytes a text has in UTF-8."""
+    """Return the number of bytes of a text in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 

@@ -1,4 +1,4 @@
-"""What the gateway needs of an answer, in whatever dialect it came."""
+"""The readers of answers, chosen by endpoint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remit.providers.wire.answer import AnswerFacts, StreamSum
 
 
 class _Reading(NamedTuple):
-    """How the answers of one endpoint are read."""
+    """The readers for the answers of one endpoint."""
 
     facts: Callable[[Any], AnswerFacts]
     is_answer: Callable[[Any], bool]
@@ -39,21 +39,20 @@ _OTHER = _Reading(simple.facts, simple.is_any, simple.EventSum)
 
 
 def answer_facts(endpoint: str, answer: Any) -> AnswerFacts:
-    """Read an answer; never raises.
+    """Return the facts of an answer. Never raises.
 
     Args:
         endpoint: its name, such as ``openai.chat``.
-        answer: any JSON value; ``None`` for an answer that is not JSON, a text for one that is
-            plain text.
+        answer: a JSON value, a text for a plain-text answer, or None for one that is not JSON.
     """
     return _READINGS.get(endpoint, _OTHER).facts(answer)
 
 
 def error_in(endpoint: str, answer: Any) -> bool:
-    """Whether an answer with status 200 is none of this endpoint."""
+    """Return True if an answer with status 200 does not belong to this endpoint."""
     return not _READINGS.get(endpoint, _OTHER).is_answer(answer)
 
 
 def stream_sum(endpoint: str) -> StreamSum:
-    """What adds up a stream of this endpoint."""
+    """Return a new sum for a stream of this endpoint."""
     return _READINGS.get(endpoint, _OTHER).stream()

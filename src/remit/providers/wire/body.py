@@ -1,4 +1,4 @@
-"""A request body as it is on the wire: its exact text, its value, and the pieces on record."""
+"""A request body: its exact text, its parsed value, and the pieces that are recorded."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from remit.providers.wire.endpoint import Endpoint
 
 _LONGEST_WAS = 256  # bytes of a replaced value that the record repeats
 # What one body may hold: in memory a value takes up to a hundred bytes, though on the wire two.
-_MOST_VALUES = 500_000
-_MOST_MEMBERS = 50_000  # of the body itself: those that are there twice count twice
+_MAX_VALUES = 500_000
+_MAX_MEMBERS = 50_000  # Repeated top-level members count separately.
 _DECISIVE = frozenset(
     {
         "model", "messages", "input", "prompt", "documents", "system", "instructions", "tools",
@@ -42,15 +42,15 @@ _DECISIVE = frozenset(
 )  # fmt: skip
 """Members on which money, the model or the way of a call rests."""
 _LIST = re.compile(rb"\[[ \t\n\r]*[^ \t\n\r0-9-]")  # a list of tokens is one text
-_MOST_ASKED = 20_000  # messages, or items of the input: each is a value of its own on record
+_MAX_INPUT_ITEMS = 20_000  # messages, or items of the input: each is a value of its own on record
 
 
 class BodyError(InvalidInputError):
     """A body that cannot be sent.
 
     Args:
-        message: what is wrong; quotes nothing of the body.
-        param: the member at fault; ``None`` for all of the body.
+        message: the fault; quotes nothing of the body.
+        param: the member at fault; None for the whole body.
     """
 
     def __init__(self, message: str, param: str | None = None) -> None:
@@ -59,32 +59,34 @@ class BodyError(InvalidInputError):
 
 
 def object_in(raw: bytes) -> dict[str, Any]:
-    """The members of a body that is a JSON object of bounded size.
+    """Return the members of a body that is a JSON object of bounded size.
 
     Raises:
-        BodyError: it is no object, or would take much more memory than it has bytes.
+        BodyError: the body is not a JSON object, or has more than 500,000 values or 50,000 members.
     """
-    if len(raw) > _MOST_VALUES and has_more_values(raw, _MOST_VALUES):
-        raise BodyError(f"The body holds more than {_MOST_VALUES:,} values.")
+    if len(raw) > _MAX_VALUES and has_more_values(raw, _MAX_VALUES):
+        raise BodyError(f"The body holds more than {_MAX_VALUES:,} values.")
     try:
         value = load(raw)
     except JsonTextError as error:
         raise BodyError(error.message) from error
     if type(value) is not dict:
         raise BodyError("The body is not a JSON object.")
-    many = len(raw) > _MOST_MEMBERS and raw.count(b",") >= _MOST_MEMBERS
-    if many and next(islice(members(raw), _MOST_MEMBERS, None), None) is not None:
-        raise BodyError(f"The body has more than {_MOST_MEMBERS:,} members.")
+    many = len(raw) > _MAX_MEMBERS and raw.count(b",") >= _MAX_MEMBERS
+    if many and next(islice(members(raw), _MAX_MEMBERS, None), None) is not None:
+        raise BodyError(f"The body has more than {_MAX_MEMBERS:,} members.")
     return value
 
 
 class Cut(Struct, frozen=True, gc=False):
-    """A body in the pieces it is recorded in; together they are the body, byte for byte.
+    """A body cut into the pieces that are recorded; together they are the body, byte for byte.
 
     Attributes:
-        parameters: the body's text with ``[]`` in the place of each of the others.
-        pieces: by name on record, the exact text of each element of a list, or of the one value.
-        places: by name on record, the byte offset of its ``[]`` in ``parameters``.
+        parameters: the body's text with ``[]`` in place of each piece.
+        pieces: the exact text of each element of a list, or of the single value, keyed by its name
+            in the record.
+        places: byte offset of the piece's ``[]`` in ``parameters``, keyed by its name in the
+            record.
     """
 
     parameters: bytes
@@ -93,16 +95,15 @@ class Cut(Struct, frozen=True, gc=False):
 
 
 class Body(Struct, gc=False):
-    """One request body.
+    """A request body.
 
     Attributes:
         raw: the exact text.
-        value: what it says.
-        changed: what was changed of the client's own text: JSON pointer, reason, and the text
-            before where it is short.
-        content_type: of the text.
-        digest: SHA-256 of the text in hexadecimal digits, where it is known.
-        places: start and end of the members that costs depend on; ``None`` if unknown.
+        value: the parsed text.
+        changed: the changes to the client's text: JSON pointer, reason, and the old text if short.
+        content_type: the type of the text.
+        digest: SHA-256 of the text, hex; empty if unknown.
+        places: start and end of the members that costs depend on; None if unknown.
         model: the model that the client named, or the provider's own choice; may be empty.
     """
 
@@ -120,12 +121,12 @@ class Body(Struct, gc=False):
 
     @classmethod
     def read(cls, endpoint: Endpoint, raw: bytes) -> Body:
-        """Read a body; only what costs depend on is judged here.
+        """Return the parsed body. Only members that costs depend on are checked.
 
         Raises:
-            BodyError: it is not a JSON object with a model and something to answer, a limit of
-                its output is not a positive integer, or a member that costs depend on is there
-                twice: servers disagree which of the two counts.
+            BodyError: the text is not a JSON object with a model and a prompt, an output limit is
+                not a positive integer, or a member that costs depend on occurs twice, since servers
+                differ which of the two counts.
         """
         value = object_in(raw)
         try:
@@ -147,9 +148,9 @@ class Body(Struct, gc=False):
         asked = value.get(endpoint.prompt)
         if endpoint.prompt == "messages" and (type(asked) is not list or not asked):
             raise BodyError("messages is not a list with at least one message.", "messages")
-        if type(asked) is list and len(asked) > _MOST_ASKED and type(asked[0]) is not int:
+        if type(asked) is list and len(asked) > _MAX_INPUT_ITEMS and type(asked[0]) is not int:
             raise BodyError(
-                f"{endpoint.prompt} has more than {_MOST_ASKED:,} parts.", endpoint.prompt
+                f"{endpoint.prompt} has more than {_MAX_INPUT_ITEMS:,} parts.", endpoint.prompt
             )
         for name in endpoint.output_limit:
             limit = value.get(name)
@@ -161,14 +162,14 @@ class Body(Struct, gc=False):
 
     @property
     def stream(self) -> bool:
-        """Whether the answer is to come as a stream."""
+        """True if the body asks for a stream."""
         value = self.value
         asked = value.get("stream") is True or value.get("stream_format") == "sse"
         return self.endpoint.streams and asked
 
     @property
     def output_limit(self) -> int | None:
-        """Most output tokens of one answer, where the body says."""
+        """Most output tokens of one answer; None if the body states no limit."""
         for name in self.endpoint.output_limit:
             limit = self.value.get(name)
             if limit is not None:
@@ -176,7 +177,13 @@ class Body(Struct, gc=False):
         return None
 
     def with_member(self, path: tuple[str, ...], text: bytes, reason: str) -> Body:
-        """This body with one value set, and the change noted."""
+        """Return a copy with one value set and the change noted.
+
+        Args:
+            path: names of the nested members.
+            text: the new value as JSON.
+            reason: the reason in the record.
+        """
         name, raw = path[0], self.raw
         if len(path) == 1 and name in self.value:  # found in one pass, and nothing read again
             known = self.places or {}
@@ -198,7 +205,7 @@ class Body(Struct, gc=False):
     def with_elements_member(
         self, name: str, places: Iterable[int], member: str, text: bytes, reason: str
     ) -> Body:
-        """Return this body with a member set in some elements of a list; the changes are noted."""
+        """Return a copy with a member set in some elements of a list and the changes noted."""
         parts, changed = self._elements(name), [*self.changed]
         for place in places:
             path = (name, str(place), member)
@@ -229,12 +236,12 @@ class Body(Struct, gc=False):
         return Body(self.endpoint, raw[:start] + listed + raw[end:], value, changed)
 
     def without_member(self, path: tuple[str, ...], reason: str) -> Body:
-        """This body without one member, and the change noted; itself where it has none."""
+        """Return a copy without one member and the change noted; the body itself if it has none."""
         raw = remove_member(self.raw, path)
         return self if raw == self.raw else self._changed(raw, path, reason)
 
     def _changed(self, raw: bytes, path: tuple[str, ...], reason: str) -> Body:
-        """The body with another text, and what became of the uppermost value that is new."""
+        """Return the body with another text, and note the change of the topmost new value."""
         inner: Any = self.value
         for depth, name in enumerate(path):
             if type(inner) is not dict or name not in inner:
@@ -245,7 +252,7 @@ class Body(Struct, gc=False):
         return Body(self.endpoint, raw, load(raw), [*self.changed, change])
 
     def cut(self) -> Cut:
-        """The pieces that the record keeps."""
+        """Return the pieces that are recorded."""
         raw, endpoint = self.raw, self.endpoint
         pieces: dict[str, list[bytes] | bytes] = {}
         places: dict[str, int] = {}
@@ -268,7 +275,7 @@ class Body(Struct, gc=False):
 
 
 def _change(path: tuple[str, ...], reason: str, before: bytes | None) -> dict[str, str]:
-    """What the record says of a change; the text before only where it is short."""
+    """Return the record of a change; the old text is included only if it is short."""
     change = {"path": "/" + "/".join(path), "reason": reason}
     if before is not None and len(before) <= _LONGEST_WAS:
         change["was"] = before.decode()

@@ -27,17 +27,17 @@ _UNCOUNTED = frozenset(
     {"id", "type", "role", "name", "format", "object", "status", "call_id", "data", "signature",
      "encrypted_content", "annotations", "obfuscation"}
 )  # fmt: skip
-_SAME_THOUGHTS = ("reasoning_content", "reasoning", "reasoning_details")
+_REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
 
 
 def is_answer(answer: Any) -> bool:
-    """Whether it has a choice."""
+    """Return True if the answer has a choice."""
     choices = answer.get("choices") if type(answer) is dict else None
     return type(choices) is list and any(type(choice) is dict for choice in choices)
 
 
 def facts(answer: Any) -> AnswerFacts:
-    """See :func:`remit.providers.wire.answers.answer_facts`."""
+    """Return the facts of an answer; see :func:`remit.providers.wire.answers.answer_facts`."""
     if type(answer) is not dict:
         return AnswerFacts(more_than_text=answer is not None)
     choices = answer.get("choices")
@@ -82,7 +82,7 @@ def _message(choice: dict[str, Any]) -> dict[str, Any]:
 
 
 def _says(choice: Any) -> bool:
-    """Whether a choice holds anything that a model wrote."""
+    """Return True if a choice contains anything that a model wrote."""
     if type(choice) is not dict:
         return False
     message = _message(choice)
@@ -90,7 +90,7 @@ def _says(choice: Any) -> bool:
 
 
 def _says_more(message: dict[str, Any]) -> bool:
-    """Whether a message holds more than a plain text."""
+    """Return True if a message contains more than plain text."""
     for key, value in message.items():
         if key not in _PLAIN:
             if value is not None and value != [] and value != "":
@@ -101,7 +101,7 @@ def _says_more(message: dict[str, Any]) -> bool:
 
 
 def _has_more(choice: dict[str, Any]) -> bool:
-    """Whether a choice holds more than its message."""
+    """Return True if a choice contains more than its message."""
     return any(
         (key == "logprobs" or key not in _PLAIN_CHOICE) and value is not None and value != []
         for key, value in choice.items()
@@ -122,7 +122,7 @@ def _usage_in(answer: dict[str, Any], content: bool) -> Usage | None:
 
 
 def _has_beside(answer: dict[str, Any]) -> bool:
-    """Whether anything stands beside the choices, such as citations."""
+    """Return True if the answer contains more than choices, such as citations."""
     return any(
         key not in _PLAIN_ANSWER and value is not None and value != []
         for key, value in answer.items()
@@ -130,7 +130,7 @@ def _has_beside(answer: dict[str, Any]) -> bool:
 
 
 class _Choice:
-    """One choice as far as it came."""
+    """The state of one choice of a stream."""
 
     __slots__ = ("content", "fields", "message", "whole")
 
@@ -142,10 +142,10 @@ class _Choice:
 
 
 class ChatSum:
-    """See :class:`~remit.providers.wire.answer.StreamSum`.
+    """The sum of a stream; see :class:`~remit.providers.wire.answer.StreamSum`.
 
-    Every choice that began has ended, or ``[DONE]`` came: then the stream has ended, unless an
-    event was an error.
+    The stream has ended once every begun choice has ended or ``[DONE]`` came, unless an event was
+    an error.
 
     Args:
         kind: the ``object`` of a whole answer.
@@ -266,12 +266,12 @@ class ChatSum:
                 self._count(each, depth + 1)
         elif type(value) is dict:
             thoughts = False
-            for key in _SAME_THOUGHTS:
+            for key in _REASONING_KEYS:
                 if value.get(key) and not thoughts:
                     thoughts = True
                     self._count(value[key], depth + 1)
             for key, each in value.items():
-                if key not in _UNCOUNTED and key not in _SAME_THOUGHTS:
+                if key not in _UNCOUNTED and key not in _REASONING_KEYS:
                     self._count(each, depth + 1)
 
     def appended(self, value: Any) -> tuple[str, Pieces] | None:
@@ -359,9 +359,9 @@ def _index_of(call: dict[str, Any]) -> int:
 
 
 def _continued(have: Any, more: Any, depth: int = 0) -> Any:
-    """Lists continued, one by one in an object of lists; anything else replaced.
+    """Return ``have`` with the lists in ``more`` appended; other values are replaced.
 
-    What was returned before is changed, ``more`` is not.
+    ``have`` may be changed, ``more`` is not.
     """
     if type(more) is list:
         if type(have) is not list:

@@ -1,4 +1,4 @@
-"""How the pieces of a stream add up where nothing more is known about a field.
+"""The sum of stream pieces for fields with no special rule.
 
 Strings are joined, nested objects merged, lists of objects with an ``index`` merged by it, other
 lists continued, and everything else replaced. ``null`` replaces nothing.
@@ -16,17 +16,17 @@ _DEEPEST = 16
 
 
 class Pieces(list[str]):
-    """A text that is still coming."""
+    """The pieces of a text of which more may come."""
 
     __slots__ = ()
 
 
 def grow(into: dict[str, Any], delta: dict[str, Any], depth: int = 0) -> None:
-    """Add one piece to what came before; :func:`settled` reads the sum.
+    """Add one piece to the sum; :func:`settled` reads the sum.
 
     Args:
-        into: changed, with all that lies in it.
-        delta: is not changed, and may share values with ``into`` afterwards.
+        into: the sum; changed in place.
+        delta: the piece; not changed, but may share values with ``into`` afterwards.
     """
     for key, value in delta.items():
         have = into.get(key)
@@ -87,7 +87,7 @@ def _same(one: list[Any], other: list[Any]) -> bool:
 
 
 def grow_calls(into: list[Any], more: list[Any]) -> None:
-    """Add the pieces of tool calls in one delta to the calls that came before."""
+    """Add the pieces of tool calls in one delta to the known calls, in place."""
     for entry in more:
         if type(entry) is not dict:
             continue
@@ -127,8 +127,10 @@ def _has_name(call: dict[str, Any]) -> bool:
 
 
 def settled(value: Any, depth: int = 0) -> Any:
-    """Return what :func:`grow` made, with its texts joined: in place too, so that the pieces of a
-    long text are not in memory besides the text."""
+    """Return the result of :func:`grow` with its texts joined.
+
+    The pieces are joined in place too, so that a long text is not in memory twice.
+    """
     if type(value) is Pieces:
         if len(value) != 1:
             value[:] = ("".join(value),)

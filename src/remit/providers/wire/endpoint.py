@@ -1,4 +1,4 @@
-"""The endpoints of the providers' APIs: a row each."""
+"""The endpoints of the providers' APIs, one row for each."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ Dialect = Literal["openai", "anthropic", "a2a"]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One kind of call.
+    """An endpoint of a provider's API.
 
     Attributes:
-        name: as the record's ``wire`` names it.
-        dialect: whose headers, errors and keys these are.
-        path: of the upstream's URL, after its base URL.
-        prompt: the body's member that asks: recorded element by element where it is a list.
-        parts: further members that calls repeat, recorded apart: by name on record, their name
-            in the body.
-        pieces: what is recorded apart: by name in the body, the name on record.
-        output_limit: members that bound the output, the first that is there counts.
-        streams: whether the answer may come as server-sent events.
+        name: its name in the record's ``wire``.
+        dialect: the API family, which decides headers, errors and keys.
+        path: path of the upstream URL after its base URL.
+        prompt: the body's prompt member; a list is recorded element by element.
+        parts: further repeated members that are recorded apart: name in the record → name in the
+            body.
+        pieces: all members recorded apart: name in the body → name in the record.
+        output_limit: members that limit the output; the first present one applies.
+        streams: whether the answer may be a stream of server-sent events.
         free: whether providers bill nothing for it.
-        form: whether the body is a form with files in it, and no JSON.
-        has_model: whether a call names one.
-        model: the one that the provider takes where a body names none.
+        form: whether the body is a form with files instead of JSON.
+        has_model: whether a call names a model.
+        model: the provider's default model for a body without one.
     """
 
     name: str

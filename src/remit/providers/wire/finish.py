@@ -1,4 +1,4 @@
-"""Why an answer ended: the words of all providers, in neutral ones."""
+"""Finish reasons: the words of all providers, mapped to neutral ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WORDS = {
         "too_many_tool_calls", "missing_thought_signature",
     ),
 }  # fmt: skip
-_MOST_CHARS = 100
+_MAX_REASON_CHARS = 100
 _NEUTRAL = {word: reason for reason, words in _WORDS.items() for word in words}
 
 
@@ -52,5 +52,5 @@ def ended_by(word: Any, *, calls: bool = False) -> tuple[str, str]:
         kind, _, cause = word.lower().partition(":")
         reason = _NEUTRAL.get(cause.strip()) or _NEUTRAL.get(kind.strip(), "stop")
         if reason == FAILED:
-            return FAILED, word[:_MOST_CHARS]
+            return FAILED, word[:_MAX_REASON_CHARS]
     return ("tool_use" if calls and reason == "stop" else reason), ""

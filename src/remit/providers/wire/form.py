@@ -1,5 +1,6 @@
-"""Request bodies that are no model's JSON: forms with files in them, and requests about things
-that a provider keeps."""
+"""Request bodies that are not a model call's JSON: forms with files, and requests about stored
+objects.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from remit.providers.wire.sound import longest_seconds
 
 __all__ = ["FormBody", "ObjectBody"]
 
-_MOST_PARTS = 256
-_MOST_HEADER_BYTES = 16_384
+_MAX_PARTS = 256
+_MAX_HEADER_BYTES = 16_384
 _BOUNDARY = re.compile(r'(?:^|;)\s*boundary\s*=\s*(?:"([^"]{1,200})"|([^\s;"]{1,200}))', re.I)
 _DISPOSITION = re.compile(
     rb'(?:^|\r\n)content-disposition\s*:\s*form-data((?:\s*;\s*[\w*]+\s*=\s*(?:"[^"]*"|[^\s;"]+))*)',
@@ -30,25 +31,25 @@ _CONTENT_TYPE = re.compile(rb"(?:^|\r\n)content-type\s*:\s*([^\r\n]{1,200})", re
 
 
 class FormBody(Body):
-    """A body of the type ``multipart/form-data``; ``content_type`` has the boundary, as it came.
+    """A body of the type ``multipart/form-data``; ``content_type`` contains its boundary.
 
-    Its ``value`` holds each field's text, and of each file its ``filename``, ``content_type``,
-    ``bytes`` and ``sha256``; what comes several times is a list. That is what is recorded of it.
+    ``value`` contains the text of each field, and ``filename``, ``content_type``, ``bytes`` and
+    ``sha256`` of each file. A repeated name has a list. Only ``value`` is recorded.
 
     Attributes:
-        places: of each field that is text, where in ``raw`` it is.
-        seconds: the most that its files of sound can play; ``None`` if that is not known.
+        places: start and end of each text field in ``raw``.
+        seconds: longest duration of its sound files; None if unknown.
     """
 
     seconds: float | None = 0.0
 
     @classmethod
     def read_form(cls, endpoint: Endpoint, raw: bytes, content_type: str) -> FormBody:
-        """Read a form.
+        """Return the parsed form.
 
         Raises:
-            BodyError: it is none, names no model where the endpoint has one, or has a field of
-                text twice: servers disagree which of them counts.
+            BodyError: the form is malformed, lacks the model that the endpoint needs, or has a text
+                field twice, since servers differ which of the two counts.
         """
         value: dict[str, Any] = {}
         places: dict[str, tuple[int, int]] = {}
@@ -87,7 +88,7 @@ class FormBody(Body):
         if len(path) != 1 or place is None or not isinstance(value, str):
             raise BodyError(f"{name} cannot be changed in a form.", name)
         text = value.encode()
-        if b"\n" in text:  # it could hold the boundary
+        if b"\n" in text:  # The text could contain the boundary.
             raise BodyError(f"{name} cannot be changed in a form.", name)
         start, end = place
         more = len(text) - (end - start)
@@ -113,10 +114,10 @@ class FormBody(Body):
 
 
 class ObjectBody(Body):
-    """A request about something that a provider keeps: a batch that is made, a file that goes.
+    """A request about a stored object, such as the creation of a batch or the deletion of a file.
 
     Attributes:
-        about: what is on record of a request without a body.
+        about: the recorded description of a request without a body; None with one.
         lines: the requests of a batch whose text is in a file, for the record.
     """
 
@@ -125,16 +126,16 @@ class ObjectBody(Body):
 
     @classmethod
     def read_object(cls, endpoint: Endpoint, raw: bytes) -> ObjectBody:
-        """Read a body that is a JSON object.
+        """Return the parsed JSON object.
 
         Raises:
-            BodyError: it is none.
+            BodyError: the body is not a JSON object.
         """
         return cls(endpoint, raw, object_in(raw))
 
     @classmethod
     def without_text(cls, endpoint: Endpoint, about: dict[str, Any]) -> ObjectBody:
-        """A request that has no body."""
+        """Return a request without a body."""
         return cls(endpoint, b"", {}, about=about)
 
     @property
@@ -153,7 +154,11 @@ class ObjectBody(Body):
 
 
 def _parts(raw: bytes, content_type: str) -> list[tuple[str, bytes, int, int]]:
-    """Name, header lines, and where the content is, of each part."""
+    """Return name, header lines, and start and end of the content of each part.
+
+    Raises:
+        BodyError: the form is malformed or too large.
+    """
     found = _BOUNDARY.search(content_type)
     if not content_type.lower().startswith("multipart/form-data") or found is None:
         raise BodyError("The body is not multipart/form-data with a boundary.")
@@ -167,9 +172,9 @@ def _parts(raw: bytes, content_type: str) -> list[tuple[str, bytes, int, int]]:
         if raw[at : at + 2] == b"--":
             return parts
         start = raw.find(b"\r\n", at, at + 256)
-        head_end = raw.find(b"\r\n\r\n", start, start + _MOST_HEADER_BYTES) if start >= 0 else -1
+        head_end = raw.find(b"\r\n\r\n", start, start + _MAX_HEADER_BYTES) if start >= 0 else -1
         end = raw.find(b"\r\n" + mark, head_end + 2) if head_end >= 0 else -1
-        if end < 0 or len(parts) >= _MOST_PARTS:
+        if end < 0 or len(parts) >= _MAX_PARTS:
             raise BodyError("The form is cut, or has too many parts.")
         head = raw[start + 2 : head_end]
         named = _DISPOSITION.search(head)

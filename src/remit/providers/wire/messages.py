@@ -32,11 +32,11 @@ _CONTENT = ("text", "thinking", "data", "partial_json")
 
 
 def read_inputs(answer: Any, raw: bytes) -> None:
-    """Read the inputs of an answer's tool calls again, as exactly as texts of arguments are read.
+    """Parse the inputs of an answer's tool calls again with exact numbers, in place.
 
     Args:
-        answer: read from ``raw``.
-        raw: a whole answer.
+        answer: the parsed answer.
+        raw: its text.
     """
     if b'"tool_use"' in raw and is_answer(answer) and type(answer["content"]) is list:
         texts = elements(value_at(raw, ["content"]) or b"[]")
@@ -61,12 +61,12 @@ def _input(text: str) -> Any:
 
 
 def is_answer(answer: Any) -> bool:
-    """Whether it has content, be it none."""
+    """Return True if the answer has a content list."""
     return type(answer) is dict and type(answer.get("content")) is list
 
 
 def facts(answer: Any) -> AnswerFacts:
-    """See :func:`remit.providers.wire.answers.answer_facts`."""
+    """Return the facts of an answer; see :func:`remit.providers.wire.answers.answer_facts`."""
     if type(answer) is not dict:
         return AnswerFacts(more_than_text=answer is not None)
     blocks = answer.get("content")
@@ -101,7 +101,7 @@ def facts(answer: Any) -> AnswerFacts:
 
 
 def _with_searches(usage: Usage, blocks: Any) -> Usage:
-    """Searches that the usage does not count are counted by their blocks."""
+    """Return the usage with web searches counted by their blocks if it does not count them."""
     searches = 0
     for block in blocks if type(blocks) is list else ():
         if type(block) is dict and block.get("type") == "server_tool_use":
@@ -110,7 +110,7 @@ def _with_searches(usage: Usage, blocks: Any) -> Usage:
 
 
 class MessageSum:
-    """See :class:`~remit.providers.wire.answer.StreamSum`."""
+    """The sum of a stream; see :class:`~remit.providers.wire.answer.StreamSum`."""
 
     at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(rb"error|\.failed|message|\\u00[2-7]")
 
@@ -128,8 +128,8 @@ class MessageSum:
         self._usage: dict[str, Any] | None = None
         self._output_told = False  # the count at the start is of what was made by then
         self._blocks: list[tuple[int, dict[str, Any]]] = []
-        self._input: dict[int, list[str]] = {}  # by the block's place in _blocks
-        self._texts: dict[int, Pieces] = {}  # of the text that grows, by index
+        self._input: dict[int, list[str]] = {}  # Keyed by the block's place in _blocks.
+        self._texts: dict[int, Pieces] = {}  # Growing texts, keyed by index.
         self.is_last = False
 
     def add(self, name: str, data: bytes) -> Any:
@@ -237,7 +237,7 @@ class MessageSum:
             self._texts.pop(index, None)
 
     def _at(self, index: int, kind: Any) -> int:
-        """The place of the block of that index: the last one that began."""
+        """Return the place of the last block with this index; begin a block if there is none."""
         for at in range(len(self._blocks) - 1, -1, -1):
             if self._blocks[at][0] == index:
                 return at
@@ -298,7 +298,7 @@ class MessageSum:
         return read_usage({"output_tokens": 0, **self._usage}, cache_apart=True)
 
     def _told_usage(self) -> dict[str, Any] | None:
-        """Usage, with the output only where it was counted behind the start."""
+        """Return the usage, without the output tokens unless they were reported after the start."""
         if self._usage is None or self._output_told:
             return self._usage
         return {key: value for key, value in self._usage.items() if key != "output_tokens"}
@@ -308,10 +308,10 @@ class MessageSum:
         return [(at, self._blocks[at][1]) for at in places]
 
     def answer(self) -> dict[str, Any]:
-        """See :class:`~remit.providers.wire.answer.StreamSum`.
+        """Return the answer so far; see :class:`~remit.providers.wire.answer.StreamSum`.
 
-        A tool's input that is not JSON stands as its text. ``usage`` has ``output_tokens`` where
-        they were counted behind the message's start.
+        A tool's input that is not JSON is its text. ``usage`` has ``output_tokens`` only if they
+        were reported after the message's start.
         """
         content = []
         for at, block in self._in_order():

@@ -1,4 +1,4 @@
-"""Events of a stream that differ from one before in nothing but their text."""
+"""Events of a stream that differ from an earlier one only in their text."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from remit.providers.wire.answer import StreamSum, bytes_of, read_event
 from remit.providers.wire.delta import Pieces
 
 _PROBE = "a text that no model says"
-_MOST_TRIES = 16  # streams whose events differ in more, such as by a number, differ in each
+_MAX_TRIES = 16  # streams whose events differ in more, such as by a number, differ in each
 
 
 class Repeats:
-    """Adds up events by their text alone, where the rest of them is that of an event before.
+    """Adds events by their text alone if the rest of them equals an earlier event.
 
-    All that such an event does is to append its text to where that one's went, for everything
-    else that it says has been said. Most of a long stream is like that.
+    Such an event only appends its text where the earlier one did. Most events of a long stream are
+    such.
 
     Args:
-        total: of the stream.
+        total: the sum of the stream.
     """
 
     def __init__(self, total: StreamSum) -> None:
@@ -32,11 +32,11 @@ class Repeats:
 
     @property
     def known(self) -> bool:
-        """Whether there is an event to compare with."""
+        """True if there is an event to compare with."""
         return self._pieces is not None
 
     def texts_in(self, raw: bytes) -> list[str] | None:
-        """The texts of whole events that differ in nothing else; ``None`` for any others."""
+        """Return the texts of whole events that differ only in them; None for any other events."""
         if self._pieces is None:
             return None
         before, after, texts = self._before, self._after, []
@@ -53,7 +53,7 @@ class Repeats:
         return texts
 
     def append(self, texts: list[str]) -> None:
-        """Add up what :meth:`texts_in` found."""
+        """Add the texts that :meth:`texts_in` returned."""
         assert self._pieces is not None
         self._tries = 0
         for text in texts:
@@ -63,20 +63,20 @@ class Repeats:
                 self._total.size += len(text) if text.isascii() else bytes_of(text)
 
     def forget(self) -> None:
-        """An event was added up that may have changed where texts go."""
+        """Forget the compared event, because a later one may have changed where texts go."""
         self._pieces = None
 
     def learn(self, raw: bytes, data: bytes, value: Any) -> None:
-        """Compare with this event from here on, if that can be done.
+        """Compare later events with this one, if possible.
 
         Args:
             raw: the whole event.
-            data: its data, as it stands in ``raw``.
-            value: read; it is what was added up last.
+            data: its data, as in ``raw``.
+            value: its parsed data, which was just added.
         """
         self._pieces = None
         found = self._total.appended(value)
-        if found is None or self._tries >= _MOST_TRIES or raw.count(data) != 1:
+        if found is None or self._tries >= _MAX_TRIES or raw.count(data) != 1:
             return
         if not raw.endswith(b"\n\n"):
             return
@@ -86,7 +86,7 @@ class Repeats:
         except orjson.JSONEncodeError:  # half of a character
             return
         if text not in data:
-            text = json.dumps(found[0]).encode()  # as many servers write it
+            text = json.dumps(found[0]).encode()  # Many servers escape non-ASCII characters.
         if data.count(text) != 1:
             return
         start = data.index(text)

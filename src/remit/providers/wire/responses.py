@@ -56,8 +56,9 @@ _ITEMS = {
 
 
 def is_reference(item: Any) -> bool:
-    """Whether an item of an input stands for one that the provider keeps; its type may be left
-    out."""
+    """Return True if an input item refers to one stored by the provider. Its type may be
+    missing.
+    """
     if type(item) is not dict:
         return False
     kind = item.get("type")
@@ -65,7 +66,7 @@ def is_reference(item: Any) -> bool:
 
 
 def is_answer(answer: Any) -> bool:
-    """Whether it has output, be it none; one that failed without any has not."""
+    """Return True if the answer has an output list, which may be empty unless it failed."""
     if type(answer) is not dict or type(answer.get("output")) is not list:
         return False
     return bool(answer["output"]) or answer.get("status") != "failed"
@@ -77,7 +78,7 @@ def is_compaction(answer: Any) -> bool:
 
 
 def facts(answer: Any) -> AnswerFacts:
-    """See :func:`remit.providers.wire.answers.answer_facts`."""
+    """Return the facts of an answer; see :func:`remit.providers.wire.answers.answer_facts`."""
     if type(answer) is not dict:
         return AnswerFacts(more_than_text=answer is not None)
     output = answer.get("output")
@@ -114,7 +115,7 @@ def _ended(answer: Mapping[str, Any], *, calls: bool) -> tuple[str, str]:
 
 
 def _read_message(item: dict[str, Any], found: list[str]) -> bool:
-    """Take a message's text; whether it has more than that."""
+    """Append the message's text to ``found``; return True if it has other parts."""
     content = item.get("content")
     if type(content) is not list:
         return True
@@ -161,7 +162,7 @@ def _tool_uses(
 
 
 def _with_images(usage: Usage, answer: dict[str, Any]) -> Usage | None:
-    """Tokens of pictures that a tool made are counted beside the model's."""
+    """Return the usage with the tokens of generated pictures; None if those are unreadable."""
     tools = answer.get("tool_usage")
     images = tools.get("image_gen") if type(tools) is dict else None
     if not images:
@@ -176,7 +177,7 @@ def _with_images(usage: Usage, answer: dict[str, Any]) -> Usage | None:
 
 
 def _copied(value: dict[str, Any], depth: int = 0) -> dict[str, Any]:
-    """An item or a part whose lists can be added to."""
+    """Return a copy of an item or part whose lists can be appended to."""
     return {
         key: [
             _copied(part, depth + 1) if type(part) is dict and depth < 1 else part for part in each
@@ -188,10 +189,10 @@ def _copied(value: dict[str, Any], depth: int = 0) -> dict[str, Any]:
 
 
 class ResponseSum:
-    """See :class:`~remit.providers.wire.answer.StreamSum`.
+    """The sum of a stream; see :class:`~remit.providers.wire.answer.StreamSum`.
 
-    The last event holds the whole answer; what came before counts where that never comes, or
-    comes without its output.
+    The last event contains the whole answer. Earlier events count only if it is missing or has no
+    output.
     """
 
     at_once: ClassVar[re.Pattern[bytes] | None] = re.compile(
@@ -253,7 +254,7 @@ class ResponseSum:
             self.error = error or self.error or {"message": "the response failed"}
 
     def _item(self, event: dict[str, Any], kind: str) -> dict[str, Any]:
-        """The output item that an event speaks of, made where none has begun."""
+        """Return the output item that an event belongs to; begin it if it has not begun."""
         index = event.get("output_index")
         if type(index) is not int:
             index = max(self._items, default=0)
@@ -302,7 +303,7 @@ class ResponseSum:
             grow(part, {member: delta})
 
     def _state(self, stem: str, event: dict[str, Any]) -> None:
-        """What a ``….done`` event states replaces the sum of its deltas."""
+        """Replace the sum of an item's deltas by the text that a ``….done`` event states."""
         if stem == "response.output_item":
             item, index = event.get("item"), event.get("output_index")
             if type(item) is dict:
@@ -351,7 +352,7 @@ class ResponseSum:
             part.update(_copied(given, 1))
 
     def _count_item(self, item: Any) -> None:
-        """Count what an item says whose deltas never came."""
+        """Count the content of an item whose deltas never came."""
         if type(item) is not dict:
             return
         parts = [item]

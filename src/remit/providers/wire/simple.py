@@ -1,4 +1,4 @@
-"""Answers of the endpoints that say little: embeddings, rankings, images, sound, counts."""
+"""Answers of small endpoints: embeddings, rankings, images, sound, token counts."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ _NOT_IN_ANSWER = frozenset({"type", "sequence_number", "obfuscation"})
 
 
 def is_listing(answer: Any) -> bool:
-    """Whether it has a list of what was asked for."""
+    """Return True if the answer has a list of results."""
     return type(answer) is dict and any(
         type(answer.get(name)) is list for name in ("data", "results")
     )
 
 
 def is_sound_or_text(answer: Any) -> bool:
-    """Whether it is a transcript, as text or as an object, or no JSON at all."""
+    """Return True if the answer is a transcript, as text or object, or is not JSON."""
     return type(answer) is not dict or type(answer.get("text")) is str or "audio" in answer
 
 
 def is_token_count(answer: Any) -> bool:
-    """Whether it is one."""
+    """Return True if the answer is a token count."""
     return type(answer) is dict and is_count(answer.get("input_tokens"))
 
 
 def is_any(answer: Any) -> bool:
-    """Whether it is anything but an error alone."""
+    """Return True if the answer is more than an error."""
     return not (type(answer) is dict and answer.get("error") and len(answer) <= 2)
 
 
 def facts(answer: Any) -> AnswerFacts:
-    """Of any answer: its text where it has one, its usage in OpenAI's words."""
+    """Return the facts of any answer: its text, and its usage in OpenAI's words."""
     if type(answer) is not dict:
         text = string(answer)
         return AnswerFacts(text=text, more_than_text=answer is not None and answer != text)
     usage = read_usage(answer.get("usage"), generates=False, content=True, answer=answer)
-    if answer.get("svg_usage") is not None:  # of a second model, beside an image's own
+    if answer.get("svg_usage") is not None:  # A second model wrote an SVG.
         usage = plus(usage, read_usage(answer["svg_usage"], generates=False))
     return _facts(answer, usage)
 
 
 def rerank_facts(answer: Any) -> AnswerFacts:
-    """Of a ranking."""
+    """Return the facts of a ranking."""
     return _facts(answer, rerank_usage(answer)) if type(answer) is dict else facts(answer)
 
 
 def count_facts(answer: Any) -> AnswerFacts:
-    """Of a count of tokens, which costs nothing."""
+    """Return the facts of a token count, which costs nothing."""
     return _facts(answer, Usage(0, 0)) if is_token_count(answer) else facts(None)
 
 
@@ -76,10 +76,10 @@ def _facts(answer: dict[str, Any], usage: Usage | None) -> AnswerFacts:
 
 
 class EventSum:
-    """Streams of images and sound: see :class:`~remit.providers.wire.answer.StreamSum`.
+    """The sum of a stream of images or sound; see :class:`~remit.providers.wire.answer.StreamSum`.
 
-    Pictures are gathered under ``data``, sound piece by piece under ``audio``, a transcript under
-    ``text``; the other members of the events that end one stand beside them.
+    Pictures are gathered under ``data``, sound under ``audio``, a transcript under ``text``. Other
+    members of final events are added as they are.
     """
 
     at_once: ClassVar[re.Pattern[bytes] | None] = None
@@ -131,7 +131,7 @@ class EventSum:
             if key == "b64_json":
                 answer.setdefault("data", []).append({"b64_json": value})
                 self.pieces += 1
-            elif key == "usage" and "usage" in answer:  # of one picture of several
+            elif key == "usage" and "usage" in answer:  # Each picture reports its own usage.
                 answer["usage"] = _added(answer["usage"], value)
             elif key == "created_at":
                 answer["created"] = value
@@ -139,7 +139,7 @@ class EventSum:
                 answer[key] = value
 
     def appended(self, value: Any) -> None:
-        """None."""
+        """Return None: events are always parsed."""
 
     @property
     def first(self) -> bool:
@@ -167,7 +167,7 @@ class EventSum:
 
 
 def _added(one: Any, other: Any, depth: int = 0) -> Any:
-    """Two usages, count by count."""
+    """Return the sum of two usages, count by count."""
     if type(one) is dict and type(other) is dict and depth < 2:
         names = {**one, **other}
         return {name: _added(one.get(name), other.get(name), depth + 1) for name in names}

@@ -1,10 +1,9 @@
-"""The longest that a sound file can play, read from its container.
+"""The longest duration of a sound file, read from its container.
 
-A provider bills the seconds that its decoder finds. The length that a header states is the
-client's word, so each reader also adds up the frames that a decoder can find, and takes the
-larger of the two. A frame counts if any decoder may take it for one: the result can be too long,
-never too short. A file of another format, or with contents that these readers do not understand,
-has no known length.
+A provider bills the seconds that its decoder finds. The header's length is the client's claim, so
+each reader also adds up the frames that a decoder can find and takes the larger of the two. A frame
+counts if any decoder may accept it: the result can be too long, never too short. A file of another
+format, or with unknown contents, has no known length.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ from collections.abc import Iterator
 
 __all__ = ["longest_seconds"]
 
-_MOST_FRAMES = 500_000  # the work is bounded: three hours of MP3 at 48 kHz
-_MOST_SEGMENTS = 2_000_000
+_UNKNOWN = "the length is unknown"
+_MAX_FRAMES = 500_000  # the work is bounded: three hours of MP3 at 48 kHz
+_MAX_SEGMENTS = 2_000_000
 
 _FLAC_FRAME = re.compile(rb"(?=(\xff[\xf8-\xfb][\x10-\xff][\x00-\xff].{12}))", re.DOTALL)
 _FLAC_RATES = (0, 88_200, 176_400, 192_000, 8_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000,
@@ -34,10 +34,6 @@ for _value in range(256):
     for _ in range(8):
         _value = _value << 1 ^ (0x107 if _value & 0x80 else 0)
     _CRC8.append(_value)
-
-
-class _UnknownLengthError(Exception):
-    """The file has no length that can be relied on."""
 
 
 def longest_seconds(data: bytes) -> float | None:
@@ -62,7 +58,7 @@ def longest_seconds(data: bytes) -> float | None:
             return _webm(data)
         if _MP3_FRAME.match(data):
             return _mp3(data + bytes(8))
-    except (_UnknownLengthError, struct.error, IndexError, ValueError, ZeroDivisionError):
+    except (struct.error, IndexError, ValueError, ZeroDivisionError):
         pass
     return None
 
@@ -70,13 +66,13 @@ def longest_seconds(data: bytes) -> float | None:
 def _flac(data: bytes) -> float:
     """Add up each frame whose header has a true checksum: decoders skip all others."""
     if data[4] & 0x7F != 0:
-        raise _UnknownLengthError  # STREAMINFO comes first
+        raise ValueError(_UNKNOWN)  # STREAMINFO comes first
     packed = int.from_bytes(data[18:26], "big")
     rate, stated = packed >> 44, packed & (1 << 36) - 1
     seconds = 0.0
     for number, found in enumerate(_FLAC_FRAME.finditer(data + bytes(16))):
-        if number >= _MOST_FRAMES:
-            raise _UnknownLengthError
+        if number >= _MAX_FRAMES:
+            raise ValueError(_UNKNOWN)
         seconds += _flac_frame(found[1], rate)
     return max(stated / rate, seconds)
 
@@ -120,8 +116,8 @@ def _mp3(data: bytes) -> float:
     """Add up each header of a frame of MPEG audio or of AAC, wherever it is."""
     seconds, first = 0.0, 0
     for number, found in enumerate(_MP3_FRAME.findall(data)):
-        if number >= _MOST_FRAMES:
-            raise _UnknownLengthError
+        if number >= _MAX_FRAMES:
+            raise ValueError(_UNKNOWN)
         rate, samples = _mp3_frame(*(byte[0] for byte in found))
         first = first or rate
         if rate:
@@ -150,13 +146,13 @@ def _wav(data: bytes) -> float:
     while data[at : at + 4] != b"fmt ":
         at += 8 + int.from_bytes(data[at + 4 : at + 8], "little")
         if at + 24 > len(data):
-            raise _UnknownLengthError
+            raise ValueError(_UNKNOWN)
     kind, channels, rate, each_second, block, bits = struct.unpack_from("<HHIIHH", data, at + 8)
     if kind == 0xFFFE:
         (kind,) = struct.unpack_from("<H", data, at + 32)
     # A second chunk could state another rate; of packed kinds bytes say little.
     if kind not in (1, 3, 6, 7) or bits % 8 or not bits or data.count(b"fmt ") != 1:
-        raise _UnknownLengthError
+        raise ValueError(_UNKNOWN)
     each: int = min(each_second, rate * block, rate * channels * bits // 8)
     return len(data) / each
 
@@ -168,12 +164,12 @@ def _ogg(data: bytes) -> float:
     packet_s = _OPUS_PACKET_S
     if not opus:
         if not ident.startswith(b"\x01vorbis"):
-            raise _UnknownLengthError
+            raise ValueError(_UNKNOWN)
         rate = int.from_bytes(ident[12:16], "little")
         packet_s = (1 << (ident[28] >> 4)) / 2 / rate
     heads = (b"OpusHead", b"\x01vorbis", b"\x7fFLAC", b"Speex   ")
     if sum(map(data.count, heads)) != 1:
-        raise _UnknownLengthError
+        raise ValueError(_UNKNOWN)
     seconds, last, segments = 0.0, 0, 0
     at = data.find(b"OggS")
     while at >= 0:  # also those within a packet: a decoder that lost its place takes them
@@ -182,8 +178,8 @@ def _ogg(data: bytes) -> float:
         last = max(last, place)
         start, begins = at + 27 + len(lengths), True
         segments += 1 + len(lengths)
-        if segments > _MOST_SEGMENTS:
-            raise _UnknownLengthError
+        if segments > _MAX_SEGMENTS:
+            raise ValueError(_UNKNOWN)
         for length in lengths:
             if begins:
                 whole = opus and not (flags & 1 and start == at + 27 + len(lengths)) and length > 1
@@ -217,7 +213,7 @@ def _boxes(data: bytes, start: int, end: int) -> Iterator[tuple[bytes, int, int]
             inside += 8
         stop = end if size == 0 else start + size
         if not inside <= stop <= end:
-            raise _UnknownLengthError
+            raise ValueError(_UNKNOWN)
         yield name, inside, stop
         start = stop
 
@@ -227,7 +223,7 @@ def _box(data: bytes, start: int, end: int, *path: bytes) -> tuple[int, int]:
     for wanted in path:
         found = [(at, stop) for name, at, stop in _boxes(data, start, end) if name == wanted]
         if len(found) != 1:
-            raise _UnknownLengthError
+            raise ValueError(_UNKNOWN)
         start, end = found[0]
     return start, end
 
@@ -236,11 +232,11 @@ def _mp4(data: bytes) -> float:
     """Take the larger of each length that is stated and the frames that the tables list."""
     names = [name for name, _, _ in _boxes(data, 0, len(data))]
     if names.count(b"moov") != 1 or b"moof" in names:
-        raise _UnknownLengthError
+        raise ValueError(_UNKNOWN)
     moov = _box(data, 0, len(data), b"moov")
     inside = list(_boxes(data, *moov))
     if any(name == b"mvex" for name, _, _ in inside):
-        raise _UnknownLengthError  # frames come in fragments
+        raise ValueError(_UNKNOWN)  # frames come in fragments
     seconds = _stated(data, _box(data, *moov, b"mvhd")[0])
     for name, start, end in inside:
         if name != b"trak":
@@ -249,12 +245,12 @@ def _mp4(data: bytes) -> float:
         if any(name == b"edts" for name, _, _ in _boxes(data, start, end)):
             first, _ = _box(data, start, end, b"edts", b"elst")
             if int.from_bytes(data[first + 4 : first + 8], "big") > 2:
-                raise _UnknownLengthError  # an edit may play a part again
+                raise ValueError(_UNKNOWN)  # an edit may play a part again
         table = _box(data, start, end, b"mdia", b"minf", b"stbl")
         first, last = _box(data, *table, b"stsd")
         ((kind, first, last),) = _boxes(data, first + 8, last)
         if kind != b"mp4a":
-            raise _UnknownLengthError
+            raise ValueError(_UNKNOWN)
         first, last = _box(data, first + 28, last, b"esds")
         rate = _aac_rate(data[first:last])
         first, _ = _box(data, *table, b"stsz")
@@ -289,10 +285,10 @@ def _aac_rate(esds: bytes) -> int:
     found = re.search(rb"\x04[\x80\xfe\xff]{0,3}[\x00-\x7f][\x40\x67].{12}\x05[\x80\xfe\xff]{0,3}"
                       rb"[\x02-\x7f](..)", esds, re.DOTALL)  # fmt: skip
     if found is None:
-        raise _UnknownLengthError
+        raise ValueError(_UNKNOWN)
     bits = int.from_bytes(found[1], "big")
     if bits >> 11 == 31:
-        raise _UnknownLengthError
+        raise ValueError(_UNKNOWN)
     return _AAC_RATES[bits >> 7 & 15]
 
 
@@ -315,7 +311,7 @@ def _webm(data: bytes) -> float:
         content = data[at : at + size]
         at += size
         if len(content) != size:
-            raise _UnknownLengthError
+            raise ValueError(_UNKNOWN)
         if name == _CODEC:
             codecs.append(content)
         elif name == _SCALE:
@@ -335,7 +331,7 @@ def _webm(data: bytes) -> float:
             )
     # A decoder that lost its place continues at any cluster: none may be hidden in an element.
     if codecs != [b"A_OPUS"] or clusters != data.count(b"\x1fC\xb6u"):
-        raise _UnknownLengthError
+        raise ValueError(_UNKNOWN)
     return max(seconds, stated * scale / 1e9, latest * scale / 1e9)
 
 
@@ -343,6 +339,6 @@ def _varint(data: bytes, at: int) -> tuple[int, int, int]:
     """Return an EBML number with and without its mark, and the place behind it."""
     width = 9 - data[at].bit_length()
     if width > 8:
-        raise _UnknownLengthError
+        raise ValueError(_UNKNOWN)
     marked = int.from_bytes(data[at : at + width], "big")
     return marked, marked & (1 << 7 * width) - 1, at + width

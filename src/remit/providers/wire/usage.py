@@ -1,4 +1,4 @@
-"""What an answer says it used: one table of every provider's words, and the reader of it."""
+"""The usage that an answer states: one table of every provider's words, and its reader."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ _SERVED = frozenset(SERVED)
 _TOOL_USES = ("server_tool_use", "server_tool_use_details", "server_side_tool_usage_details")
 _NAMES_OF_USES = frozenset(_TOOL_USES)
 _TOOL_SUFFIXES = ("_requests", "_calls")
-_MOST_TOOLS = 100  # of one provider: what an answer names stands in its record
+_MAX_TOOLS = 100  # Tool names of an answer enter its record, so their number is limited.
 _LONGEST_TOOL = 100
-_MOST_USES = 10_000  # of one tool in one answer: more is no count of uses
+_MAX_TOOL_USES = 10_000  # A larger number for one tool in one answer is not a count of uses.
 _NOTHING: Mapping[str, int] = MappingProxyType({})
 _NOT_SAID: Mapping[str, str] = MappingProxyType({})
 
@@ -109,19 +109,19 @@ _TREE = _tree()
 
 
 class Usage(Struct, frozen=True):
-    """Usage of one answer as its provider reported it; parts are within their totals.
+    """The usage of one answer as its provider reported it. Parts are within their totals.
 
     Attributes:
-        input_tokens: all of them, those read from and written to a cache included.
-        output_tokens: all of them, reasoning included.
-        cached_input_tokens: read from a cache; ``None`` here and below: not reported.
-        cache_write_tokens: written to one; ``cache_write_short_tokens`` of them are reported as
-            kept for the ordinary, short time, ``cache_write_long_tokens`` for longer.
+        input_tokens: all input tokens, those read from and written to a cache included.
+        output_tokens: all output tokens, reasoning included.
+        cached_input_tokens: tokens read from a cache; here and below None if not reported.
+        cache_write_tokens: tokens written to a cache. ``cache_write_short_tokens`` of them are kept
+            for the ordinary time, ``cache_write_long_tokens`` for longer.
         reasoning_tokens: the part of the output that was reasoning.
-        audio_input_tokens, audio_output_tokens, image_input_tokens, image_output_tokens: the
-            parts that were sound and pictures.
+        audio_input_tokens, audio_output_tokens, image_input_tokens, image_output_tokens: the parts
+        that were sound and pictures.
         server_tool_uses: how often the provider ran a tool of its own: ``{"web_search": 2}``.
-        served: the service that was given, by the field of a call that asks for it.
+        served: the service that was given, keyed by the request field that asks for it.
     """
 
     input_tokens: int
@@ -140,7 +140,7 @@ class Usage(Struct, frozen=True):
 
 
 class _UnreadableError(ValueError):
-    """A count is none; then nothing of the usage is believed."""
+    """A count is not a number in range, so the whole usage is rejected."""
 
 
 def read_usage(
@@ -151,20 +151,20 @@ def read_usage(
     cache_apart: bool = False,
     answer: Mapping[str, Any] = MappingProxyType({}),
 ) -> Usage | None:
-    """Return the usage that a usage object states.
+    """Return the usage in a usage object.
 
     Args:
-        usage: the object; of any type.
-        generates: a model read and wrote: its input is never 0.
-        content: the answer holds something, so not all counts can be 0, and where a model wrote
-            it, the output is not.
-        cache_apart: the input leaves out what was read from and written to a cache, as the
-            Messages API counts.
-        answer: the answer, which may state what was served.
+        usage: the object, of any type.
+        generates: True if a model read and wrote, so that its input is never 0.
+        content: True if the answer has content, so that not all counts can be 0; if a model wrote
+            it, neither can the output.
+        cache_apart: True if the input excludes tokens read from and written to a cache, as in the
+            Messages API.
+        answer: the answer, which may state the service given.
 
     Returns:
-        ``None`` where it is unreported, holds anything but whole numbers in range, or cannot be
-        true.
+        None if the usage is unreported, has values other than whole numbers in range, or is
+        contradictory.
     """
     if type(usage) is not dict:
         return None
@@ -212,7 +212,7 @@ def read_usage(
         elif total is None and "prompt_tokens" not in usage and not usage.keys().isdisjoint(
             ("cache_read_input_tokens", "cacheReadInputTokens")
         ):  # fmt: skip
-            given += parts  # as the Messages API and Bedrock count
+            given += parts  # The Messages API and Bedrock report cached tokens separately.
         apart = thought > made and (total is None or "reasoning_apart" in counts)
         made += max(missing, thought if apart else 0, 0)
     given += more
@@ -278,8 +278,9 @@ def rerank_usage(answer: dict[str, Any]) -> Usage | None:
 
 
 def units_of(answer: dict[str, Any]) -> Mapping[str, float]:
-    """Return what is billed that is no token: ``seconds`` of sound, ``search_units`` of a
-    ranking."""
+    """Return billed units other than tokens: ``seconds`` of sound, ``search_units`` of a
+    ranking.
+    """
     usage, meta = answer.get("usage"), answer.get("meta")
     billed: Any = meta.get("billed_units") if type(meta) is dict else None
     units: dict[str, float] = {}
@@ -292,7 +293,7 @@ def units_of(answer: dict[str, Any]) -> Mapping[str, float]:
 
 
 def plus(usage: Usage | None, other: Usage | None) -> Usage | None:
-    """Return both together, ``None`` where one is unknown; parts of ``other`` are left out."""
+    """Return the sum of both; None if one is unknown. Parts of ``other`` are ignored."""
     if usage is None or other is None:
         return None
     given = usage.input_tokens + other.input_tokens
@@ -361,7 +362,7 @@ def _served(usage: dict[str, Any], answer: Mapping[str, Any]) -> dict[str, str]:
             if name not in place or field in found:
                 continue
             value = place[name]
-            if type(value) is dict:  # as Bedrock has it
+            if type(value) is dict:  # Bedrock wraps the value in an object.
                 value = value.get("type")
             if type(value) is str and value:
                 found[field] = value[:_LONGEST_TOOL].lower()
@@ -369,17 +370,17 @@ def _served(usage: dict[str, Any], answer: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _tool_uses(usage: dict[str, Any], counts: dict[str, int]) -> Mapping[str, int]:
-    """Return the uses of the provider's tools that the usage itself counts.
+    """Return the uses of the provider's tools that the usage counts.
 
     Raises:
-        _UnreadableError: a count is none.
+        _UnreadableError: a count is not a number in range.
     """
     uses: dict[str, int] = {}
     for place in _TOOL_USES:
         stated = usage.get(place)
         if stated is None:
             continue
-        if type(stated) is not dict or len(stated) > _MOST_TOOLS:
+        if type(stated) is not dict or len(stated) > _MAX_TOOLS:
             raise _UnreadableError
         for name, times in stated.items():
             if len(name) > _LONGEST_TOOL:
@@ -387,12 +388,12 @@ def _tool_uses(usage: dict[str, Any], counts: dict[str, int]) -> Mapping[str, in
             suffix = next(filter(name.endswith, _TOOL_SUFFIXES), "")
             if not suffix or times is None:
                 continue
-            if not is_count(times) or times > _MOST_USES:
+            if not is_count(times) or times > _MAX_TOOL_USES:
                 raise _UnreadableError
             if times:
                 uses[name.removesuffix(suffix)] = times
     searches = counts.get("web_searches", 0)
-    if searches > _MOST_USES:
+    if searches > _MAX_TOOL_USES:
         raise _UnreadableError
     if searches:
         uses.setdefault("web_search", searches)

@@ -1,4 +1,4 @@
-"""The application of everything under ``/api``, and its errors in one shape."""
+"""The application under ``/api``, and the form of its errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from remit.packages import PackageError
 from remit.runtime import Runtime
 from remit.server.api.approvals import approval_routes
 from remit.server.api.budgets import budget_routes
-from remit.server.api.calls_described import paths_beside_the_api
+from remit.server.api.call_paths import paths_beside_the_api
 from remit.server.api.feedback import feedback_routes
 from remit.server.api.governance import governance_routes
 from remit.server.api.keys import key_routes
@@ -60,7 +60,7 @@ _STATUSES: tuple[tuple[type[RemitError], int, str], ...] = (
 
 
 def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticator) -> Guard:
-    """The ASGI application that answers what is under ``/api``."""
+    """Return the ASGI application that answers requests under ``/api``."""
     app = _Application(
         title="Remit",
         summary="Model calls, and the record, its proofs, budgets and keys of one installation.",
@@ -116,7 +116,7 @@ def _health_routes(runtime: Runtime, keys: KeyStore) -> Routes:
 
     @routes.add("GET", "/health", "Breakers, calls in flight, version", needs="read", shape=Health)
     def health() -> dict[str, Any]:
-        """How this process is, and the models that it shares with others."""
+        """Return the state of this process, and the circuit breakers that it shares with others."""
         return {
             "version": __version__,
             "in_flight": gateway.in_flight.count(),
@@ -131,10 +131,10 @@ def _health_routes(runtime: Runtime, keys: KeyStore) -> Routes:
 
 
 class _Application(FastAPI):
-    """FastAPI with the ways to authenticate, and all other paths, in its OpenAPI document."""
+    """FastAPI whose OpenAPI document also contains the authentication and all other paths."""
 
     def openapi(self) -> dict[str, Any]:
-        """The OpenAPI document."""
+        """Return the OpenAPI document."""
         if self.openapi_schema is None:
             document = super().openapi()
             document.setdefault("components", {})["securitySchemes"] = _SCHEMES
@@ -174,7 +174,7 @@ async def _http(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> list[str]:
-    """The methods of all routes of the path; the framework names only one route's."""
+    """Return the methods of all routes of the path; the framework names those of one route only."""
     matching = [
         route
         for route in request.app.state.routes
@@ -193,7 +193,7 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 
 def _answer_of(scope: Scope, error: HttpError | RemitError) -> Response:
-    """The answer that says what went wrong."""
+    """Return the answer for an error."""
     cause = error.__cause__
     if isinstance(cause, AuthUnavailableError):  # the key may be valid
         error = cause
@@ -215,6 +215,6 @@ def _answer_of(scope: Scope, error: HttpError | RemitError) -> Response:
 def _error(
     status: int, code: str, message: str, next_step: str = "", param: str | None = None
 ) -> Response:
-    """``{"error": {"code", "message", "next_step"?, "param"?}}``."""
+    """Return an answer of the form ``{"error": {"code", "message", "next_step"?, "param"?}}``."""
     body = {"code": code, "message": message, "next_step": next_step, "param": param}
     return answer({"error": {name: value for name, value in body.items() if value}}, status)

@@ -1,4 +1,4 @@
-"""Routes of approvals: what waits for a person, and their decision."""
+"""Routes of approvals: pending requests and decisions."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from remit.server.refusals import HttpError
 
 
 def approval_routes(ledger: LedgerClient, queue: ApprovalQueue) -> Routes:
-    """Requests for approval in ``ledger``, decided through ``queue``."""
+    """Return the routes of requests for approval in ``ledger``, decided through ``queue``."""
     routes = Routes("approvals")
 
     @routes.add("GET", "/approvals", "List approvals", needs="read", shape=ApprovalPage)
     def approvals(query: Annotated[ApprovalQuery, Query()]) -> dict[str, Any]:
-        """Tool calls that wait for a person, the oldest first; others with `state`."""
+        """Return tool calls that wait for a person, oldest first; others with `state`."""
         return page_of(_listed(ledger, queue, query), query.limit, "approvals")
 
     @routes.add("GET", "/approvals/{request_id}", "One approval", needs="read", shape=ApprovalShape)
     def approval(request_id: str) -> dict[str, Any]:
-        """A request as it stands, and what became of it."""
+        """Return a request with its state and decision."""
         return _found(queue, request_id).to_dict()
 
     @routes.add(
@@ -61,7 +61,7 @@ def approval_routes(ledger: LedgerClient, queue: ApprovalQueue) -> Routes:
         needs="approve", shape=DelegationShape, fails=[409], status=201,
     )  # fmt: skip
     def delegate(delegation: Delegation, caller: Caller, context: Context) -> dict[str, Any]:
-        """Let somebody approve in the caller's place for a time."""
+        """Let another person approve in the caller's place for a time."""
         entry_id = queue.delegate(
             by=queue.person_behind(caller.key_id, caller.user_id, caller.name),
             to=delegation.to,

@@ -11,7 +11,7 @@ from remit.gateway.auth import Directory, KeyStore
 from remit.gateway.budget import USD_NAMES, BudgetLimits, TokenBudgeter, audit_budgets, usd_of
 from remit.ledger import LedgerClient
 from remit.server.api.requests import BudgetChange, PrefixQuery
-from remit.server.api.responses.spending import Audit, BudgetPage, BudgetSet
+from remit.server.api.responses.budgets import Audit, BudgetPage, BudgetSet
 from remit.server.api.routes import Caller, Routes, name_of, slice_of
 from remit.server.refusals import HttpError
 
@@ -25,13 +25,20 @@ def budget_routes(
     directory: Directory,
     full_entries: int,
 ) -> Routes:
-    """What may be used, what has been, and whether the ledger says the same: of one with more than
-    ``full_entries``, from where the last audit ended."""
+    """Return the routes of budgets: limits, spending, and their check against the ledger.
+
+    Args:
+        ledger: the ledger.
+        budgeter: the budgets.
+        keys: resolves names of keys.
+        directory: names of owners.
+        full_entries: a ledger with more entries is checked from where the last audit ended.
+    """
     routes = Routes("budgets")
 
     @routes.add("GET", "/budgets", "List budgets", needs="read", shape=BudgetPage)
     def budgets(query: Annotated[PrefixQuery, Query()]) -> dict[str, Any]:
-        """Every scope that has a budget, by name: limits, what was spent, what is held."""
+        """Return every scope with a budget, sorted by name: limits, spending, reservations."""
         found = budgeter.list(query.prefix or "")
         part, more = slice_of(found, (status.scope for status in found), query.cursor, query.limit)
         names = directory.scope_names()
@@ -42,7 +49,7 @@ def budget_routes(
         "PUT", "/budgets", "Set limits", needs="manage_budgets", shape=BudgetSet, fails=[404]
     )
     def change(wanted: BudgetChange, caller: Caller) -> dict[str, Any]:
-        """Give a scope these limits, and no others. A change of the window starts a new one."""
+        """Replace a scope's limits by these. A change of the window starts a new one."""
         owners = wanted.model_dump(include=_OWNERS, exclude_none=True)
         if len(owners) != 1:
             why = "Name one of key, session, user, team, organisation, not more."
@@ -68,9 +75,9 @@ def budget_routes(
         needs="manage_budgets", shape=Audit,
     )  # fmt: skip
     def check() -> dict[str, Any]:
-        """Add up the ledger, a great one from the last check on, and compare the live state.
+        """Add up the ledger, and compare the budgets with the result. Operators only.
 
-        Operators only.
+        A large ledger is added up from the last check on.
         """
         audit = audit_budgets(ledger, since_mark=ledger.count() > full_entries)
         found = asdict(audit)
@@ -87,7 +94,7 @@ def budget_routes(
 
 
 def _in_usd(difference: dict[str, Any]) -> dict[str, Any]:
-    """A difference, with money in dollars."""
+    """Return a difference with money in US dollars."""
     if difference["field"] not in USD_NAMES:
         return difference
     shown = {**difference, "field": USD_NAMES[difference["field"]]}

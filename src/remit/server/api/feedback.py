@@ -1,4 +1,4 @@
-"""Routes of feedback: what came of calls, in the words of who made or read them."""
+"""Routes of feedback on exchanges, work orders, turns and decisions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from remit.server.api.routes import Caller, Context, Routes, name_of, page_of
 
 
 def feedback_routes(ledger: LedgerClient) -> Routes:
-    """Feedback in ``ledger``."""
+    """Return the routes of feedback in ``ledger``."""
     routes = Routes("feedback")
 
     @routes.add(
@@ -24,10 +24,9 @@ def feedback_routes(ledger: LedgerClient) -> Routes:
         needs="give_feedback", shape=FeedbackShape, status=201, fails=[404, 409],
     )  # fmt: skip
     def give(given: FeedbackGiven, caller: Caller, context: Context) -> dict[str, Any]:
-        """Grade an exchange, work order, turn or decision: of an agent's key, its own alone.
+        """Grade an exchange, work order, turn or decision; an agent's key only its own.
 
-        The same party's later word on the same takes the place of the earlier one; both stay on
-        record.
+        A later grade by the same party replaces the earlier one; both stay recorded.
         """
         found = give_feedback(
             ledger, **given.model_dump(), by=name_of(caller), identity=caller,
@@ -37,7 +36,7 @@ def feedback_routes(ledger: LedgerClient) -> Routes:
 
     @routes.add("GET", "/feedback", "List feedback", needs="read", shape=FeedbackPage, fails=[404])
     def listed(query: Annotated[FeedbackQuery, Query()]) -> dict[str, Any]:
-        """All of it, or what was said of one target; what was replaced too."""
+        """Return all feedback, or that on one target; replaced feedback is included."""
         found = feedback_on(ledger, query.target, after=query.cursor)
         asks = is_uncalibrated(ledger)
         rows = (

@@ -22,12 +22,12 @@ from remit.server.refusals import HttpError
 
 
 def governance_routes(ledger: LedgerClient, context: Callable[[], GateContext]) -> Routes:
-    """Packages and gates of a root; ``context`` is what its gates check."""
+    """Return the routes of packages and gates of a root; ``context`` returns the gates' inputs."""
     routes = Routes("governance")
 
     @routes.add("GET", "/packages", "List packages", needs="read", shape=PackagePage)
     def packages(query: Annotated[Page, Query()]) -> dict[str, Any]:
-        """The installed packages, by id."""
+        """Return the installed packages, sorted by id."""
         installed = list(Registry.from_ledger(ledger).packages.values())
         names = (package.package_id for package in installed)
         part, more = slice_of(installed, names, query.cursor, query.limit)
@@ -35,7 +35,7 @@ def governance_routes(ledger: LedgerClient, context: Callable[[], GateContext]) 
 
     @routes.add("GET", "/packages/{package_id}", "One package", needs="read", shape=PackageShape)
     def package(package_id: str) -> dict[str, Any]:
-        """An installed package: what it is, where it came from, what it may do."""
+        """Return an installed package: contents, source and permissions."""
         found = Registry.from_ledger(ledger).packages.get(package_id)
         if found is None:
             raise HttpError(404, "not_found", f"{package_id} is not installed.")
@@ -43,12 +43,12 @@ def governance_routes(ledger: LedgerClient, context: Callable[[], GateContext]) 
 
     @routes.add("GET", "/gates", "Latest results of the gates", needs="read", shape=GateStates)
     def gates() -> dict[str, Any]:
-        """The latest result of every gate on record; nothing is checked again."""
+        """Return the latest recorded result of every gate; nothing is checked again."""
         return {"gates": [latest_result(ledger, gate) for gate in GATES]}
 
     @routes.add("POST", "/gates", "Check gates", needs="manage_keys", shape=GateReportShape)
     def check(wanted: GateRequest, caller: Caller) -> dict[str, Any]:
-        """Check gates now; the results go on record."""
+        """Check gates now and record the results."""
         chosen = wanted.gates or None
         report = check_gates(context(), chosen, full=wanted.full, by=name_of(caller))
         return report.to_dict()

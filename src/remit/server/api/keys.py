@@ -19,12 +19,12 @@ _WILD = re.compile(r"[*?\[]")
 
 
 def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) -> Routes:
-    """Makes, lists, revokes and rotates virtual keys."""
+    """Return the routes that create, list, revoke and rotate virtual keys."""
     routes = Routes("keys")
 
     @routes.add("GET", "/keys", "List keys", needs="read", shape=KeyPage)
     def listed(query: Annotated[KeyQuery, Query()]) -> dict[str, Any]:
-        """Virtual keys by name, without their secrets."""
+        """Return virtual keys sorted by name, without their secrets."""
         # A key that was revoked meanwhile still marks the place of a cursor.
         shown = [
             key
@@ -36,14 +36,14 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) ->
 
     @routes.add("GET", "/keys/{name_or_id:path}", "One key", needs="read", shape=KeyShape)
     def show(name_or_id: str) -> dict[str, Any]:
-        """A key without its secret: what it may do, its limits and what it spent."""
+        """Return a key without its secret: permissions, limits and spending."""
         return next(shown_keys([keys.find(name_or_id)], directory, budgeter))
 
     @routes.add(
         "POST", "/keys", "Make a key", needs="manage_keys", shape=KeyMade, status=201, fails=[409]
     )
     def create(wanted: KeyRequest, caller: Caller) -> dict[str, Any]:
-        """Make a key that may do no more than yours. Its secret is shown once."""
+        """Create a key with at most your permissions. The secret is shown once."""
         _require_no_more(caller, wanted.role, wanted.models, wanted.agents, wanted.tiers)
         limits = BudgetLimits.of(
             usd=wanted.budget_usd,
@@ -74,7 +74,7 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) ->
         needs="manage_keys", shape=KeyMade, fails=[409],
     )  # fmt: skip
     def rotate(name_or_id: str, caller: Caller, how: Rotation | None = None) -> dict[str, Any]:
-        """Give a key a new secret, which is in the answer, this once; all else of it stays."""
+        """Give a key a new secret, which is shown once; everything else of the key stays."""
         key = keys.find(name_or_id)
         if key.key_id != caller.key_id:  # the caller gets the new secret
             _require_no_more(caller, key.role, key.models, key.agents, key.tiers)
@@ -90,7 +90,9 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) ->
         caller: Caller,
         reason: Annotated[str, Query(description="why; stays on record")] = "",
     ) -> dict[str, Any]:
-        """End a key for good, everywhere within a second. Doing it twice changes nothing."""
+        """Revoke a key for good; every process refuses it within a second. A repetition has no
+        effect.
+        """
         key = keys.find(name_or_id)
         entry_id = keys.revoke(key.key_id, reason, requested_by=_who(caller))
         return {"id": key.key_id, "name": key.name, "entry": entry_id}
@@ -105,10 +107,9 @@ def _require_no_more(
     agents: Sequence[str],
     tiers: Sequence[str],
 ) -> None:
-    """Raise HttpError if a key would be given more than its maker may give.
+    """Raise HttpError if a key would get permissions that its creator may not give.
 
-    That is what the maker itself may do, except to approve: who may approve is decided on the
-    machine.
+    A creator may give its own permissions except the one to approve, which is given on the machine.
     """
     allowed = ROLES.get(role, frozenset())
     if more := sorted(name for name in allowed if not caller.may(name)):
@@ -129,9 +130,9 @@ def _require_no_more(
 
 
 def _covers(identity: Identity, model: str) -> bool:
-    """Whether a model id or pattern allows no more than the identity may use.
+    """Return True if a model id or pattern allows no more than the identity may use.
 
-    A pattern may match more than another pattern that matches it, so only the same one passes.
+    A pattern may match more than another pattern that matches it, so only an equal one passes.
     """
     return model in identity.models or (not _WILD.search(model) and identity.may_use_model(model))
 

@@ -1,4 +1,4 @@
-"""Routes of what the record says, of what learners propose, and of a person's decision."""
+"""Routes of signals, of learners' proposals, and of decisions on proposals."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from remit.learning.proposals import Proposal, ProposalError, Proposals
 from remit.ledger import LedgerClient
 from remit.runtime.installation import governance
 from remit.server.api.requests import Page
+from remit.server.api.responses.page import listing
 from remit.server.api.routes import Caller, Routes, slice_of
 from remit.server.refusals import HttpError
 
 
 class ProposalShape(BaseModel):
-    """A change that a learner proposes, and what became of it. What there is not is empty."""
+    """A change that a learner proposes, with its state. Missing values are empty."""
 
     proposal_id: str
     kind: str
@@ -52,22 +53,18 @@ class ProposalShape(BaseModel):
     rolls_back: str = Field(description="of a rollback: the adopted proposal that it takes back")
 
 
-class ProposalPage(BaseModel):
-    """Proposals, the latest first."""
-
-    proposals: list[ProposalShape]
-    next_cursor: str | None
+ProposalPage = listing("ProposalPage", "Proposals, latest first.", proposals=ProposalShape)
 
 
 class ProposalDetail(ProposalShape):
-    """A proposal with what is known of its evidence now."""
+    """A proposal with the present state of its evidence."""
 
     stale: str = Field(description="why it has to be proposed again; empty when it may be adopted")
     evidence_by_key: dict[str, int] = Field(description="how many entries each key gave")
 
 
 class SignalsQuery(BaseModel):
-    """Which exchanges signals are of."""
+    """The exchanges that signals are computed from."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -89,7 +86,7 @@ class EstimateShape(BaseModel):
 
 
 class SignalShape(BaseModel):
-    """One metric of one thing, before and since."""
+    """A metric of one dimension, in the baseline and live."""
 
     dimension: Literal["framework", "contract", "pack", "model", "tool", "route", "agent"]
     name: str
@@ -105,7 +102,7 @@ class SignalShape(BaseModel):
 
 
 class Signals(BaseModel):
-    """How models, contracts, tools, routes and agents do."""
+    """Signals of models, contracts, tools, routes and agents."""
 
     signals: list[SignalShape]
     window: str = Field(description="where live samples start")
@@ -114,7 +111,7 @@ class Signals(BaseModel):
 
 
 class ProposalDecision(BaseModel):
-    """Why a person decides so."""
+    """The reason of a person's decision."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -122,7 +119,7 @@ class ProposalDecision(BaseModel):
 
 
 class ReportQuery(BaseModel):
-    """Which exchanges the report is of."""
+    """The exchanges that the report covers."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -130,7 +127,7 @@ class ReportQuery(BaseModel):
 
 
 class EffectShape(BaseModel):
-    """What an adopted proposal predicted, and what came."""
+    """The predicted and the realised effect of an adopted proposal."""
 
     proposal_id: str
     kind: str
@@ -150,7 +147,7 @@ class EffectShape(BaseModel):
 
 
 class CalibrationShape(BaseModel):
-    """How many predictions held so far."""
+    """Number of predictions that held and missed."""
 
     held: int
     missed: int
@@ -159,7 +156,7 @@ class CalibrationShape(BaseModel):
 
 
 class MissingShape(BaseModel):
-    """Something that is demanded, and that prompts do not state."""
+    """A demand that prompts do not state."""
 
     kind: str
     name: str
@@ -168,7 +165,7 @@ class MissingShape(BaseModel):
 
 
 class QuestionShape(BaseModel):
-    """What the record says of one contract's question, in one version and prompt pack."""
+    """The findings on one contract's question, in one version and prompt pack."""
 
     contract_id: str
     contract_version: str
@@ -185,7 +182,7 @@ class QuestionShape(BaseModel):
 
 
 class AttributionShape(BaseModel):
-    """Q4: was it the question or the model, by two replays of the same exchanges."""
+    """The cause of bad answers (Q4): question or model, by two replays of the same exchanges."""
 
     kind: Literal["attribution"]
     contract_id: str
@@ -199,7 +196,7 @@ class AttributionShape(BaseModel):
 
 
 class LearningReport(BaseModel):
-    """What was proposed and adopted, what came of it, and whether the question was right."""
+    """Proposals, their effects, and the findings on each contract's question."""
 
     policy_epoch: int
     proposals: dict[str, int] = Field(description="how many, by state")
@@ -213,26 +210,28 @@ class LearningReport(BaseModel):
 
 
 def learning_routes(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> Routes:
-    """The proposals of a root."""
+    """Return the routes of the proposals, signals and reports of a root."""
     routes = Routes("learning")
     known = Proposals(root, ledger)
     contracts = ContractLoader(root.tier("ho1"), installed=InstalledFiles(root.path))
 
     @routes.add("GET", "/learn/proposals", "List proposals", needs="read", shape=ProposalPage)
     def proposals(query: Annotated[Page, Query()]) -> dict[str, Any]:
-        """All proposals, the latest first."""
+        """Return all proposals, latest first."""
         found = list(known.all())
         part, more = slice_of(found, (one.entry_id for one in found), query.cursor, query.limit)
         return {"proposals": [one.to_dict() for one in part], "next_cursor": more}
 
     @routes.add("GET", "/learn/report", "Report of learning", needs="read", shape=LearningReport)
     def report(query: Annotated[ReportQuery, Query()]) -> dict[str, Any]:
-        """The policy epoch, what adopted proposals did, and the question of each contract."""
+        """Return the policy epoch, the effects of adopted proposals, and each contract's
+        question.
+        """
         return read_report(ledger, known, contracts, latest=query.latest).to_dict()
 
     @routes.add("GET", "/learn/signals", "Signals", needs="read", shape=Signals)
     def signals(query: Annotated[SignalsQuery, Query()]) -> dict[str, Any]:
-        """How models, contracts, tools, routes and agents do, against a baseline."""
+        """Return signals of models, contracts, tools, routes and agents against a baseline."""
         policy = SignalPolicy.installed(InstalledFiles(root.path))
         found = current_signals(ledger, policy, since=query.since, latest=query.latest)
         shown = [one.to_dict() for one in found.signals if one.crossed or not query.crossed]
@@ -243,7 +242,7 @@ def learning_routes(root: Root, ledger: LedgerClient, loaded: LoadedSettings) ->
         shape=ProposalDetail,
     )  # fmt: skip
     def proposal(proposal_id: str) -> dict[str, Any]:
-        """A proposal: its diff, evidence, replay and prediction, and what became of it."""
+        """Return a proposal: diff, evidence, replay, prediction and state."""
         one = _found(known, proposal_id)
         return {
             **one.to_dict(),

@@ -14,12 +14,12 @@ from remit.server.refusals import HttpError
 
 
 def ledger_routes(ledger: LedgerClient) -> Routes:
-    """Entries, proofs, checkpoints of ``ledger``."""
+    """Return the routes of entries, proofs and checkpoints of ``ledger``."""
     routes = Routes("ledger")
 
     @routes.add("GET", "/ledger/entries", "Query entries", needs="read", shape=EntryPage)
     def entries(query: Annotated[EntryQuery, Query()]) -> dict[str, Any]:
-        """Entries that match all that is given. Content is left out unless it is asked for."""
+        """Return the entries that match all conditions, without content unless it is asked for."""
         conditions = query.model_dump(exclude={"limit", "cursor", "content"})
         found = ledger.query(
             **conditions,
@@ -36,7 +36,7 @@ def ledger_routes(ledger: LedgerClient) -> Routes:
         entry_id: str,
         content: Annotated[Flag, Query(description="false: commitments instead")] = True,
     ) -> LedgerEntry:
-        """One entry, its content in place."""
+        """Return one entry with its content."""
         if content:
             return ledger.read(entry_id)
         ledger.read_record(entry_id)  # raises when there is none
@@ -48,17 +48,17 @@ def ledger_routes(ledger: LedgerClient) -> Routes:
         needs="read", media_type="application/octet-stream",
     )  # fmt: skip
     def record(entry_id: str) -> bytes:
-        """The canonical record: the exact bytes that the entry's hash and the tree cover."""
+        """Return the canonical record: the exact bytes that the entry's hash and the tree cover."""
         return ledger.read_record(entry_id)
 
     @routes.add("GET", "/ledger/entries/{entry_id}/proof", "Proof of inclusion", needs="verify")
     def proof(entry_id: str) -> str:
-        """A C2SP tlog-proof that the record is in the ledger, for anybody to verify offline."""
+        """Return a C2SP tlog-proof that the record is in the ledger, for offline verification."""
         return ledger.prove(entry_id)
 
     @routes.add("GET", "/ledger/checkpoint", "Latest checkpoint", needs="verify", fails=[404])
     def checkpoint() -> str:
-        """The latest signed checkpoint (C2SP tlog-checkpoint), with its cosignatures."""
+        """Return the latest signed checkpoint (C2SP tlog-checkpoint) with its cosignatures."""
         latest = ledger.checkpoints.latest()
         if latest is None:
             raise HttpError(404, "not_found", "No checkpoint was signed yet. POST here signs one.")
@@ -66,14 +66,14 @@ def ledger_routes(ledger: LedgerClient) -> Routes:
 
     @routes.add("POST", "/ledger/checkpoint", "Sign a checkpoint", needs="manage_keys", status=201)
     def sign() -> str:
-        """Sign the ledger as it stands. Operators only."""
+        """Sign a checkpoint of the ledger now. Operators only."""
         return ledger.checkpoint()
 
     @routes.add("GET", "/ledger/key", "Verifier key", needs="verify", fails=[404])
     def key() -> str:
-        """The key to check checkpoints and proofs by (`origin+hash+key`).
+        """Return the key that verifies checkpoints and proofs (`origin+hash+key`).
 
-        Take it from somewhere that the operator cannot reach, where that matters.
+        For independent proof, get the key from a place that the operator cannot change.
         """
         if ledger.verifier_key is None:
             raise HttpError(404, "not_found", "This ledger has no key.") from LedgerKeyError(
@@ -83,7 +83,7 @@ def ledger_routes(ledger: LedgerClient) -> Routes:
 
     @routes.add("GET", "/ledger/stats", "How many entries", needs="read", shape=Stats)
     def stats() -> dict[str, Any]:
-        """How many entries of which event type, and the last of them."""
+        """Return the number of entries of each event type, and the last entry."""
         head = ledger.head()
         return {
             "entries": head[0] + 1 if head else 0,

@@ -21,12 +21,12 @@ _OPERATORS_OWN = ("queue", "priority", "for_key", "tokens", "usd", "max_attempts
 
 
 def order_routes(ledger: LedgerClient, orders: OrderQueue) -> Routes:
-    """Orders of ``ledger``, submitted and changed through ``orders``."""
+    """Return the routes of orders of ``ledger``, submitted and changed through ``orders``."""
     routes = Routes("orders")
 
     @routes.add("GET", "/orders", "List orders", needs="read", shape=OrderPage)
     def listed(query: Annotated[OrderListed, Query()]) -> dict[str, Any]:
-        """Orders that are not done, in the order in which they begin; of a `state`, also others."""
+        """Return open orders in the order in which they begin; with `state`, others too."""
         found = orders.list(
             queue=query.queue, state=query.state, limit=query.limit + 1, after=query.cursor or ""
         )
@@ -38,11 +38,10 @@ def order_routes(ledger: LedgerClient, orders: OrderQueue) -> Routes:
         fails=[404, 409],
     )  # fmt: skip
     def submit(order: OrderGiven, caller: Caller, context: Context) -> dict[str, Any]:
-        """Have a worker give an agent one turn, for the caller's key: its limits hold for the
-        order's calls.
+        """Submit an order: a worker gives an agent one turn within the limits of the caller's key.
 
         Operators may name another key. Any other key must name the agent among its `agents`, and
-        says neither `queue`, `priority`, `for_key`, `tokens`, `usd`, `max_attempts` nor another
+        may not set `queue`, `priority`, `for_key`, `tokens`, `usd`, `max_attempts` or another
         `user_id`: its session has the agent's limits.
         """
         key, submitted_as = order.for_key, order.key
@@ -64,8 +63,10 @@ def order_routes(ledger: LedgerClient, orders: OrderQueue) -> Routes:
 
     @routes.add("GET", "/orders/{order_id}", "One order", needs="read or call", shape=OrderDetail)
     def one(order_id: str, caller: Caller) -> dict[str, Any]:
-        """How an order stands, what it is, and what it came to: with `call` alone, of the caller's
-        key."""
+        """Return an order with its state, task and response.
+
+        With the permission `call` alone, only orders of the caller's key are found.
+        """
         status = _found(orders, order_id, caller, "read")
         task = orders.submission(order_id).metadata["task"]
         return {**status.to_dict(), "task": task, **response_of(ledger, status.turn_entry_id)}
@@ -77,8 +78,10 @@ def order_routes(ledger: LedgerClient, orders: OrderQueue) -> Routes:
     def change(
         order_id: str, verb: Literal["cancel", "pause", "resume", "retry"], caller: Caller
     ) -> dict[str, Any]:
-        """Give an order up, keep it from beginning, let it begin, or have it tried again: with
-        `call` alone, give up one of the caller's key."""
+        """Cancel, pause, resume or retry an order.
+
+        With the permission `call` alone, only cancelling an order of the caller's key is allowed.
+        """
         _found(orders, order_id, caller, _OPERATES)
         if verb != "cancel" and not caller.may(_OPERATES):
             raise HttpError(403, "forbidden", f"The role {caller.role} may only cancel its orders.")
@@ -90,11 +93,7 @@ def order_routes(ledger: LedgerClient, orders: OrderQueue) -> Routes:
 
 
 def _check_own(caller: Identity, order: OrderGiven) -> None:
-    """Whether somebody who does not operate the root may submit an order so.
-
-    Raises:
-        HttpError: not so.
-    """
+    """Raise HttpError 403 if a caller who is no operator may not submit this order."""
     why = ""
     if not caller.key_id or caller.within is not None:
         why = "Orders are submitted with a virtual key."
@@ -109,10 +108,10 @@ def _check_own(caller: Identity, order: OrderGiven) -> None:
 
 
 def _found(orders: OrderQueue, order_id: str, caller: Identity, permission: str) -> OrderStatus:
-    """An order that the caller may know of.
+    """Return an order that the caller may know of.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: the order does not exist, or belongs to another key.
     """
     status = orders.get(order_id)
     is_own = bool(caller.key_id) and caller.within is None and status.key_id == caller.key_id

@@ -1,4 +1,4 @@
-"""Routes of users, teams and organisations: by name, with their keys, budgets and spending."""
+"""Routes of users, teams and organisations, with their keys, budgets and spending."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _A = {"user": "a user", "team": "a team", "organisation": "an organisation"}
 
 
 def owner_routes(directory: Directory, budgeter: TokenBudgeter) -> Routes:
-    """Declares, lists, shows and renames them, each kind under its own path."""
+    """Return the routes that declare, list, show and rename owners of each kind."""
     routes = Routes("owners")
     for kind in _KINDS:
         _add(routes, kind, directory, budgeter)
@@ -30,7 +30,7 @@ def _add(routes: Routes, kind: OwnerKind, directory: Directory, budgeter: TokenB
 
     @routes.add("GET", path, f"List {kind}s", needs="read", shape=OwnerPage)
     def listed(query: Annotated[Page, Query()]) -> dict[str, Any]:
-        """By id: those that are declared, and those that a key or a budget names."""
+        """Return owners sorted by id: the declared ones, and those that a key or a budget names."""
         found = directory.list(kind)
         part, more = slice_of(found, (owner.id for owner in found), query.cursor, query.limit)
         return {"owners": directory.described(part, budgeter.list()), "next_cursor": more}
@@ -40,7 +40,7 @@ def _add(routes: Routes, kind: OwnerKind, directory: Directory, budgeter: TokenB
         fails=[409],
     )  # fmt: skip
     def create(wanted: OwnerRequest, caller: Caller) -> dict[str, Any]:
-        """Give an id its name, and a budget where limits are given."""
+        """Declare a name for an id, and set a budget if limits are given."""
         by = name_of(caller)
         limits = BudgetLimits.of(**wanted.model_dump(exclude={"id", "name"}))
         made = directory.declare(
@@ -52,13 +52,13 @@ def _add(routes: Routes, kind: OwnerKind, directory: Directory, budgeter: TokenB
 
     @routes.add("GET", f"{path}/{{id:path}}", f"One {kind}", needs="read", shape=OwnerShape)
     def show(id: str) -> dict[str, Any]:  # noqa: A002 - its name in the path
-        """With its members, keys, budget and spending."""
+        """Return an owner with members, keys, budget and spending."""
         return directory.described([directory.find(kind, id)], budgeter.list())[0]
 
     @routes.add(
         "PUT", f"{path}/{{id:path}}", f"Rename {_A[kind]}", needs="manage_keys", shape=OwnerShape
     )
     def rename(id: str, wanted: Rename, caller: Caller) -> dict[str, Any]:  # noqa: A002
-        """Another name; the id stays, and so do keys and budgets."""
+        """Change the name; the id, keys and budgets stay."""
         _, after = directory.rename(kind, id, wanted.name, by=name_of(caller))
         return directory.described([after], budgeter.list())[0]

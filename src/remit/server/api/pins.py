@@ -1,4 +1,4 @@
-"""Routes of pins: what tools of MCP servers were, what they are offered as, and accepting it."""
+"""Routes of pins: recorded definitions of MCP servers' tools, and the acceptance of changes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from remit.server.refusals import HttpError
 
 
 def pin_routes(ledger: LedgerClient) -> Routes:
-    """The pins in ``ledger``."""
+    """Return the routes of the pins in ``ledger``."""
     routes = Routes("pins")
     pins = Pins(ledger)
 
     @routes.add("GET", "/pins", "List pinned tools", needs="read", shape=PinPage)
     def listed() -> dict[str, Any]:
-        """The pinned tools of MCP servers, and what has changed of them."""
+        """Return the pinned tools of MCP servers with their changes."""
         return {"pins": [tool.to_dict() for tool in pins.tools()]}
 
     @routes.add(
@@ -28,7 +28,7 @@ def pin_routes(ledger: LedgerClient) -> Routes:
         needs="approve", shape=PinnedToolShape, fails=[409],
     )  # fmt: skip
     def accept(tool_id: str, acceptance: Acceptance, caller: Caller) -> dict[str, Any]:
-        """Let a changed definition be called from now on. The key is recorded."""
+        """Accept a changed definition, so that the tool can be called. The key is recorded."""
         found = _found(pins, tool_id)
         if found.change is None or found.change.digest != acceptance.digest:
             raise ConflictError(

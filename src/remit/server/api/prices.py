@@ -1,4 +1,4 @@
-"""Routes of prices: what models cost here."""
+"""Routes of prices of models."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from remit.ledger import LedgerClient
 from remit.packages import recorded_prices
 from remit.runtime.prices import RootPrices
 from remit.server.api.requests import PriceQuery
-from remit.server.api.responses.spending import PricePage
+from remit.server.api.responses.budgets import PricePage
 from remit.server.api.routes import Routes, slice_of
 
 
 def price_routes(ledger: LedgerClient, prices: RootPrices) -> Routes:
-    """The prices by which this process charges calls."""
+    """Return the routes of the prices by which this process charges calls."""
     routes = Routes("prices")
 
     @routes.add("GET", "/prices", "List prices", needs="read", shape=PricePage)
     def listed(query: Annotated[PriceQuery, Query()]) -> dict[str, Any]:
-        """The prices in force, by provider and model: whose they are, and when last checked."""
+        """Return the prices in force, sorted by provider and model, with source and date."""
         chosen = prices.chosen(provider=query.provider, pattern=query.model or "*", own=query.own)
         names = (f"{price.provider}/{price.model}" for price in chosen)
         part, more = slice_of(chosen, names, query.cursor, query.limit)

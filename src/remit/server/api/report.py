@@ -1,4 +1,4 @@
-"""Route of the auditor's report."""
+"""The route of the auditor's report."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ReportQuery(BaseModel):
 
 
 class Streamed(StreamingResponse):
-    """A streamed file; reading the ledger ends with the answer, even if the client is gone."""
+    """A streamed file. Reading the ledger ends with the answer, even if the client is gone."""
 
     def __init__(self, parts: Generator[str]) -> None:
         first = next(parts)  # a report that cannot be made is refused before the answer begins
@@ -54,7 +54,7 @@ class Streamed(StreamingResponse):
         self._parts = parts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI 3."""
+        """Send the file (ASGI 3)."""
         try:
             await super().__call__(scope, receive, send)
         finally:

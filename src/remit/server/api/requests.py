@@ -1,4 +1,4 @@
-"""The shapes of requests: queries of URLs, and bodies."""
+"""The forms of requests: URL queries and bodies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from remit.agents.queue import OrderState
 from remit.gateway import MAX_ID_CHARS
 
 _DEFAULT_LIMIT = 50
-_MOST = 500
+_MAX_PAGE = 500
 _MAX_REASON = 2000
 
 
@@ -45,25 +45,21 @@ _Rate = Annotated[int, Field(ge=1)] | None
 _Usd = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 
 
-class _Query(BaseModel):
-    """The query of a URL: an unknown name is an error, so that a typo does not select all."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Page(_Query):
-    """Which part of a list."""
+class Page(BaseModel):
+    """The wanted part of a list. An unknown name is an error, so no typo selects everything."""
 
-    limit: int = Field(_DEFAULT_LIMIT, ge=1, le=_MOST, description="most items")
+    model_config = ConfigDict(extra="forbid")
+
+    limit: int = Field(_DEFAULT_LIMIT, ge=1, le=_MAX_PAGE, description="most items")
     cursor: _Text = Field(None, description="`next_cursor` of the answer before")
 
 
 class EntryQuery(Page):
-    """Which entries; all that is given must hold."""
+    """Conditions on entries; all must hold."""
 
     event_type: _Text = Field(None, description="such as `EXCHANGE`")
     submission_id: _Text = None
@@ -85,7 +81,7 @@ class EntryQuery(Page):
 
 
 class ApprovalQuery(Page):
-    """Which requests."""
+    """Conditions on requests for approval."""
 
     state: Literal["pending", "granted", "denied", "void", "all"] = Field(
         "pending", description="`void`: the order ended before anybody decided"
@@ -93,7 +89,7 @@ class ApprovalQuery(Page):
 
 
 class OrderListed(Page):
-    """Which orders."""
+    """Conditions on orders."""
 
     queue: str = Field("", max_length=100, description="of one queue")
     state: Literal[""] | OrderState = Field(
@@ -123,7 +119,7 @@ class OrderGiven(_Body):
 
 
 class Acceptance(_Body):
-    """What a person accepts of a changed tool."""
+    """A person's acceptance of a changed tool."""
 
     digest: str = Field(
         pattern="^[0-9a-f]{64}$", description="the hash of the definition, as `change` shows it"
@@ -131,7 +127,7 @@ class Acceptance(_Body):
 
 
 class Decision(_Body):
-    """What a person says to a request."""
+    """A person's decision on a request."""
 
     grant: bool = Field(description="whether the tool may run")
     reason: str = Field(
@@ -149,7 +145,7 @@ class Decision(_Body):
 
 
 class Delegation(_Body):
-    """Who may approve in the caller's place, and for how long."""
+    """A person who may approve in the caller's place, and for how long."""
 
     to: _Name = Field(description="their user id or key id")
     until: str = Field(
@@ -160,13 +156,13 @@ class Delegation(_Body):
 
 
 class FeedbackQuery(Page):
-    """Which feedback."""
+    """Conditions on feedback."""
 
     target: _Text = Field(None, description="an id as of `target` of POST; all when left out")
 
 
 class FeedbackGiven(_Body):
-    """What came of an exchange, work order, turn or decision. A score, a label, or both."""
+    """Feedback on an exchange, work order, turn or decision: a score, a label, or both."""
 
     target: _Name = Field(
         description="`LED-…` of an exchange, turn or work order; `WO-…`; `DEC-…`; `SES-…/3` for a "
@@ -180,7 +176,7 @@ class FeedbackGiven(_Body):
 
 
 class PrefixQuery(Page):
-    """Which budgets."""
+    """Conditions on budgets."""
 
     prefix: _Prefix = Field(
         None, description="how the scope's name begins, such as `key:` or `session:SES-`"
@@ -188,7 +184,7 @@ class PrefixQuery(Page):
 
 
 class _Window(_Body):
-    """What limits are counted over, and what is done where little is left."""
+    """The period of limits, and the treatment of calls that may exceed the rest."""
 
     window: Literal["day", "week", "month"] | None = Field(
         None, description="the period that dollars, tokens and turns are of; left out: for ever"
@@ -210,7 +206,7 @@ class _Limits(_Window):
 
 
 class BudgetChange(_Limits):
-    """These limits, and no others, for the one scope that is named."""
+    """New limits of one scope, which replace all earlier ones."""
 
     key: _MaybeName = Field(None, description="a virtual key, by name or id")
     session: _MaybeName = None
@@ -224,20 +220,20 @@ class BudgetChange(_Limits):
 
 
 class OwnerRequest(_Limits):
-    """A user, team or organisation to declare, and its limits where it is to have any."""
+    """A user, team or organisation to declare, with optional limits."""
 
     id: _Name = Field(description="by which keys and budgets name it")
     name: _Name = Field(description="what people call it; content, that can be erased")
 
 
 class Rename(_Body):
-    """Another name."""
+    """A new name."""
 
     name: _Name
 
 
 class PriceQuery(Page):
-    """Which prices; all that is given must hold."""
+    """Conditions on prices; all must hold."""
 
     provider: _Text = None
     model: _Text = Field(None, description="a name, or a pattern such as `gpt-4o*`")
@@ -245,13 +241,13 @@ class PriceQuery(Page):
 
 
 class KeyQuery(Page):
-    """Which keys."""
+    """Conditions on keys."""
 
     revoked: Flag = Field(False, description="those that were revoked as well")
 
 
 class KeyRequest(_Window):
-    """A key to make. A list that is empty excludes nothing."""
+    """A key to create. An empty list excludes nothing."""
 
     name: str = Field(description="what people call it")
     role: Literal["admin", "operator", "agent", "auditor"] = "agent"
@@ -271,7 +267,7 @@ class KeyRequest(_Window):
 
 
 class Rotation(_Body):
-    """How a key gets a new secret."""
+    """Options of a key's rotation."""
 
     grace_s: float = Field(
         0.0, ge=0, allow_inf_nan=False, description="seconds for which the old secret counts too"
@@ -279,7 +275,7 @@ class Rotation(_Body):
 
 
 class GateRequest(BaseModel):
-    """Which gates to look through."""
+    """Gates to check."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,4 +1,4 @@
-"""How a route is declared: its permission, its failures, and its answer page by page."""
+"""The declaration of routes: permissions, failures, and answers page by page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from remit.gateway.auth import Identity
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.json_text import dump
 from remit.ledger import Erased, LedgerEntry
-from remit.server.api.responses.shared import Error
+from remit.server.api.responses.page import Error
 from remit.server.authentication import RequestContext
 from remit.server.guard import CONTEXT, IDENTITY
 from remit.server.refusals import HttpError
@@ -58,7 +58,7 @@ Context = Annotated[RequestContext, Depends(_context)]
 
 
 class Routes(APIRouter):
-    """Routes under ``/api`` that share a tag of the OpenAPI document."""
+    """Routes under ``/api`` with a common tag in the OpenAPI document."""
 
     def __init__(self, tag: str) -> None:
         super().__init__(prefix="/api", tags=[tag])
@@ -75,19 +75,20 @@ class Routes(APIRouter):
         status: int = 200,
         fails: Iterable[int] = (),
     ) -> Callable[[_Route], _Route]:
-        """Add a function as a route; what it returns is the answer's body.
+        """Return a decorator that adds a function as a route; its result is the answer's body.
 
         Args:
-            method: of HTTP.
-            path: below ``/api``.
-            summary: for the OpenAPI document.
-            needs: the permission that a caller needs, of :data:`remit.gateway.auth.PERMISSIONS`;
-                of several with " or " between them, one.
-            shape: of a JSON body; the body is text or bytes of ``media_type``, or a response
-                that streams it, when left out.
-            media_type: of a body without a shape.
-            status: of success.
-            fails: its failures, besides those of every route, and 404 of a path with parameters.
+            method: the HTTP method.
+            path: path below ``/api``.
+            summary: text for the OpenAPI document.
+            needs: the needed permission of :data:`remit.gateway.auth.PERMISSIONS`; of several
+                joined with " or ", one is enough.
+            shape: the form of a JSON body; None for text or bytes of ``media_type``, or for a
+                response that streams it.
+            media_type: the type of a body without a shape.
+            status: the status of success.
+            fails: statuses of failure in addition to those of every route, and 404 of a path with
+                parameters.
         """
         statuses = {400, 401, 403, *fails, *([404] if "{" in path else [])}
         responses: dict[int | str, dict[str, Any]] = {
@@ -139,20 +140,24 @@ def _allowing(needs: str) -> Callable[..., Any]:
 
 
 def name_of(identity: Identity) -> str:
-    """The caller for the record: name and id, as a revoked key's name may be used again."""
+    """Return the caller for the record: name and id, as the name of a revoked key may be reused."""
     return f"{identity.name} ({identity.key_id})" if identity.key_id else identity.name
 
 
 def answer(value: Any, status: int = 200) -> Response:
-    """A JSON answer; entries and erased content as the command line shows them."""
+    """Return a JSON answer; entries and erased content have the form of the command line."""
     return Response(_dump(value), status, media_type="application/json")
 
 
 def page_of(found: Iterable[Listed], limit: int, *lists: str) -> dict[str, Any]:
-    """The first ``limit`` items, in their lists, and the cursor to go on from.
+    """Return the first ``limit`` items in their lists, and the cursor of the next page.
 
-    A page ends earlier when it has grown large: prompts can be megabytes each. It has at least
-    one item, so that paging comes to an end.
+    A page of large items ends earlier but has at least one item.
+
+    Args:
+        found: cursor, list name and value of each item.
+        limit: most items.
+        lists: names of the lists.
     """
     page: dict[str, Any] = {name: [] for name in lists}
     size, last, number = 0, "", 0
@@ -168,7 +173,7 @@ def page_of(found: Iterable[Listed], limit: int, *lists: str) -> dict[str, Any]:
 def slice_of(
     items: Sequence[_T], cursors: Iterable[str], cursor: str | None, limit: int
 ) -> tuple[list[_T], str | None]:
-    """The items after ``cursor``, and the cursor of the next page.
+    """Return the items after ``cursor``, and the cursor of the next page; None at the end.
 
     Raises:
         InvalidInputError: the list has no such cursor.

@@ -28,15 +28,14 @@ _STATES = {"WO_COMPLETED": "completed", "WO_FAILED": "failed", "WO_EXECUTING": "
 
 
 def session_routes(ledger: LedgerClient) -> Routes:
-    """Conversations and traces in ``ledger``."""
+    """Return the routes of sessions and traces in ``ledger``."""
     routes = Routes("sessions")
 
     @routes.add("GET", "/sessions", "List sessions", needs="read", shape=SessionPage)
     def sessions(page: Annotated[Page, Query()]) -> dict[str, Any]:
-        """Sessions that were begun as such, the latest first.
+        """Return sessions that began with a ``SESSION_START``, latest first.
 
-        Calls without a session of their own have one for each key and day, which is read by its
-        id.
+        Calls that name no session have one for each key and day, which can be read by its id.
         """
         started = ledger.query(
             event_type="SESSION_START", order="desc", after=page.cursor, limit=page.limit + 1,
@@ -51,7 +50,7 @@ def session_routes(ledger: LedgerClient) -> Routes:
         "GET", "/sessions/{session_id:path}", "One session", needs="read", shape=SessionDetail
     )
     def session(session_id: str, page: Annotated[Page, Query()]) -> dict[str, Any]:
-        """A session: both sides of its turns, and its model calls in a line each."""
+        """Return a session: both sides of its turns, and a summary of its model calls."""
         overview = _overview(ledger, session_id)
         merged = heapq.merge(
             *(
@@ -68,7 +67,7 @@ def session_routes(ledger: LedgerClient) -> Routes:
         "GET", "/traces/{work_order_id:path}", "Trace of a work order", needs="read", shape=Trace
     )
     def trace(work_order_id: str, page: Annotated[Page, Query()]) -> dict[str, Any]:
-        """What happened in a work order, step by step, with entry ids."""
+        """Return the steps of a work order, with entry ids."""
         first = next(ledger.query(work_order_id=work_order_id, limit=1, with_content=False), None)
         if first is None:
             raise HttpError(404, "not_found", "The ledger has no such work order.")
@@ -123,7 +122,7 @@ def _step(entry: LedgerEntry) -> dict[str, Any]:
 
 
 def _state(ledger: LedgerClient, work_order_id: str) -> str | None:
-    """The order's state: that of its latest event in the order of ``_STATES``."""
+    """Return an order's state: that of its latest event in the order of ``_STATES``; else None."""
     for event, state in _STATES.items():
         found = ledger.query(
             work_order_id=work_order_id, event_type=event, limit=1, with_content=False
@@ -138,7 +137,7 @@ def _shown(metadata: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _own(entry: LedgerEntry, name: str) -> str:
-    """An id from the metadata, or from its provenance."""
+    """Return an id from the metadata, or from its provenance; empty without one."""
     provenance = entry.metadata.get("provenance")
     value = entry.metadata.get(name) or (
         provenance.get(name) if isinstance(provenance, dict) else None

@@ -1,4 +1,4 @@
-"""Routes of tenants, for those who run their host."""
+"""Routes of tenants, for operators of their host."""
 
 from __future__ import annotations
 
@@ -20,27 +20,29 @@ from remit.server.api.routes import Routes, slice_of
 from remit.server.refusals import HttpError
 from remit.views import read_usage
 
-_AT_ONCE = 8
-_WAIT_S = 2.0  # for the database of one that does not answer
+_CONCURRENT_OPENS = 8
+_WAIT_S = 2.0  # Wait this long for a tenant's database.
 _NOT_READ = {"entries": None, "spent_today_usd": None}
 
 
 def tenant_routes(host: Root, ledger: LedgerClient) -> Routes:
-    """What the host knows of its tenants; a tenant has none."""
+    """Return the routes of the host's tenants; a tenant has none."""
     routes = Routes("tenants")
 
     @routes.add("GET", "/tenants", "List tenants", needs="read", shape=TenantPage)
     def tenants(query: Annotated[Page, Query()]) -> dict[str, Any]:
-        """By name, those that were removed among them: size, last head taken, spending today."""
+        """Return tenants sorted by name, removed ones included: size, latest head, spending
+        today.
+        """
         names = list_names(host, ledger)
         part, more = slice_of(names, names, query.cursor, query.limit)
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
+        with ThreadPoolExecutor(_CONCURRENT_OPENS) as threads:
             shown = list(threads.map(lambda name: _shown(listed_tenant(host, ledger, name)), part))
         return {"tenants": shown, "next_cursor": more}
 
     @routes.add("GET", "/tenants/{name}", "One tenant", needs="read", shape=TenantShape)
     def tenant(name: str) -> dict[str, Any]:
-        """The same, of one."""
+        """Return one tenant."""
         if name not in list_names(host, ledger):
             raise HttpError(404, "not_found", "There is no such tenant.")
         return _shown(listed_tenant(host, ledger, name))
@@ -70,7 +72,7 @@ def _shown(one: ListedTenant) -> dict[str, Any]:
 
 
 def _of_log(tenant: Tenant) -> dict[str, Any]:
-    """What the tenant's own ledger says; nothing where it does not answer just now."""
+    """Return size and spending from a tenant's own ledger; None for both if it does not answer."""
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     try:
         with open_log(tenant, lock_timeout_s=_WAIT_S) as log:

@@ -24,7 +24,7 @@ _OWNERS = (
 
 
 class UsageQuery(Page):
-    """Of which calls, by what."""
+    """Conditions on calls, and the names to group by."""
 
     since: str = Field(
         "7d", max_length=64, description="first instant: `today`, `yesterday`, `24h`, ISO 8601"
@@ -45,7 +45,7 @@ class UsageQuery(Page):
 
 
 class UsageShape(BaseModel):
-    """What some calls used and cost; beside it, under the names of `by`, what they are of."""
+    """Usage and cost of some calls, with the values of the names in `by`."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -63,7 +63,7 @@ class UsageShape(BaseModel):
 
 
 class UsagePage(BaseModel):
-    """Usage, by name: periods in order, names within them."""
+    """Usage by group: periods in order, names within them."""
 
     since: datetime
     until: datetime
@@ -75,15 +75,14 @@ class UsagePage(BaseModel):
 
 
 def usage_routes(ledger: LedgerClient) -> Routes:
-    """What calls used and cost."""
+    """Return the routes of usage."""
     routes = Routes("usage")
 
     @routes.add("GET", "/usage", "Add up usage", needs="read", shape=UsagePage)
     def usage(query: Annotated[UsageQuery, Query()]) -> dict[str, Any]:
-        """Calls, tokens and costs by time, who, what and how sure.
+        """Return calls, tokens and costs, grouped by time, caller, model or certainty.
 
-        Costs stand apart by how sure they are. Nothing is read but sums that were kept with each
-        call.
+        Costs are separate by their certainty. Only sums that were stored with each call are read.
         """
         by = [name for one in query.by.split(",") if (name := one.strip())]
         span: dict[str, Any] = {

@@ -1,8 +1,13 @@
 """Remit as an MCP server: thoughts, the router and the record for MCP clients.
 
-Needs the extra ``mcp``; nothing imports this until it is used. In this package ``mcp`` is always
-the official SDK: all imports are absolute. What Remit uses of
-other MCP servers is in :mod:`remit.agents.tools.mcp`.
+The package owns the tools, the transports over HTTP and stdio with their limits, and the gateway to
+upstream MCP servers. The client of MCP servers is in :mod:`remit.agents.tools.mcp`.
+
+Invariants: each caller acts with its own key and sees only its own tasks; a message that breaks the
+protocol gets an answer that says why; no caller can use up the server's memory or its call slots.
+
+The package needs the extra ``mcp`` and is imported only on use. ``mcp`` without a prefix is the
+official SDK. Start reading in :mod:`remit.server.mcp.server`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Bodies of requests over HTTP: read before the SDK reads them, for plain words and batches."""
+"""Bodies of MCP requests over HTTP, parsed before the SDK: clear errors and batches."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from mcp.types import INTERNAL_ERROR, INVALID_REQUEST, JSONRPCMessage, JSONRPCRequest
@@ -28,27 +28,20 @@ class Version:
     negotiated: str = ""
 
 
-@dataclass(slots=True)
-class _Open:
-    """A request that is being handled."""
-
-    answered: bool = False
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-
-
 class Bodies:
-    """Passes on messages, those of a batch each by itself.
+    """Passes messages to the SDK one by one, also those of a batch.
 
     Args:
-        app: takes one message a request.
-        version_of: the protocol version of the session that a request belongs to; empty where
-            there is no such session.
+        app: the ASGI application that takes one message per request.
+        version_of: returns the protocol version of a request's session; empty without a session.
     """
 
     def __init__(self, app: _App, version_of: Callable[[Scope], str]) -> None:
         self._app = app
         self._version_of = version_of
-        self._open: dict[tuple[str, bytes, str], _Open] = {}  # by sender, session and id
+        # Open requests, keyed by sender, session and id, and those of them that are answered.
+        self._open: dict[tuple[str, bytes, str], asyncio.Event] = {}
+        self._answered: set[tuple[str, bytes, str]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request whose body is complete (ASGI 3)."""
@@ -91,34 +84,36 @@ class Bodies:
     async def _once(
         self, scope: Scope, receive: Receive, send: Send, message: JSONRPCMessage
     ) -> None:
-        """Pass a message on, unless its id is that of another request of the session that is not
-        answered yet: the SDK would answer one of the two alone, and the other one never. The same
-        goes for one whose answer is sent and whose streams the SDK has not put away yet: by their
-        id it would put away the next one's. That is waited for."""
+        """Pass one message on, unless an open request of the session has the same id.
+
+        The SDK would answer only one of two requests with the same id, so the second is refused. If
+        the first is answered but not yet cleaned up by the SDK, wait until it is.
+        """
         session = dict(scope["headers"]).get(b"mcp-session-id")
         if not isinstance(message, JSONRPCRequest) or session is None:
             await self._app(scope, receive, send)
             return
         opened = repr(scope.get(IDENTITY)), session, str(message.id)
-        while other := self._open.get(opened):
-            if not other.answered:
+        while ended := self._open.get(opened):
+            if opened not in self._answered:
                 why = f"The id {message.id!r} is that of a request that is not answered yet."
                 error = MessageError(INVALID_REQUEST, why, message.id)
                 await JSONResponse(error.answer, 400)(scope, receive, send)
                 return
-            await other.ended.wait()
-        this = self._open[opened] = _Open()
+            await ended.wait()
+        ended = self._open[opened] = asyncio.Event()
 
         async def answering(sent: Scope) -> None:
             if sent["type"] == "http.response.body" and not sent.get("more_body"):
-                this.answered = True  # before the client can know that it was
+                self._answered.add(opened)  # The client may reuse the id once it has the answer.
             await send(sent)
 
         try:
             await self._app(scope, receive, answering)
         finally:
             del self._open[opened]
-            this.ended.set()
+            self._answered.discard(opened)
+            ended.set()
 
     async def _handle(
         self,
@@ -140,8 +135,10 @@ class Bodies:
 
 
 class _Stream:
-    """A batch's answer as a stream of events: where a server asks or tells the client something
-    meanwhile, which an array of answers has no place for."""
+    """A batch's answer as a stream of events.
+
+    An array of answers has no place for requests and notifications of the server; a stream has.
+    """
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -156,7 +153,7 @@ class _Stream:
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
 
     async def end(self, answers: list[dict[str, Any]]) -> bool:
-        """Send the answers and end it; false where it never began."""
+        """Send the answers and end the stream; return False if it never began."""
         if self._begun:
             await self.event(json.dumps(answers).encode())
             await self._send({"type": "http.response.body", "body": b""})
@@ -164,12 +161,12 @@ class _Stream:
 
 
 class _Answer:
-    """What came back for one message; what is no answer to it goes to the stream at once."""
+    """The collected answer to one message; other messages go to the stream at once."""
 
     def __init__(self, stream: _Stream | None = None) -> None:
         self._stream = stream
         self._data = b""
-        self._read = 0  # of the data: lines that were looked at
+        self._read = 0
 
     async def send(self, message: Scope) -> None:
         self._data += message.get("body", b"")
@@ -181,7 +178,7 @@ class _Answer:
                     await self._stream.event(line[5:].strip())
 
     def to(self, request: JSONRPCRequest) -> dict[str, Any]:
-        """The response to ``request``: JSON as it is, or the event that holds it."""
+        """Return the response to ``request``, from JSON or from an event."""
         lines = self._data.splitlines()
         texts = [line[5:] for line in lines if line.startswith(b"data:")] or [self._data]
         for text in texts:

@@ -1,4 +1,4 @@
-"""The caller of a tool: in whose name it acts, its tasks, and its share of the server."""
+"""Callers of tools: identity, tasks, and limits."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Caller:
     """The caller of a tool.
 
     Attributes:
-        identity: who calls.
-        subject_id: the person of ``x-remit-subject``; empty if the request names nobody.
-        named_session_id: the session of ``x-remit-session``; may be empty.
+        identity: the authenticated identity.
+        subject_id: the person in ``x-remit-subject``; empty if the request names nobody.
+        named_session_id: the session in ``x-remit-session``; may be empty.
     """
 
     identity: Identity
@@ -48,26 +48,26 @@ class Caller:
 
     @property
     def restricted(self) -> bool:
-        """Whether it sees only what is its own, as agents do."""
+        """True if the caller sees only its own tasks, as agents do."""
         return self.identity.role == "agent"
 
     @property
     def owner(self) -> str:
-        """The owner of what it records: one for all keys of a user.
+        """The owner of the caller's records: one for all keys of a user.
 
-        Without a key, the agent in the one session that its token was made for.
+        A token without a key has the agent and session that it was made for.
         """
         identity = self.identity
         if identity.user_id:
             return f"user:{identity.user_id}"
         if identity.key_id:
             return f"key:{identity.key_id}"
-        if identity.session_id:  # as JSON: names hold anything
+        if identity.session_id:  # JSON keeps the two texts apart; names contain any character.
             return f"token:{orjson.dumps([identity.session_id, identity.name]).decode()}"
         return f"name:{identity.name}"
 
     def agent_id(self, requested: str) -> str:
-        """The agent in whose name it acts: the requested one, else its own.
+        """Return the agent to act as: the requested one, else the caller's own.
 
         Raises:
             CallerError: the key may not act as that agent.
@@ -82,11 +82,12 @@ class Caller:
         return found
 
     def session_id(self, requested: str) -> str:
-        """Return the session that a tool works in: the requested one, else that of the token,
-        else the one that the request's headers name; may be empty.
+        """Return the session to work in; may be empty.
+
+        The requested session applies, else that of the request's headers, else that of the token.
 
         Raises:
-            CallerError: its token is for another session.
+            CallerError: the caller's token is for another session.
         """
         own, requested = self.identity.session_id, requested or self.named_session_id
         if own and requested not in ("", own):
@@ -101,22 +102,30 @@ current_caller: ContextVar[Caller] = ContextVar("remit_mcp_caller")
 
 
 class TaskOwners:
-    """Gives a task to the key that records its first thought over MCP.
+    """Ownership of tasks: a task belongs to the key that records its first thought over MCP.
 
-    What routing and the root's own agents recorded has no owner here: an agent's key cannot read
-    it, not even where it was recorded under a task that the key began.
+    Thoughts that routing and the root's own agents recorded have no owner here. An agent's key
+    cannot read them, even under a task that the key began.
+
+    Args:
+        ledger: the ledger whose database contains the owners.
     """
 
     def __init__(self, ledger: LedgerClient) -> None:
         self._ledger = ledger
 
     async def claim(self, caller: Caller, task_id: str, session_id: str) -> None:
-        """Let ``caller`` write to a task, and give it the task if it has no writer yet.
+        """Make ``caller`` the owner of a task without one, or check that it is the owner.
 
-        A refusal changes nothing; sessions do not change owner.
+        A refusal changes nothing. Sessions do not change owner.
+
+        Args:
+            caller: the caller; an unrestricted caller is not checked.
+            task_id: the task.
+            session_id: the session of the thought; may be empty.
 
         Raises:
-            CallerError: somebody else began the task or the session.
+            CallerError: the task or the session belongs to another owner.
         """
         if not caller.restricted:
             return
@@ -139,10 +148,9 @@ class TaskOwners:
             )
 
     def require(self, caller: Caller, task_id: str) -> None:
-        """Let ``caller`` read a task. Blocks.
+        """Raise CallerError unless ``caller`` may read a task. Blocks.
 
-        Raises:
-            CallerError: it is not the owner; whether there is such a task is not said.
+        The message does not say whether the task exists.
         """
         if not caller.restricted:
             return
@@ -154,12 +162,12 @@ class TaskOwners:
             )
 
     def mark(self, caller: Caller) -> dict[str, Any]:
-        """Metadata of a thought that says who wrote it."""
+        """Return the metadata that states the writer of a thought."""
         key_id = caller.identity.key_id
         return {_WRITER: caller.owner} | ({"key_id": key_id} if key_id else {})
 
     def sees(self, caller: Caller, record: ThoughtRecord) -> bool:
-        """Whether ``caller`` may read a record of a task of its own: it wrote it. Blocks."""
+        """Return True if ``caller`` wrote a record or is unrestricted. Blocks."""
         if not caller.restricted:
             return True
         try:
@@ -170,7 +178,9 @@ class TaskOwners:
 
 
 def _claim(tx: Transaction, owner: str, task_id: str, session_id: str) -> str:
-    """Give the task to ``owner``; ``"session"`` or ``"task"`` when that is somebody else's."""
+    """Give the task to ``owner``; return ``"session"`` or ``"task"`` if it is another's, else
+    empty.
+    """
     if session_id and _session_owner(tx, session_id) != owner:
         return "session"
     rows = tx.execute("SELECT owner FROM task_owners WHERE task_id = ?", (task_id,))
@@ -190,7 +200,7 @@ def _claim(tx: Transaction, owner: str, task_id: str, session_id: str) -> str:
 
 
 def _session_owner(tx: Transaction, session_id: str) -> str | None:
-    """Owner of a session; empty for the runtime's own, ``None`` for one that was never begun."""
+    """Return a session's owner; empty for the runtime's own sessions, None if it never began."""
     rows = tx.execute("SELECT owner FROM session_owners WHERE session_id = ?", (session_id,))
     if rows:
         return str(rows[0][0])
@@ -203,12 +213,12 @@ def _session_owner(tx: Transaction, session_id: str) -> str | None:
 
 
 class CallSlots:
-    """Limits the calls that run at once, of all callers and of each.
+    """Limits on calls that run at once, in all and for each caller.
 
     Args:
-        at_once: most of all callers.
-        per_caller: most of one caller.
-        waiting: most of one caller that wait for a slot.
+        at_once: most calls of all callers.
+        per_caller: most calls of one caller.
+        waiting: most calls of one caller that wait for a slot.
     """
 
     def __init__(self, at_once: int, per_caller: int, waiting: int) -> None:
@@ -220,10 +230,10 @@ class CallSlots:
 
     @asynccontextmanager
     async def of(self, owner: str) -> AsyncIterator[None]:
-        """Run the block in a slot of ``owner``.
+        """Run the block in a slot of ``owner``; wait for one if needed.
 
         Raises:
-            CallerError: too many of its calls wait already.
+            CallerError: too many of its calls already wait.
         """
         if self._calls[owner] >= self._most:
             raise CallerError(
@@ -244,7 +254,12 @@ class CallSlots:
 
 
 class RateLimit:
-    """Limits each caller to a number a minute (0: any), spread evenly; as many after a rest."""
+    """A limit on each caller's actions a minute, with a burst of the same number after a rest.
+
+    Args:
+        per_minute: most actions a minute; 0 for any number.
+        what: the name of the actions, for messages.
+    """
 
     def __init__(self, per_minute: int, what: str = "thoughts") -> None:
         self._per_minute = per_minute
@@ -252,10 +267,10 @@ class RateLimit:
         self._free_from: dict[str, float] = {}  # when the caller's full share is free again
 
     def take(self, owner: str) -> None:
-        """Count one.
+        """Count one action of ``owner``.
 
         Raises:
-            CallerError: it is one too many just now; it was not counted.
+            CallerError: the limit is reached; the action was not counted.
         """
         if not self._per_minute:
             return

@@ -1,4 +1,4 @@
-"""MCP over streamable HTTP: many clients of one Remit, each with its own key."""
+"""MCP over streamable HTTP: many clients of one root, each with its own key."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ def serve_http(
     Args:
         root: an existing root.
         dev: accept everyone; on loopback only.
-        flags: settings by dotted key.
+        flags: settings keyed by dotted name.
         ready: called with the URL once the socket listens.
         gateway: serve the servers of ``[mcp.NAME]`` instead of Remit's own tools.
 
     Raises:
-        ConfigError: there are none, or their rules cannot be used.
-        RemitError: the address cannot be listened on, or the root cannot be opened.
-        ConfigError: its configuration is invalid.
-        LedgerError: its ledger cannot be opened.
+        ConfigError: the configuration is invalid, or there is no MCP server to serve.
+        ToolError: the rules of a server cannot be used.
+        RemitError: the address is in use, or the root cannot be opened.
+        LedgerError: the ledger cannot be opened.
     """
     from uvicorn import Server
 
@@ -170,7 +170,10 @@ class _Application:
         await self._bodies[scope["path"]](scope, receive, send)
 
     def _misdirected(self, scope: Scope) -> HttpError | None:
-        """Another path, or a header given twice: a proxy might read one, this server the other."""
+        """Return the error for an unknown path or a repeated header; else None.
+
+        A proxy might read one of two headers, and this server the other.
+        """
         if scope["path"] not in self._sessions:
             there = ", ".join(self._sessions)
             return HttpError(404, "not_found", f"There is nothing here. MCP is at {there}.")
@@ -182,7 +185,7 @@ class _Application:
         return None
 
     async def _describe(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """What a client needs to know to be authorized: the metadata of RFC 9728."""
+        """Send the metadata of RFC 9728 that a client needs to be authorized."""
         path = scope["path"].removeprefix(_METADATA) or next(iter(self._sessions))
         answer = await TransportSecurityMiddleware(self._security).validate_request(Request(scope))
         if answer is None and path in self._sessions:
@@ -202,7 +205,11 @@ class _Application:
 
 
 def _caller(context: Context) -> Caller:
-    """The sender of this message, not the one who began the session."""
+    """Return the sender of this message, who may differ from the one that began the session.
+
+    Raises:
+        MCPError: the request was not authenticated.
+    """
     scope = getattr(context.request, "scope", {})
     identity, named = scope.get(IDENTITY), scope.get(CONTEXT)
     if not isinstance(identity, Identity) or not isinstance(named, RequestContext):
@@ -211,7 +218,7 @@ def _caller(context: Context) -> Caller:
 
 
 def _refusal(scope: Scope, error: HttpError) -> JSONResponse:
-    """OAuth's shape of an error; with 401 the challenge of RFC 6750, section 3."""
+    """Return an error in OAuth's form; 401 has the challenge of RFC 6750, section 3."""
     code, cause = error.code, error.__cause__
     headers = {}
     if error.status == 401:
@@ -230,7 +237,7 @@ def _refusal(scope: Scope, error: HttpError) -> JSONResponse:
 
 
 def _base_of(scope: Scope) -> str:
-    """Scheme and host, as the client wrote them."""
+    """Return scheme and host as the client wrote them."""
     host = dict(scope["headers"]).get(b"host", b"localhost").decode("latin-1")
     return f"{scope['scheme']}://{quote(host, safe=':[]')}"
 
@@ -247,7 +254,7 @@ def _upstreams(runtime: Runtime) -> dict[str, WebEndpoint]:
 
 
 def _security(own: McpEndpointSettings) -> TransportSecuritySettings:
-    """The names that it may be reached by, and the pages that may call it (DNS rebinding)."""
+    """Return the accepted host names and page origins, against DNS rebinding."""
     host = f"[{own.host}]" if ":" in own.host else own.host
     names = [*_LOOPBACK, host, *own.allowed_hosts]
     hosts = [form for name in names for form in (name, f"{name}:*")]

@@ -1,7 +1,7 @@
-"""JSON-RPC messages as clients send them: what is none is refused in plain words; batches.
+"""JSON-RPC messages of clients: their parsing, clear errors, and batches.
 
-A batch is an array of messages, answered with an array. MCP has them in its version 2025-03-26 and
-in no other.
+A batch is an array of messages and is answered with an array. Only version 2025-03-26 of MCP has
+batches.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from remit.kernel.json_text import read_integer
 from remit.ledger import is_plain_text
 
 WITH_BATCHES = "2025-03-26"
-_MOST = 100  # messages of one batch
+_MAX_BATCH = 100  # messages of one batch
 
 
 class MessageError(Exception):
-    """It is no message; the error of JSON-RPC 2.0 says why.
+    """A value that is not a JSON-RPC message.
 
     Attributes:
-        answer: the JSON-RPC response that says so.
+        answer: the JSON-RPC 2.0 error response.
     """
 
     def __init__(self, code: int, why: str, answered: RequestId | None = None) -> None:
@@ -40,10 +40,10 @@ class MessageError(Exception):
 
 
 def parsed(data: bytes) -> Any:
-    """What a client sent, as JSON.
+    """Return a client's data parsed as JSON.
 
     Raises:
-        MessageError: it is no JSON.
+        MessageError: the data is not JSON.
     """
     try:
         # Unlike other readers this one accepts lone surrogates: the message's id is answered.
@@ -55,10 +55,10 @@ def parsed(data: bytes) -> Any:
 
 
 def message_of(value: Any) -> JSONRPCMessage:
-    """One message.
+    """Return one message.
 
     Raises:
-        MessageError: it is none; answered under its id where it has one.
+        MessageError: the value is not a message; the error answers its id if it has one.
     """
     try:
         message = jsonrpc_message_adapter.validate_json(json.dumps(value), by_name=False)
@@ -72,7 +72,7 @@ def message_of(value: Any) -> JSONRPCMessage:
 
 
 def negotiated_version(answer: Any) -> str:
-    """The protocol version that the answer to an ``initialize`` names; empty where none does."""
+    """Return the protocol version in the answer to an ``initialize``; empty without one."""
     result = answer.get("result") if isinstance(answer, dict) else None
     version = result.get("protocolVersion") if isinstance(result, dict) else None
     return version if isinstance(version, str) else ""
@@ -81,13 +81,17 @@ def negotiated_version(answer: Any) -> str:
 class Batch:
     """The messages of one batch, and the answers to them.
 
+    Args:
+        values: the elements of the array.
+        version: the protocol version of the session; empty without a session.
+
     Attributes:
-        messages: those that are messages, to be handled each by itself.
-        waiting: ids of the requests that are not answered yet.
-        answers: so far, in the order in which they came.
+        messages: the valid messages.
+        waiting: ids of the unanswered requests.
+        answers: the answers so far, in their order of arrival.
 
     Raises:
-        MessageError: the batch as a whole cannot be taken.
+        MessageError: the version has no batches, or the batch is empty or too long.
     """
 
     def __init__(self, values: list[Any], version: str) -> None:
@@ -98,8 +102,12 @@ class Batch:
                 f"Batches of messages are part of MCP {WITH_BATCHES} alone, and {spoken}. Send "
                 "each message by itself.",
             )
-        if not 0 < len(values) <= _MOST:
-            why = "The batch is empty." if not values else f"A batch has at most {_MOST} messages."
+        if not 0 < len(values) <= _MAX_BATCH:
+            why = (
+                "The batch is empty."
+                if not values
+                else f"A batch has at most {_MAX_BATCH} messages."
+            )
             raise MessageError(INVALID_REQUEST, why)
         self.messages: list[JSONRPCMessage] = []
         self.waiting: set[RequestId] = set()
@@ -120,14 +128,14 @@ class Batch:
                 self.answers.append(error.answer)
 
     def answer(self, answered: RequestId, answer: dict[str, Any] | None) -> None:
-        """Note the answer to a request; ``None`` for one that the client has cancelled."""
+        """Note the answer to a request; None for a request that the client has cancelled."""
         self.waiting.discard(answered)
         if answer is not None:
             self.answers.append(answer)
 
 
 def _fault(value: Any) -> str:
-    """What is wrong with a value that is no message."""
+    """Return why a value is not a message."""
     if not isinstance(value, dict):
         return "A JSON-RPC message is a JSON object."
     if value.get("jsonrpc") != "2.0":

@@ -1,4 +1,4 @@
-"""What is on record: three of ADMIN's tools, described for MCP clients."""
+"""Three of ADMIN's tools, which read the record, described for MCP clients."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from remit.agents import admin_tools
 from remit.agents.tools import Tool
@@ -23,17 +23,14 @@ _SESSION = {
 _ORDER = {"description": "a work order's id", "examples": ["WO-SES-7K2M4QX9-001"]}
 
 
-class _Published(NamedTuple):
-    """How a tool is described here, where no session calls it and ADMIN's others are missing."""
+_Published = tuple[str, str, Mapping[str, Mapping[str, Any]], Mapping[str, Any]]
+"""Title, description, properties and form of the result of a tool, for MCP clients.
 
-    title: str
-    description: str
-    properties: Mapping[str, Mapping[str, Any]]
-    output: Mapping[str, Any]
+Those have no session, and ADMIN's other tools are missing.
+"""
 
-
-_PUBLISHED = {
-    "query_ledger": _Published(
+_PUBLISHED: dict[str, _Published] = {
+    "query_ledger": (
         "Latest entries of the ledger",
         "Look up what happened: the latest entries of Remit's append-only ledger, newest first, a "
         "line each (id, event type, decision, reason, time, names of the metadata). Use it to "
@@ -47,7 +44,7 @@ _PUBLISHED = {
         },
         object_schema({"status": _STATUS, "count": _COUNT, "entries": _ENTRIES}),
     ),
-    "list_sessions": _Published(
+    "list_sessions": (
         "Conversations on record",
         "List the conversations on record, the latest first: id, agent, when each began and was "
         "last used, number of turns, and whether it has ended. Calls of router_route are sessions "
@@ -55,7 +52,7 @@ _PUBLISHED = {
         {"max_sessions": {"description": "how many at most", "examples": [20]}},
         object_schema({"status": _STATUS, "count": _COUNT, "sessions": _ENTRIES}),
     ),
-    "trace_prompt_journey": _Published(
+    "trace_prompt_journey": (
         "How a prompt became an answer",
         "Trace how a prompt became an answer: planned, dispatched, asked, answered, tools used, "
         "checked, delivered, with times, tokens, cost and the ids of what is on record. Name one "
@@ -76,28 +73,30 @@ _PUBLISHED = {
 
 
 def record_tools(runtime: Runtime) -> list[McpTool]:
-    """``query_ledger``, ``list_sessions`` and ``trace_prompt_journey``."""
+    """Return the tools ``query_ledger``, ``list_sessions`` and ``trace_prompt_journey``."""
     settings = runtime.loaded.settings
     tools = admin_tools(runtime.ledger, runtime.root.path, settings.tools, runtime.loaded)
     found = {tool.tool_id: tool for tool in tools}
     return [
         McpTool(
-            tool=_described(found[name], published, settings.mcp_server.timeout_s),
-            title=published.title,
+            tool=_described(found[name], text, properties, settings.mcp_server.timeout_s),
+            title=title,
             needs=("read",),
-            output_schema=published.output,
+            output_schema=output,
         )
-        for name, published in _PUBLISHED.items()
+        for name, (title, text, properties, output) in _PUBLISHED.items()
     ]
 
 
-def _described(tool: Tool, published: _Published, timeout_s: float) -> Tool:
+def _described(
+    tool: Tool, text: str, properties: Mapping[str, Mapping[str, Any]], timeout_s: float
+) -> Tool:
     schema = copy.deepcopy(dict(tool.input_schema))
-    for name, more in published.properties.items():
+    for name, more in properties.items():
         schema["properties"][name] |= more
     return replace(
         tool,
-        description=published.description,
+        description=text,
         input_schema=schema,
         function=functools.partial(_run, tool.function),
         timeout_s=timeout_s,

@@ -1,4 +1,4 @@
-"""The router's tools: have a prompt answered, score models, explain a decision."""
+"""The router's tools: answer a prompt, score models, explain a decision."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _Recorded = Annotated[
 
 
 class RouterTools:
-    """``router_route``, ``router_score``, ``router_status`` and ``router_explain``."""
+    """The tools ``router_route``, ``router_score``, ``router_status`` and ``router_explain``."""
 
     def __init__(self, router: Router, settings: Settings, redactor: Redactor) -> None:
         self._router = router

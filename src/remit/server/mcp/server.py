@@ -1,4 +1,4 @@
-"""The MCP server: lists and runs the tools, over any transport."""
+"""The MCP server: it lists and runs the tools over any transport."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Context = ServerRequestContext[Any, Any]
 
 
 def all_tools(runtime: Runtime) -> list[McpTool]:
-    """Every tool of a root."""
+    """Return every tool of a root."""
     settings = runtime.loaded.settings
     redactor = Redactor.of(runtime.loaded)
     return [
@@ -62,7 +62,14 @@ def mcp_server(
     *,
     single_caller: bool = False,
 ) -> Server[Any]:
-    """The SDK's server with these tools."""
+    """Return the SDK's server with these tools.
+
+    Args:
+        tools: the tools.
+        settings: the settings of the root.
+        caller_of: returns the sender of a message.
+        single_caller: True if one caller may use every slot.
+    """
     runner = ToolRunner(tools, settings, single_caller=single_caller)
 
     async def list_tools(context: Context, _: PaginatedRequestParams | None) -> ListToolsResult:
@@ -83,9 +90,12 @@ def mcp_server(
 
 
 class ToolRunner:
-    """Runs tools: checks permission and arguments, bounds time, share and output.
+    """Runs tools: checks permission and arguments; limits time, concurrency and output.
 
-    A ``single_caller`` may use every slot.
+    Args:
+        tools: the tools.
+        settings: the settings of the root.
+        single_caller: True if one caller may use every slot.
     """
 
     def __init__(
@@ -105,14 +115,14 @@ class ToolRunner:
         }
 
     def allowed(self, caller: Caller) -> list[McpTool]:
-        """The tools that ``caller`` may use."""
+        """Return the tools that ``caller`` may use."""
         return [tool for tool in self._tools.values() if tool.allows(caller)]
 
     async def call(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Run one tool; a failure is in the result, for a model to read.
+        """Run one tool and return its result; a failure is a result that a model can read.
 
         Raises:
-            MCPError: there is no such tool.
+            MCPError: the tool does not exist.
         """
         tool = self._tools.get(name)
         if tool is None:
@@ -132,7 +142,7 @@ class ToolRunner:
             problem = await asyncio.to_thread(first_problem, tool.tool.input_schema, arguments)
         except (RecursionError, ValueError, OverflowError):
             problem = "they cannot be checked"
-        if len(problem) > _LONGEST_PROBLEM:  # what is wrong with a long value stands behind it
+        if len(problem) > _LONGEST_PROBLEM:  # The reason follows the value, which may be long.
             problem = f"{problem[: _LONGEST_PROBLEM // 2]} … {problem[-_LONGEST_PROBLEM // 2 :]}"
         if problem:
             return _failed(
@@ -166,7 +176,9 @@ def _failed(text: str) -> CallToolResult:
 
 
 def _with_integers(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """``5.0`` as ``5`` where an integer is wanted: JSON Schema takes both, Python does not."""
+    """Return arguments with ``5.0`` as ``5`` for integer parameters, as JSON Schema accepts
+    both.
+    """
     properties = schema["properties"]
     return {
         name: int(value)

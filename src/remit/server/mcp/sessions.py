@@ -1,4 +1,4 @@
-"""Open MCP sessions and requests over HTTP: each caller's share, ended when its key ends."""
+"""MCP sessions and requests over HTTP: a limit for each caller, ended when its key ends."""
 
 from __future__ import annotations
 
@@ -32,21 +32,22 @@ _log = logging.getLogger("remit.mcp")
 @dataclass(slots=True)
 class _Session:
     owner: str
-    token: str | None  # of its latest request
-    scope: Scope  # of one of its requests; its end is sent with it
-    version: Version  # of the protocol
+    token: str | None  # The bearer token of the latest request.
+    scope: Scope  # The scope of an earlier request; the session's end is sent with it.
+    version: Version
     requests: int = 0
     used: float = 0.0  # monotonic time at which its latest request ended
 
 
-@dataclass(eq=False, slots=True)
-class _Request:
-    token: str | None
-    cancel_scope: anyio.CancelScope
-
-
 class SessionGuard:
-    """Limits the sessions of each caller, and ends what belongs to keys that have ended."""
+    """Limits the sessions of each caller, and ends sessions and requests of keys that have ended.
+
+    Args:
+        manager: the SDK's session manager.
+        provider: checks tokens; None in dev mode.
+        per_caller: most sessions of one caller.
+        idle_s: seconds after which the SDK ends an idle session.
+    """
 
     def __init__(
         self,
@@ -62,13 +63,14 @@ class SessionGuard:
         self._idle_s = idle_s
         self._sessions: dict[str, _Session] = {}
         self._opening: Counter[str] = Counter()
-        self._requests: set[_Request] = set()
+        self._requests: dict[anyio.CancelScope, str | None] = {}  # The token of each request.
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request of an authenticated caller (ASGI 3).
 
         Raises:
-            HttpError: 503, the caller has its share of sessions; 401, its key ended meanwhile.
+            HttpError: 503 if the caller has its full share of sessions; 401 if its key ended
+                meanwhile.
         """
         identity: Identity = scope[IDENTITY]
         owner, token = Caller(identity).owner, scope[TOKEN]
@@ -100,25 +102,25 @@ class SessionGuard:
                     self._sessions[new_id] = _Session(
                         owner, token, kept, scope.get(VERSION) or Version(), used=time.monotonic()
                     )
-                    opened()  # it is counted among the sessions now
+                    opened()
                 elif known is not None and message["status"] == 404:
                     self._sessions.pop(session_id, None)  # the SDK ended it
             await send(message)
 
-        request = _Request(token, anyio.CancelScope())
-        self._requests.add(request)
+        request = anyio.CancelScope()
+        self._requests[request] = token
         try:
-            with request.cancel_scope:
+            with request:
                 await self._app(scope, receive, watched)
         finally:
-            self._requests.discard(request)
+            del self._requests[request]
             opened()
             if known is not None:
                 known.requests -= 1
                 known.used = time.monotonic()
                 if scope["method"] == "DELETE":
                     self._sessions.pop(session_id, None)
-        if request.cancel_scope.cancelled_caught:
+        if request.cancelled_caught:
             raise HttpError(
                 401,
                 "invalid_api_key",
@@ -126,7 +128,7 @@ class SessionGuard:
             )
 
     def version_of(self, scope: Scope) -> str:
-        """The protocol version of a request's session; empty where it has none."""
+        """Return the protocol version of a request's session; empty without one."""
         known = self._known(
             {**scope, "user": _user(scope[IDENTITY])}, _header(scope["headers"], _SESSION)
         )
@@ -141,7 +143,7 @@ class SessionGuard:
         return known
 
     async def watch(self, every_s: float) -> None:
-        """End what has to end, again after each ``every_s`` seconds, until cancelled."""
+        """End sessions and requests of invalid tokens every ``every_s`` seconds until cancelled."""
         while True:
             await asyncio.sleep(every_s)
             try:
@@ -150,9 +152,9 @@ class SessionGuard:
                 _log.error("open MCP sessions cannot be checked: %s", type(error).__name__)
 
     async def _sweep(self) -> None:
-        """End what belongs to tokens that are no longer valid; forget idle sessions."""
+        """End sessions and requests of invalid tokens; forget idle sessions."""
         tokens = {session.token for session in self._sessions.values()}
-        tokens |= {request.token for request in self._requests}
+        tokens |= set(self._requests.values())
         ended = {token for token in tokens if not self._is_valid(token)}
         for session_id, session in [*self._sessions.items()]:
             # A little longer than the SDK keeps it, so that no open session goes uncounted.
@@ -160,9 +162,9 @@ class SessionGuard:
             if session.token in ended or idle:
                 del self._sessions[session_id]
                 await self._end(session_id, session)
-        for request in self._requests:
-            if request.token in ended:
-                request.cancel_scope.cancel()
+        for request, token in self._requests.items():
+            if token in ended:
+                request.cancel()
 
     def _is_valid(self, token: str | None) -> bool:
         if self._provider is None:
@@ -187,7 +189,7 @@ class SessionGuard:
             )
 
     async def _end(self, session_id: str, session: _Session) -> None:
-        """End a session as its client would, which ends its streams and calls too."""
+        """End a session as its client would, with its streams and calls."""
         kept = [pair for pair in session.scope["headers"] if pair[0] in (b"host", b"accept")]
         headers = [*kept, (_SESSION, session_id.encode("latin-1"))]
 
@@ -201,12 +203,12 @@ class SessionGuard:
 
 
 def _header(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> str:
-    """The first header of that name; empty without one."""
+    """Return the first header with this name; empty without one."""
     return next((value.decode("latin-1") for found, value in headers if found == name), "")
 
 
 def _user(identity: Identity) -> AuthenticatedUser:
-    """Whom the SDK ties a session to: no other key or token can continue it."""
+    """Return the user that the SDK ties a session to; no other key or token can continue it."""
     text = repr((identity.key_id, identity.name, identity.role, identity.agents,
                  identity.session_id, identity.work_order_id))  # fmt: skip
     digest = hashlib.sha256(text.encode()).hexdigest()

@@ -51,23 +51,22 @@ _Serve = Callable[[Any, Any], Coroutine[Any, Any, None]]
 
 
 def serve_stdio(root: Path, *, model: str | None = None, upstream: str = "", key: str = "") -> None:
-    """Serve a root to the client at the other end of stdin and stdout, as its local operator.
+    """Serve a root to the client at stdin and stdout, as its local operator.
 
-    Returns when stdin ends, the client hangs up, or on SIGTERM or SIGINT; the ledger is closed
-    then. While it runs, stdout carries the protocol alone: what anything else writes there, such
-    as a library, goes to stderr.
+    Returns when stdin ends, the client hangs up, or on SIGTERM or SIGINT; then the ledger is
+    closed. Meanwhile stdout has only the protocol: other writes to it go to stderr.
 
     Args:
         root: an existing root.
-        model: which model answers by default, instead of the configured one.
-        upstream: the server of ``[mcp.NAME]`` to serve instead of Remit's own tools.
-        key: the virtual key that the client acts with, instead of the local operator.
+        model: the default model; None for the configured one.
+        upstream: the server of ``[mcp.NAME]`` to serve; empty for Remit's own tools.
+        key: the client's virtual key; empty for the local operator.
 
     Raises:
         AuthenticationError: the key is not valid.
         RemitError: the root cannot be opened, or stdin or stdout is closed.
-        ConfigError: its configuration is invalid.
-        LedgerError: its ledger cannot be opened.
+        ConfigError: the configuration is invalid.
+        LedgerError: the ledger cannot be opened.
     """
     if sys.__stdin__ is None or sys.__stdout__ is None:
         raise RemitError(
@@ -86,7 +85,7 @@ def serve_stdio(root: Path, *, model: str | None = None, upstream: str = "", key
 
 @contextmanager
 def _own_stdio() -> Iterator[tuple[int, int]]:
-    """Descriptors of stdin and stdout for the protocol alone."""
+    """Yield copies of the descriptors of stdin and stdout; redirect the originals."""
     incoming, outgoing = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
@@ -138,7 +137,7 @@ async def _serve(runtime: Runtime, serve: _Serve, incoming: int, outgoing: int) 
 
 
 class _Pending:
-    """Requests without an answer, and answers that the client has not read."""
+    """Unanswered requests, and answers that the client has not read."""
 
     def __init__(self, answers: MemoryObjectSendStream[SessionMessage | bytes], most: int) -> None:
         self._answers = answers
@@ -150,10 +149,10 @@ class _Pending:
         self._progress = asyncio.Event()
 
     def received(self, value: Any) -> tuple[list[JSONRPCMessage], Any]:
-        """What the client sent: the messages to handle, and what can be answered at once.
+        """Return the messages to handle, and an answer that can be sent at once (else None).
 
         Raises:
-            MessageError: it is no message, and no batch that can be taken.
+            MessageError: the value is neither a message nor an acceptable batch.
         """
         if not isinstance(value, list):
             message = message_of(value)
@@ -167,7 +166,7 @@ class _Pending:
         return batch.messages, None if batch.waiting else batch.answers or None
 
     def _noted(self, message: JSONRPCMessage) -> Any:
-        """What a batch can be answered with, whose last open request ``message`` cancels."""
+        """Note a message; return a batch's answers if ``message`` cancels its last open request."""
         if isinstance(message, JSONRPCRequest):
             self._open.add(message.id)
         elif isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
@@ -178,7 +177,7 @@ class _Pending:
         return None
 
     def _batched(self, answered: RequestId, answer: Any) -> Any:
-        """All answers of a batch, once its last request is answered."""
+        """Return all answers of a batch once its last request is answered, else None."""
         batch = self._batches.pop(answered, None)
         if batch is None:
             return None
@@ -186,7 +185,7 @@ class _Pending:
         return None if batch.waiting else batch.answers or None
 
     def answer(self, message: JSONRPCMessage) -> bytes:
-        """What is written for a message of the server; empty while its batch is not complete."""
+        """Return the bytes to write for a message; empty while its batch is incomplete."""
         data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         if isinstance(message, (JSONRPCResponse, JSONRPCError)) and message.id is not None:
             if message.id == self._initialize:
@@ -197,13 +196,13 @@ class _Pending:
         return data
 
     def written(self, message: JSONRPCMessage) -> None:
-        """Note a message that the client can read."""
+        """Note a message that was written."""
         if isinstance(message, (JSONRPCResponse, JSONRPCError)) and message.id is not None:
             self._open.discard(message.id)
         self._progress.set()
 
     async def wait_for_room(self) -> None:
-        """Wait while too many answers are unread, so that they do not fill memory."""
+        """Wait while too many answers are unread, so that they do not fill the memory."""
         while self._answers.statistics().tasks_waiting_send >= self._most:
             self._progress.clear()
             await self._progress.wait()
@@ -217,10 +216,10 @@ class _Pending:
 
 @asynccontextmanager
 async def _streams(incoming: int, outgoing: int, own: McpEndpointSettings) -> AsyncIterator[Any]:
-    """The streams that the SDK's server reads from and writes to.
+    """Yield the streams that the SDK's server reads from and writes to.
 
-    The SDK's own have no bound on lines and unread answers, ignore malformed messages, and keep a
-    process that was asked to stop until its client closes stdin.
+    The SDK's own streams limit neither lines nor unread answers, ignore malformed messages, and
+    keep a stopped process alive until its client closes stdin.
     """
     to_server, receive = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     send, to_client = anyio.create_memory_object_stream[SessionMessage | bytes](0)
@@ -301,7 +300,7 @@ def _put(descriptor: int, data: bytes) -> None:
 
 
 class _Lines:
-    """Lines of bounded length from a descriptor. Blocks."""
+    """Lines of limited length from a descriptor. Reading blocks."""
 
     def __init__(self, descriptor: int, limit: int) -> None:
         self._descriptor = descriptor
@@ -310,7 +309,7 @@ class _Lines:
         self._skipping = False
 
     def next(self) -> bytes | None:
-        """The next line with its end; ``None`` for one that is too long; empty at the end."""
+        """Return the next line with its end; None if it is too long; empty at the end."""
         searched = 0
         while True:
             end = self._buffer.find(b"\n", searched)

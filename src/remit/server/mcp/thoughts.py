@@ -1,4 +1,4 @@
-"""Thoughts on record: what an agent plans, finds, decides and learns, chained per task."""
+"""The tools of the decision trail: an agent's plans, findings, decisions and reflections."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_THOUGHTS = 100
 _MAX_PROBLEMS = 10
 _MAX_OFFSET = 2**53 - 1  # JSON readers have integers up to it exactly
 _CUT_MARK_BYTES = 48  # the mark that fit() leaves where it cuts is shorter
-_MIN_CONTENT_BYTES = 512  # at least so much of a content is shown; fit() gets any text under it
+_MIN_CONTENT_BYTES = 512
 _FIELDS = ("id", "type", "task_id", "agent_id", "session_id", "content", "timestamp", "prev_hash",
            "hash", "entry_id")  # fmt: skip
 _STRING, _INTEGER = {"type": "string"}, {"type": "integer"}
@@ -42,7 +42,7 @@ _OneTask = Annotated[
 
 
 class ThoughtTools:
-    """``thought_record``, ``thought_record_list`` and ``thought_verify``."""
+    """The tools ``thought_record``, ``thought_record_list`` and ``thought_verify``."""
 
     def __init__(self, ledger: LedgerClient, settings: Settings, redactor: Redactor) -> None:
         self._ledger = ledger
@@ -199,7 +199,7 @@ class ThoughtTools:
         self._owners.require(caller, task_id)
 
     def _ids(self, task_id: str, most: int, offset: int) -> list[str]:
-        """Ids of records from ``offset`` on; no record is read, so late pages cost no more."""
+        """Return ids of records from ``offset`` on without reading the records."""
         where, order = ("WHERE task_id = ?", "position") if task_id else ("", "seq")
         rows = self._ledger.select(
             f"SELECT thought_id FROM thoughts {where} ORDER BY {order} LIMIT ? OFFSET ?",
@@ -209,9 +209,9 @@ class ThoughtTools:
 
 
 def _fitted(rows: list[dict[str, Any]], most_bytes: int) -> tuple[list[dict[str, Any]], bool]:
-    """As many rows as fit, at least one, their contents cut evenly; whether any was cut.
+    """Return as many rows as fit, at least one, and whether contents were cut.
 
-    Only content is cut: a part of an id or hash is of no use.
+    Contents are cut evenly; ids and hashes are never cut.
     """
     bare, least, shown = 0, 0, 0
     for row in rows:

@@ -1,4 +1,4 @@
-"""Tools as MCP clients see them, made of methods by a decorator."""
+"""Tools in the form that MCP clients see, made from decorated methods."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _log = logging.getLogger("remit.mcp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpTool:
-    """One tool of the MCP server.
+    """A tool of the MCP server.
 
     Attributes:
-        tool: what runs: id, description for a model, schema of the arguments, function.
-        title: for people.
+        tool: id, description, schema of the arguments, and function.
+        title: a title for people.
         needs: permissions (:data:`remit.gateway.auth.PERMISSIONS`), any one of which is enough.
         output_schema: JSON Schema of the result.
-        writes: whether it adds to the record; no tool changes or removes anything.
-        calls_model: whether it calls a model.
+        writes: whether the tool adds to the record; no tool changes or removes anything.
+        calls_model: whether the tool calls a model.
     """
 
     tool: Tool
@@ -50,11 +50,11 @@ class McpTool:
     calls_model: bool = False
 
     def allows(self, caller: Caller) -> bool:
-        """Whether ``caller`` may use it."""
+        """Return True if ``caller`` may use the tool."""
         return any(caller.identity.may(permission) for permission in self.needs)
 
     def definition(self) -> Definition:
-        """The tool in an answer to ``tools/list``."""
+        """Return the tool in the form of ``tools/list``."""
         return Definition(
             name=self.tool.tool_id,
             title=self.title,
@@ -71,7 +71,7 @@ class McpTool:
         )
 
     def contained(self) -> McpTool:
-        """The same tool; all that its function raises can be shown to a client."""
+        """Return a copy whose function raises only errors that a client may see."""
         return replace(self, tool=replace(self.tool, function=_contained(self.tool)))
 
 
@@ -103,7 +103,7 @@ def mcp_tool(
 
 
 def tools_of(toolset: object, settings: Settings) -> list[McpTool]:
-    """The methods of an object that :func:`mcp_tool` marks, in the order of its class."""
+    """Return the methods of an object that :func:`mcp_tool` marks, in the order of its class."""
     own = settings.mcp_server
     found = []
     for name, method in vars(type(toolset)).items():
@@ -121,13 +121,13 @@ def tools_of(toolset: object, settings: Settings) -> list[McpTool]:
 
 
 def object_schema(properties: Mapping[str, Any], optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The JSON Schema of an object whose properties are all there but for ``optional``."""
+    """Return the JSON Schema of an object whose properties are required except ``optional``."""
     required = [name for name in properties if name not in optional]
     return {"type": "object", "properties": dict(properties), "required": required}
 
 
 def _input_schema(schema: Mapping[str, Any], max_text_chars: int) -> dict[str, Any]:
-    """Every text has a bound; a default that only stands for "left out" is not shown."""
+    """Return a schema with a limit for every text, and without defaults that mean "left out"."""
     properties = {}
     for name, value in schema["properties"].items():
         shown = {key: item for key, item in value.items() if (key, item) not in _LEFT_OUT}

@@ -53,7 +53,7 @@ def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
     if isinstance(thought, str):
         blocks.append({"type": "thinking", "thinking": thought, "raw": True})
     text = message.get("content")
-    if isinstance(text, list):  # as some servers write it
+    if isinstance(text, list):  # Some servers send a list of parts.
         text = text_of(text)
     if text is not None:
         shaped(text, str, "choices[0].message.content")
@@ -160,7 +160,7 @@ def write_answer(
 
 
 def web_annotations(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The citations of all texts, by place in their joined text; only those of the web."""
+    """Return the web citations of all texts as annotations, by place in the joined text."""
     noted: list[dict[str, Any]] = []
     start = 0
     for block in blocks:

@@ -109,7 +109,11 @@ def _content(item: dict[str, Any], where: str) -> str | list[Any]:
 
 
 def _said(item: dict[str, Any], where: str) -> str | list[Any]:
-    """What an assistant said: thinking, text, refusal, calls, in this order."""
+    """Return an assistant message's content: thinking, text, refusal, calls, in this order.
+
+    Raises:
+        DialectError: the message has the old ``function_call``, or a malformed part.
+    """
     if item.get("function_call") is not None:
         at = f"{where}.function_call"
         raise DialectError(f"{at} is not supported.", param=at, next_step=_USE_TOOLS)
@@ -151,7 +155,7 @@ def _part(part: Any, where: str) -> dict[str, Any]:
         block = {"type": kind, kind: checks.text(part, kind, where, empty=True)}
     elif kind == "image_url":
         image = part.get("image_url")
-        if type(image) is str:  # as some servers and clients write it
+        if type(image) is str:  # Some servers and clients send a plain URL.
             image = {"url": image}
         if type(image) is not dict:
             raise checks.refuse("is not an object", f"{where}.image_url")

@@ -11,7 +11,7 @@ from remit.providers.dialects.effort import openai_effort
 from remit.providers.dialects.media import file_fields, image_url
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames, wire_id
-from remit.providers.dialects.refusing import cannot, refuse_promises, words_of
+from remit.providers.dialects.refusals import cannot, refuse_promises, words_of
 from remit.providers.dialects.schemas import named_schema
 from remit.providers.dialects.seals import google_extra
 from remit.providers.dialects.tool_choice import custom_schema, write_choice
@@ -114,7 +114,9 @@ def _said(content: Sequence[Any], where: str, names: ToolNames, own: bool) -> di
 def _user_turns(
     head: dict[str, Any], content: Sequence[Any], where: str, own: bool
 ) -> list[dict[str, Any]]:
-    """Tool results first, each a turn of its own; what such a turn cannot hold comes after."""
+    """Return each tool result as a turn of its own, then the content that such turns cannot
+    contain.
+    """
     turns: list[dict[str, Any]] = []
     parts: list[dict[str, Any]] = []
     for at, block in enumerate(content):
@@ -137,7 +139,7 @@ def _user_turns(
 
 
 def _joined(parts: list[dict[str, Any]]) -> str | list[dict[str, Any]]:
-    """One text where every part is a text: some servers take nothing else."""
+    """Return one text if every part is a text, because some servers accept nothing else."""
     if all(part["type"] == "text" for part in parts):
         return "".join([part["text"] for part in parts])
     return parts

@@ -30,7 +30,7 @@ _KEYS = {"thinking": "thinking", "text": "text", "refusal": "refusal"}
 
 
 class _Call:
-    """One call of a tool while it comes."""
+    """The state of one tool call of a stream."""
 
     def __init__(self, number: int, index: Any) -> None:
         self.number = number
@@ -62,7 +62,7 @@ class _Call:
 
 
 class ChatReader:
-    """Reads one stream."""
+    """Reads a stream of Chat Completions into neutral events."""
 
     def __init__(self) -> None:
         self._open = ""
@@ -72,11 +72,11 @@ class ChatReader:
         self._ended = False
 
     def feed(self, data: Mapping[str, Any]) -> list[StreamEvent]:
-        """The events of one chunk.
+        """Return the neutral events of one chunk.
 
         Raises:
-            DialectError: it is no chunk.
-            ProviderError: it reports an error.
+            DialectError: the chunk does not have the API's form.
+            ProviderError: the chunk reports an error.
         """
         if data.get("error"):
             raise failed(data["error"])

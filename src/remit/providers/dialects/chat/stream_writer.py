@@ -32,14 +32,7 @@ class _Call:
 
 
 class ChatWriter:
-    """Writes one stream; see :class:`~remit.providers.dialects.StreamWriter`.
-
-    Args:
-        call: what the client asked for.
-        answer_id: the ``id`` of every chunk.
-        created: seconds since 1970.
-        model: the name that the client knows the model by.
-    """
+    """Writes a stream of Chat Completions; see :class:`~remit.providers.dialects.StreamWriter`."""
 
     def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:
         self._names = ToolNames(call)
@@ -58,7 +51,7 @@ class ChatWriter:
         return self._chunk({"role": "assistant", "content": ""})
 
     def event(self, event: StreamEvent) -> bytes:
-        """The chunks of one piece."""
+        """Return the chunks of one neutral event."""
         if isinstance(event, TextDelta):
             return self._chunk({"content": event.text})
         if isinstance(event, ToolInputDelta):
@@ -72,14 +65,14 @@ class ChatWriter:
         return self._chunk({"reasoning_content": event.text}) if event.text else b""
 
     def end(self, answer: ProviderResponse) -> bytes:
-        """The last chunks; with usage where the client asked for it."""
+        """Return the last chunks, with usage if the client asked for it."""
         last = self._chunk({}, finish_word(answer.finish_reason, bool(self._calls)))
         if self._include_usage:
             last += _data({**self._head, "choices": [], "usage": chat_usage(answer)})
         return last + b"data: [DONE]\n\n"
 
     def error(self, status: int, code: str, message: str) -> bytes:
-        """An error in the midst of the stream, which ends it."""
+        """Return an error that ends the stream."""
         return _data(error_body("openai.chat", status, code, message))
 
     def _begin(self, event: ToolUseStart) -> bytes:

@@ -23,7 +23,12 @@ _SEARCH = "web_search"
 
 
 def finish_word(reason: str, kinds: set[str]) -> str:
-    """A neutral finish reason in the API's words; ``kinds`` are those of the answer's blocks."""
+    """Return a neutral finish reason in the API's words.
+
+    Args:
+        reason: the neutral reason.
+        kinds: the kinds of the answer's blocks.
+    """
     word = _WORDS.get(reason, "end_turn")
     if word == "end_turn" and "tool_use" in kinds:
         return "tool_use"
@@ -53,7 +58,7 @@ def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
 
 
 def read_blocks(content: Sequence[Any]) -> list[dict[str, Any]]:
-    """An answer's blocks in neutral form; a search and its result are one."""
+    """Return an answer's blocks in neutral form; a search and its result become one block."""
     blocks: list[dict[str, Any]] = []
     queries: dict[Any, list[str]] = {}
     for index, block in enumerate(content):
@@ -66,12 +71,12 @@ def read_blocks(content: Sequence[Any]) -> list[dict[str, Any]]:
 def read_block(
     block: dict[str, Any], where: str, queries: dict[Any, list[str]]
 ) -> dict[str, Any] | None:
-    """One block of an answer; ``None`` for what says nothing to another dialect's client.
+    """Return one block of an answer in neutral form; None for blocks without meaning elsewhere.
 
     Args:
         block: the block.
         where: its place, for errors.
-        queries: what was searched for, by the search's id; added to.
+        queries: search queries, keyed by the search's id; added to.
     """
     kind = block.get("type")
     if kind == "text":

@@ -13,7 +13,7 @@ from remit.providers.dialects.media import messages_source
 from remit.providers.dialects.messages.tools import tool_fields
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames, wire_id
-from remit.providers.dialects.refusing import refuse_promises
+from remit.providers.dialects.refusals import refuse_promises
 from remit.providers.dialects.schemas import messages_schema
 
 __all__ = ["in_plain_round", "write_request"]
@@ -21,19 +21,19 @@ __all__ = ["in_plain_round", "write_request"]
 ENDPOINT = "anthropic.messages"
 _ANY_JSON = "Answer with one JSON object and nothing else: no words around it, no code fence."
 _WARMEST = 1.0
-_LEAST_TOP_P_THINKING = 0.95
+_MIN_TOP_P_WITH_THINKING = 0.95
 
 
 def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dict[str, Any]:
-    """The body.
+    """Return a call as a body of the Messages API.
 
     Args:
         call: the request.
-        model: as the provider names it.
-        max_output_tokens: the model's own largest output, sent where the client set no limit.
+        model: the provider's name of the model.
+        max_output_tokens: the model's largest output, sent if the client set no limit.
 
     Raises:
-        DialectError: it holds what the Messages API cannot say.
+        DialectError: the Messages API cannot express the call.
     """
     own = call.endpoint == ENDPOINT
     if not own:
@@ -80,15 +80,15 @@ def _add_sampling(call: ModelCall, body: dict[str, Any], own: bool) -> None:
 def _thinking(
     call: ModelCall, body: dict[str, Any], model: str, limit: int, own: bool
 ) -> dict[str, Any]:
-    """Write how much to think; returns what of it goes into ``output_config``."""
+    """Add ``thinking`` to the body; return the part that goes into ``output_config``."""
     wanted = call.reasoning
     if wanted is None:
         return {}
     said = said_thinking(wanted) if own else messages_thinking(wanted, model, limit)
     thinking = said.get("thinking")
     if thinking is not None and not own:
-        # The API refuses thinking beside a forced tool, and in the midst of a round of tools
-        # that was begun without it.
+        # The API refuses thinking with a forced tool. It also refuses thinking in a round of
+        # tool calls that began without thinking.
         forced = body.get("tool_choice", {}).get("type") in ("any", "tool")
         if forced or (thinking["type"] == "enabled" and in_plain_round(body["messages"])):
             thinking = None
@@ -97,7 +97,7 @@ def _thinking(
         if not own:
             body.pop("temperature", None)
             body.pop("top_k", None)
-            if body.get("top_p", 1.0) < _LEAST_TOP_P_THINKING:
+            if body.get("top_p", 1.0) < _MIN_TOP_P_WITH_THINKING:
                 del body["top_p"]
     return {"effort": said["effort"]} if "effort" in said else {}
 
@@ -121,7 +121,7 @@ def _kinds(turn: Any, role: str) -> list[str]:
 
 
 def _system(call: ModelCall) -> str | list[dict[str, Any]]:
-    """All system prompts: one text where none holds more than text, else blocks."""
+    """Return all system prompts: one text if they are only text, else blocks."""
     blocks: list[dict[str, Any]] = []
     for index, message in enumerate(call.messages):
         if message["role"] != "system":

@@ -30,7 +30,7 @@ _GROWS = {"text": "text", "thinking": "thinking"}
 
 
 class _Block:
-    """One block while it comes."""
+    """The state of one block of a stream."""
 
     def __init__(self, block: dict[str, Any]) -> None:
         self.block = block
@@ -53,18 +53,18 @@ class _Block:
 
 
 class MessagesReader:
-    """Reads one stream."""
+    """Reads a stream of the Messages API into neutral events."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, _Block] = {}
         self._queries: dict[Any, list[str]] = {}
 
     def feed(self, data: Mapping[str, Any]) -> list[StreamEvent]:
-        """The events of one event's data.
+        """Return the neutral events of one event's data.
 
         Raises:
-            DialectError: it does not have the API's form.
-            ProviderError: it reports an error.
+            DialectError: the event does not have the API's form.
+            ProviderError: the event reports an error.
         """
         kind = data.get("type")
         if kind == "error":

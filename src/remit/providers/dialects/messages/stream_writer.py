@@ -1,4 +1,4 @@
-"""Neutral events as events of the Messages API, whose blocks come one after the other."""
+"""Neutral events as events of the Messages API, whose blocks follow one another."""
 
 from __future__ import annotations
 
@@ -31,16 +31,7 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 class MessagesWriter:
-    """Writes one stream; see :class:`~remit.providers.dialects.StreamWriter`.
-
-    What belongs to a block other than the one that is open waits until that one has ended.
-
-    Args:
-        call: what the client asked for.
-        answer_id: the message's ``id``.
-        created: of no use here.
-        model: the name that the client knows the model by.
-    """
+    """Writes a stream of the Messages API; see :class:`~remit.providers.dialects.StreamWriter`."""
 
     def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:
         self._names = ToolNames(call)
@@ -66,7 +57,7 @@ class MessagesWriter:
         return sse("message_start", {"message": self._message})
 
     def event(self, event: StreamEvent) -> bytes:
-        """The events of one piece."""
+        """Return the events of one neutral event."""
         if isinstance(self._open, int) and getattr(event, "index", None) != self._open:
             self._waiting.append(event)
             return b""
@@ -101,7 +92,7 @@ class MessagesWriter:
         return last + sse("message_stop", {})
 
     def error(self, status: int, code: str, message: str) -> bytes:
-        """An error in the midst of the stream, which ends it."""
+        """Return an error that ends the stream."""
         return sse("error", error_body("anthropic.messages", status, code, message))
 
     def _input(self, event: ToolInputDelta) -> bytes:
@@ -130,7 +121,7 @@ class MessagesWriter:
         return wire
 
     def _whole(self, kind: str, whole: dict[str, Any]) -> bytes:
-        """The end of a block whose pieces came before, or all of one that comes at once."""
+        """Return the end of a block whose pieces were sent, or the whole block if none were."""
         if kind in _TEXTS:
             wire = b"" if self._open == kind else self._begin(kind, _TEXT)
             for citation in whole.get("citations", ()):
@@ -181,7 +172,8 @@ def _estimate(call: ModelCall) -> int:
         if isinstance(value, str):
             size += len(value)
         elif isinstance(value, dict):
-            left += [each for name, each in value.items() if name != "data"]  # of pictures
+            # The data of a picture is no text.
+            left += [each for name, each in value.items() if name != "data"]
         elif isinstance(value, (list, tuple)):
             left += value
     return max(1, size // _CHARACTERS_PER_TOKEN)

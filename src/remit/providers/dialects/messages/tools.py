@@ -1,4 +1,4 @@
-"""Tools and the choice among them, for the Messages API."""
+"""Tools and the choice among them in the Messages API."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames
-from remit.providers.dialects.refusing import cannot
+from remit.providers.dialects.refusals import cannot
 from remit.providers.dialects.schemas import messages_schema, tool_schema
 from remit.providers.dialects.tool_choice import custom_schema
 
@@ -17,16 +17,17 @@ _SEARCH_KEYS = ("allowed_domains", "blocked_domains", "user_location", "max_uses
 
 
 def tool_fields(call: ModelCall, names: ToolNames, *, own: bool, native: bool) -> dict[str, Any]:
-    """``tools`` and ``tool_choice``, where there are tools: the API takes no choice alone.
+    """Return ``tools`` and ``tool_choice``; empty without tools, as the API accepts no choice
+    alone.
 
     Args:
         call: the request.
-        names: of its tools.
-        own: whether the client speaks this API.
-        native: whether tools that the neutral form does not know may be the API's own.
+        names: names of its tools.
+        own: True if the client speaks this API.
+        native: True if unknown tools may be the API's own.
 
     Raises:
-        DialectError: a tool is one that only another provider has.
+        DialectError: only another provider has such a tool.
     """
     tools = call.tools
     choice = call.tool_choice

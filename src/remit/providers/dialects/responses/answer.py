@@ -118,7 +118,7 @@ def ended(
 
 
 def response_object(call: ModelCall, *, answer_id: str, created: int, model: str) -> dict[str, Any]:
-    """A ``response`` object at its start, with what the client asked for."""
+    """Return a ``response`` object at its start, with the client's settings."""
     names = ToolNames(None)  # the client's own names
     custom = frozenset(tool["name"] for tool in call.tools if tool.get("custom") is True)
     choice = call.tool_choice or {"type": "auto"}

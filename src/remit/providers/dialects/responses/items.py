@@ -1,4 +1,4 @@
-"""Items of a Responses input, read into the neutral form; the output's items among them."""
+"""Items of a Responses input in neutral form, including items of earlier outputs."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _TEXTS = ("input_text", "output_text", "text")
 
 
 def read_item(item: Any, where: str) -> tuple[str, Any]:
-    """Who speaks (``tool`` for a tool's result), and the content in neutral form.
+    """Return the role (``tool`` for a tool's result) and the content of an item in neutral form.
 
     Raises:
-        DialectError: it is no valid item, or one that is not here but at the provider.
+        DialectError: the item is invalid, or refers to one stored by the provider.
     """
     if type(item) is not dict:
         raise checks.refuse("is not an object", where)
@@ -155,7 +155,7 @@ def _texts(item: dict[str, Any], key: str, where: str) -> list[str]:
 
 
 def _search(item: dict[str, Any], where: str) -> dict[str, Any]:
-    """A search that the provider made, with what it searched for and found."""
+    """Return a search that the provider made, with its queries and results."""
     action = item.get("action")
     action = action if isinstance(action, dict) else {}
     queries = action.get("queries")

@@ -22,11 +22,11 @@ _PREFIXES = {
 
 
 class OutputItems:
-    """Neutral blocks as output items: texts and refusals beside each other are one message.
+    """Output items made from neutral blocks; adjacent texts and refusals form one message.
 
     Args:
-        answer_id: what the items' ids are made of.
-        names: of the call's tools.
+        answer_id: the ids of the items derive from it.
+        names: names of the call's tools.
     """
 
     def __init__(self, answer_id: str, names: ToolNames) -> None:
@@ -60,7 +60,7 @@ class OutputItems:
         )
 
     def add(self, block: Mapping[str, Any]) -> None:
-        """Add a whole block; one of a kind that the API does not have is left out."""
+        """Add a whole block; a block of a kind that the API lacks is left out."""
         kind = block["type"]
         if kind in ("text", "refusal"):
             message = self.message or self.begin_message()
@@ -93,7 +93,7 @@ class OutputItems:
             item["arguments"] = arguments_text(block["input"])
 
     def end_reasoning(self, item: dict[str, Any], block: Mapping[str, Any]) -> None:
-        """Give a reasoning item its text and what seals it."""
+        """Add the text and the seal to a reasoning item."""
         thought = block.get("thinking")
         if thought and block.get("raw") is True:
             item["content"] = [{"type": "reasoning_text", "text": thought}]
@@ -104,14 +104,14 @@ class OutputItems:
             item["encrypted_content"] = sealed
 
     def search_fields(self, block: Mapping[str, Any]) -> dict[str, Any]:
-        """What a search item holds beside its id."""
+        """Return the fields of a search item without its id."""
         queries = list(block.get("queries", ()))
         action: dict[str, Any] = {"type": "search", "query": " ".join(queries), "queries": queries}
         sources = [{"type": "url", "url": source["url"]} for source in block.get("sources", ())]
         return {"status": "completed", "action": {**action, "sources": sources}}
 
     def finished(self, reason: str) -> list[dict[str, Any]]:
-        """All items in their last state; the last one is incomplete where the answer is."""
+        """Return all items in their final state; the last is incomplete if the answer is."""
         for item in self.items:
             if "status" in item:
                 item["status"] = "completed"

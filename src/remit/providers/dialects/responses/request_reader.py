@@ -57,7 +57,7 @@ def read_request(body: Any) -> ModelCall:
 
 
 def _check_echoed(other: dict[str, Any]) -> None:
-    """What an answer repeats has to have its form."""
+    """Raise DialectError if fields that an answer repeats are malformed."""
     metadata = checks.object_or_none(other, "metadata", "metadata") or {}
     for key, value in metadata.items():
         if not isinstance(value, str):
@@ -87,8 +87,9 @@ def _messages(body: dict[str, Any]) -> list[Message]:
         return messages
     if type(items) is not list or not items:
         raise checks.refuse("is neither a text nor a non-empty list", "input")
-    said: list[Any] | None = None  # what the assistant says, over several items
-    given: list[Any] | None = None  # results of tools, over several items
+    # Several items form one assistant message, or one message of tool results.
+    said: list[Any] | None = None
+    given: list[Any] | None = None
     for index, item in enumerate(items):
         role, content = read_item(item, f"input[{index}]")
         if role == "assistant":

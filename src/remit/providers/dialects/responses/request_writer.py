@@ -11,7 +11,7 @@ from remit.providers.dialects.effort import openai_effort, takes_effort
 from remit.providers.dialects.media import file_fields, image_url
 from remit.providers.dialects.model_call import ModelCall
 from remit.providers.dialects.names import ToolNames, wire_id
-from remit.providers.dialects.refusing import cannot, refuse_promises, words_of
+from remit.providers.dialects.refusals import cannot, refuse_promises, words_of
 from remit.providers.dialects.schemas import named_schema
 from remit.providers.dialects.tool_choice import write_choice
 
@@ -23,7 +23,7 @@ _FROM_CHAT = (
 )  # fmt: skip
 _ENCRYPTED = "reasoning.encrypted_content"
 _SEARCH_KEYS = ("search_context_size", "external_web_access", "user_location")
-_LEAST_TOKENS = 16
+_MIN_OUTPUT_TOKENS = 16
 
 
 def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dic
     limit = call.max_tokens
     optional = {
         "instructions": _instructions(call),
-        "max_output_tokens": limit if own or limit is None else max(limit, _LEAST_TOKENS),
+        "max_output_tokens": limit if own or limit is None else max(limit, _MIN_OUTPUT_TOKENS),
         "temperature": call.temperature,
         "top_p": call.top_p,
         "user": call.user,
@@ -157,7 +157,9 @@ def _said(content: Sequence[Any], where: str, names: ToolNames, own: bool) -> li
 
 
 def _thinking(block: Mapping[str, Any], own: bool) -> dict[str, Any] | None:
-    """A reasoning item, where this dialect's provider made it: another's would be refused."""
+    """Return a reasoning item if this dialect's provider made the thought, since others would be
+    refused; else None.
+    """
     sealed = block.get("encrypted")
     if not isinstance(sealed, str) and not own:
         return None
@@ -274,7 +276,7 @@ def own_tools(tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def tool_of(tool: Mapping[str, Any], names: ToolNames) -> dict[str, Any]:
-    """A neutral tool as Responses spells it."""
+    """Return a neutral tool in the form of Responses."""
     kind = tool.get("type")
     if kind == "other":
         return dict(tool["value"])

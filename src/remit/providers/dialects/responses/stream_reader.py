@@ -34,28 +34,28 @@ _DELTAS = (
 
 
 class _Item:
-    """One output item while it comes."""
+    """The state of one output item of a stream."""
 
     def __init__(self) -> None:
         self.begun = False
         self.free = FreeInput()
-        self.has_deltas = False  # of the part that is coming, or of all of the item
+        self.has_deltas = False  # The current part, or any part of the item, sent deltas.
         self.parts = 0
         self.thinks: str | None = None
 
 
 class ResponsesReader:
-    """Reads one stream."""
+    """Reads a stream of Responses into neutral events."""
 
     def __init__(self) -> None:
         self._items: dict[int, _Item] = {}
 
     def feed(self, data: Mapping[str, Any]) -> list[StreamEvent]:
-        """The events of one event's data.
+        """Return the neutral events of one event's data.
 
         Raises:
-            DialectError: it does not have the API's form.
-            ProviderError: it reports an error.
+            DialectError: the event does not have the API's form.
+            ProviderError: the event reports an error.
         """
         kind = data.get("type")
         if not isinstance(kind, str):
@@ -144,7 +144,7 @@ class ResponsesReader:
         return events + self._ends(at, _read(item), index)
 
     def _ends(self, at: _Item, blocks: list[dict[str, Any]], index: int) -> list[StreamEvent]:
-        """Ends of blocks, each after what of it did not come in pieces."""
+        """Return the ends of blocks, each after the content that did not come in pieces."""
         events: list[StreamEvent] = []
         for block in blocks:
             kind = block["type"]

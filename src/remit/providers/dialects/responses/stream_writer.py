@@ -29,14 +29,7 @@ _RATE_LIMITED = 429
 
 
 class ResponsesWriter:
-    """Writes one stream; see :class:`~remit.providers.dialects.StreamWriter`.
-
-    Args:
-        call: what the client asked for.
-        answer_id: the response's ``id``; the items' ids are made of it.
-        created: seconds since 1970.
-        model: the name that the client knows the model by.
-    """
+    """Writes a stream of Responses; see :class:`~remit.providers.dialects.StreamWriter`."""
 
     def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:
         self._head = response_object(call, answer_id=answer_id, created=created, model=model)
@@ -45,8 +38,8 @@ class ResponsesWriter:
         self._number = 0
         self._message: dict[str, Any] | None = None
         self._part_open = False
-        self._pieces: list[str] = []  # of the message's last part
-        self._size = 0  # of the texts in that part whose end is known, in characters
+        self._pieces: list[str] = []
+        self._size = 0
         self._thought: dict[str, Any] | None = None
         self._thought_raw = False
         self._calls: dict[int, tuple[dict[str, Any], list[str]]] = {}
@@ -58,7 +51,7 @@ class ResponsesWriter:
         )
 
     def event(self, event: StreamEvent) -> bytes:
-        """The events of one piece."""
+        """Return the events of one neutral event."""
         if isinstance(event, TextDelta):
             wire = self._part("output_text")
             self._pieces.append(event.text)
@@ -80,14 +73,14 @@ class ResponsesWriter:
         return self._think(event) if event.text else b""
 
     def end(self, answer: ProviderResponse) -> bytes:
-        """The end of what is open, then the whole response."""
+        """Return the ends of open parts and items, then the whole response."""
         status = "incomplete" if answer.finish_reason == "length" else "completed"
         last = self._close_message(status)
         response = ended(self._head, self._output.finished(answer.finish_reason), answer)
         return last + self._say(f"response.{response['status']}", response=response)
 
     def error(self, status: int, code: str, message: str) -> bytes:
-        """An error in the midst of the stream, which ends it."""
+        """Return an error that ends the stream."""
         kind = "rate_limit_exceeded" if status == _RATE_LIMITED else "server_error"
         failure = {"code": kind, "message": message}
         response = {**self._head, "status": "failed", "error": failure}
@@ -114,7 +107,7 @@ class ResponsesWriter:
         return len(self._message["content"]) - 1
 
     def _part(self, kind: str) -> bytes:
-        """Begin a part of ``kind`` where none is open."""
+        """Begin a part of ``kind`` unless one is open; return its events."""
         wire = b""
         if self._message is None:
             self._message = self._output.begin_message()

@@ -1,1 +1,1 @@
-"""The shapes of answers. Times are ISO 8601, UTC; money is in US dollars."""
+"""The forms of answers. Times are ISO 8601, UTC; money is in US dollars."""

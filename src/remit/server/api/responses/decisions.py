@@ -1,4 +1,4 @@
-"""The shapes of what people decide on: feedback, approvals, orders, pins of tools."""
+"""The forms of feedback, approvals, orders, and pins of tools."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from remit.agents.queue import OrderStatus
-from remit.server.api.responses.shared import Paged
+from remit.server.api.responses.page import listing
 
 
 class FeedbackShape(BaseModel):
-    """One word of feedback. What there is not is empty."""
+    """A grade. Missing values are empty."""
 
     entry_id: str
     target_entry_id: str
@@ -33,15 +33,11 @@ class FeedbackShape(BaseModel):
     )
 
 
-class FeedbackPage(BaseModel):
-    """Feedback, oldest first."""
-
-    feedback: list[FeedbackShape]
-    next_cursor: str | None
+FeedbackPage = listing("FeedbackPage", "Feedback, oldest first.", feedback=FeedbackShape)
 
 
 class ApprovalShape(BaseModel):
-    """A tool call that waits, or waited, for a person. What there is not is empty."""
+    """A tool call that waits, or waited, for a person. Missing values are empty."""
 
     request_id: str = Field(description="the entry that asks")
     wo_id: str
@@ -71,27 +67,28 @@ class ApprovalShape(BaseModel):
     used_by: str = Field(description="the TOOL_INTENT that it was used for")
 
 
-class ApprovalPage(Paged):
-    """Requests: what waits, the oldest first; what is decided, the latest first."""
-
-    approvals: list[ApprovalShape]
+ApprovalPage = listing(
+    "ApprovalPage",
+    "Requests: pending ones oldest first, decided ones latest first.",
+    approvals=ApprovalShape,
+)
 
 
 class DelegationShape(BaseModel):
-    """A delegation on record."""
+    """A recorded delegation."""
 
     entry_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderDetail(OrderStatus):
-    """An order, with its content.
+    """An order with its content.
 
     Attributes:
-        task: a text, or the marker of what was erased.
-        response: a text, the marker of what was erased, or null.
-        outcome: empty if the response is the agent's answer, which the quality gate accepted;
-            else `notice`, `degraded`, `cancelled` or `abandoned`.
+        task: a text, or the marker of erased content.
+        response: a text, the marker of erased content, or null.
+        outcome: empty if the response is the agent's answer and the quality gate accepted it; else
+            `notice`, `degraded`, `cancelled` or `abandoned`.
     """
 
     task: Any
@@ -99,14 +96,15 @@ class OrderDetail(OrderStatus):
     outcome: str = ""
 
 
-class OrderPage(Paged):
-    """Orders, in the order in which they begin; what is done, the latest first."""
-
-    orders: list[OrderStatus]
+OrderPage = listing(
+    "OrderPage",
+    "Orders: open ones in the order in which they begin, ended ones latest first.",
+    orders=OrderStatus,
+)
 
 
 class PinShape(BaseModel):
-    """A definition of an MCP server's tool, as it is on record."""
+    """A recorded definition of an MCP server's tool."""
 
     entry_id: str = Field(description="the entry that holds it")
     server: str
@@ -119,7 +117,7 @@ class PinShape(BaseModel):
 
 
 class PinnedToolShape(BaseModel):
-    """A tool's pin, and what was offered since instead of it."""
+    """A tool's pin, and the definition offered since."""
 
     server: str
     tool_id: str
@@ -129,7 +127,6 @@ class PinnedToolShape(BaseModel):
     diff: list[str] = Field(description="from the pin to the change, a unified diff")
 
 
-class PinPage(BaseModel):
-    """Pinned tools, by server and id."""
-
-    pins: list[PinnedToolShape]
+PinPage = listing(
+    "PinPage", "Pinned tools, sorted by server and id.", pins=PinnedToolShape, base=BaseModel
+)

@@ -1,4 +1,4 @@
-"""The shapes of health, packages and gates."""
+"""The forms of health, packages and gates."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from remit.server.api.responses.shared import Paged
+from remit.server.api.responses.page import listing
 
 
 class Breaker(BaseModel):
-    """The circuit breaker of one provider and model, of all processes of the root."""
+    """The circuit breaker of one provider and model, shared by all processes of the root."""
 
     provider_id: str
     model_id: str
@@ -18,7 +18,7 @@ class Breaker(BaseModel):
 
 
 class Health(BaseModel):
-    """How this process is."""
+    """The state of this process."""
 
     version: str
     in_flight: int = Field(description="model calls that are out, of all processes")
@@ -27,7 +27,7 @@ class Health(BaseModel):
 
 
 class PermissionsShape(BaseModel):
-    """What a package's agents may use; `*` in a name stands for anything."""
+    """Permissions of a package's agents; `*` in a name matches any text."""
 
     tools: list[str]
     models: list[str]
@@ -55,14 +55,11 @@ class PackageShape(BaseModel):
     approved_by: str
 
 
-class PackagePage(Paged):
-    """Packages by id."""
-
-    packages: list[PackageShape]
+PackagePage = listing("PackagePage", "Packages, sorted by id.", packages=PackageShape)
 
 
 class GateState(BaseModel):
-    """What a gate said last; `passed` is null when it never was checked."""
+    """The latest result of a gate; `passed` is null if the gate was never checked."""
 
     gate: str
     passed: bool | None
@@ -71,14 +68,11 @@ class GateState(BaseModel):
     entry_id: str | None
 
 
-class GateStates(BaseModel):
-    """All gates in their order."""
-
-    gates: list[GateState]
+GateStates = listing("GateStates", "The gates in their order.", gates=GateState, base=BaseModel)
 
 
 class GateShape(BaseModel):
-    """What a gate says now."""
+    """The result of a gate."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -89,7 +83,7 @@ class GateShape(BaseModel):
 
 
 class GateReportShape(BaseModel):
-    """All gates that were asked."""
+    """The results of the checked gates."""
 
     passed: bool
     gates: list[GateShape]

@@ -1,4 +1,4 @@
-"""The shapes of keys, of what they belong to, and of tenants."""
+"""The forms of keys, their owners, and tenants."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from remit.server.api.responses.shared import Paged
-from remit.server.api.responses.spending import Budget, Limits
+from remit.server.api.responses.budgets import Budget, Limits
+from remit.server.api.responses.page import listing
 
 
 class KeyShape(BaseModel):
-    """A virtual key without its secret. Times that there are not are empty."""
+    """A virtual key without its secret. Missing times are empty."""
 
     id: str
     name: str
@@ -37,14 +37,11 @@ class KeyShape(BaseModel):
     budget: Budget | None = Field(description="what it may spend and has spent")
 
 
-class KeyPage(Paged):
-    """Virtual keys, by name."""
-
-    keys: list[KeyShape]
+KeyPage = listing("KeyPage", "Virtual keys, sorted by name.", keys=KeyShape)
 
 
 class KeyMade(BaseModel):
-    """The only response that shows the secret."""
+    """A key with its secret, which no other answer shows."""
 
     id: str
     name: str
@@ -52,7 +49,7 @@ class KeyMade(BaseModel):
 
 
 class KeyRevoked(BaseModel):
-    """A key that has ended, and the entry that says so."""
+    """A revoked key, and the entry that records it."""
 
     id: str
     name: str
@@ -69,7 +66,7 @@ class OwnerKey(BaseModel):
 
 
 class OwnerShape(BaseModel):
-    """A user, team or organisation. What was not declared is null."""
+    """A user, team or organisation. Undeclared values are null."""
 
     kind: Literal["user", "team", "organisation"]
     id: str
@@ -87,14 +84,11 @@ class OwnerShape(BaseModel):
     limit_usd: float | None
 
 
-class OwnerPage(Paged):
-    """Users, teams or organisations, by id."""
-
-    owners: list[OwnerShape]
+OwnerPage = listing("OwnerPage", "Users, teams or organisations, sorted by id.", owners=OwnerShape)
 
 
 class TenantHead(BaseModel):
-    """The head of a tenant's log that the host took last."""
+    """The latest head of a tenant's log that the host recorded."""
 
     entries: int = Field(description="under it")
     root: str = Field(description="of the tree, base64")
@@ -112,7 +106,7 @@ class TenantRemoval(BaseModel):
 
 
 class TenantShape(BaseModel):
-    """A tenant, as its host sees it."""
+    """A tenant as its host sees it."""
 
     name: str
     state: Literal["served", "moving", "removing", "removed", "unfinished", "damaged"]
@@ -125,7 +119,4 @@ class TenantShape(BaseModel):
     removed: TenantRemoval | None
 
 
-class TenantPage(Paged):
-    """Tenants, by name."""
-
-    tenants: list[TenantShape]
+TenantPage = listing("TenantPage", "Tenants, sorted by name.", tenants=TenantShape)

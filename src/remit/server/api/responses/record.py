@@ -1,4 +1,4 @@
-"""The shapes of the record: entries, sessions, traces."""
+"""The forms of entries, sessions and traces."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from remit.server.api.responses.shared import Paged
+from remit.server.api.responses.page import Paged, listing
 
 
 class EntryShape(BaseModel):
-    """One ledger entry. Erased content stands as `{"$erased": ID of the ERASURE entry}`."""
+    """A ledger entry. Erased content is `{"$erased": ID of the ERASURE entry}`."""
 
     event_type: str
     submission_id: str
@@ -24,10 +24,11 @@ class EntryShape(BaseModel):
     entry_hash: str
 
 
-class EntryPage(Paged):
-    """Entries. A page of much content may hold fewer than were asked for."""
-
-    entries: list[EntryShape]
+EntryPage = listing(
+    "EntryPage",
+    "Entries. A page of much content may have fewer than the limit.",
+    entries=EntryShape,
+)
 
 
 class Head(BaseModel):
@@ -38,7 +39,7 @@ class Head(BaseModel):
 
 
 class Stats(BaseModel):
-    """How many entries of which event type."""
+    """Number of entries of each event type."""
 
     entries: int
     events: dict[str, int]
@@ -47,7 +48,7 @@ class Stats(BaseModel):
 
 
 class SessionShape(BaseModel):
-    """One session in a line."""
+    """A summary of a session."""
 
     session_id: str
     agent_id: str
@@ -57,18 +58,15 @@ class SessionShape(BaseModel):
     ended: bool
 
 
-class SessionPage(Paged):
-    """Sessions, the latest first."""
-
-    sessions: list[SessionShape]
+SessionPage = listing("SessionPage", "Sessions, latest first.", sessions=SessionShape)
 
 
 class TurnShape(BaseModel):
-    """Both sides of one turn; text, or the marker of what was erased.
+    """Both sides of one turn: texts, or markers of erased content.
 
     Attributes:
-        outcome: empty if the response is the agent's answer, which the quality gate accepted;
-            else `notice`, `degraded`, `cancelled` or `abandoned`.
+        outcome: empty if the response is the agent's answer and the quality gate accepted it; else
+            `notice`, `degraded`, `cancelled` or `abandoned`.
     """
 
     turn_number: Any
@@ -80,7 +78,7 @@ class TurnShape(BaseModel):
 
 
 class ExchangeShape(BaseModel):
-    """One model call in a line; its entry holds prompt and response."""
+    """A summary of a model call; its entry contains prompt and response."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -96,7 +94,7 @@ class SessionDetail(SessionShape, Paged):
 
 
 class Step(BaseModel):
-    """One entry of a work order in a line, with what its event says."""
+    """A summary of one entry of a work order."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -106,9 +104,9 @@ class Step(BaseModel):
 
 
 class Trace(Paged):
-    """What happened in a work order, in ledger order.
+    """The steps of a work order, in ledger order.
 
-    `state` is null where the order was the caller's own and Remit did not plan it.
+    `state` is null if Remit did not plan the order.
     """
 
     work_order_id: str

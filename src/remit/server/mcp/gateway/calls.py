@@ -1,4 +1,4 @@
-"""Tool calls of one client: allowed or not, paid for, on record before and after."""
+"""Tool calls of one client: checked, charged, and recorded before and after."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from mcp import MCPError
 from mcp.types import INVALID_PARAMS, REQUEST_TIMEOUT
 
-from remit.agents import ApprovalError
+from remit.agents import ApprovalError, Permit, arguments_hash
+from remit.agents.tools import Tool
 from remit.gateway.budget import BudgetRefusedError
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.schemas import first_problem, schema_problem
 from remit.kernel.secrets import redact_secrets
 from remit.server.mcp.callers import Caller, CallerError
-from remit.server.mcp.gateway.approving import Approving, WaitsError
 from remit.server.mcp.gateway.definitions import Ask, Definition, Definitions
-from remit.server.mcp.gateway.record import Begun, Record
+from remit.server.mcp.gateway.record import Record
 
 if TYPE_CHECKING:
     from remit.server.mcp.gateway.relay import Served
@@ -29,10 +29,11 @@ APPROVAL = "remit/approval"
 """Key of a result's ``_meta`` where the call waits for a person, or a person said no."""
 
 _KEY = "remit/idempotency_key"
+_MAX_PENDING = 100
 
 
 class ToolCalls:
-    """The ``tools/call`` of one client at one server."""
+    """The ``tools/call`` requests of one client at one server."""
 
     def __init__(
         self, served: Served, caller: Caller, record: Record, definitions: Definitions
@@ -41,25 +42,24 @@ class ToolCalls:
         self._caller = caller
         self._record = record
         self._definitions = definitions
-        self._approving = Approving(
-            served.approvals,
-            caller.identity,
-            record.session_id,
-            caller.agent_id(""),
-            record.subject_id,
-        )
+        self._agent_id = caller.agent_id("")
+        self._pending: dict[tuple[str, str], str] = {}  # Requests, keyed by tool and arguments.
 
     def visible(self, page: dict[str, Any]) -> dict[str, Any]:
-        """A page of ``tools/list`` without what the client may not call."""
+        """Return a page of ``tools/list`` without tools that the client may not call."""
         who, shows = self._caller.identity, self._served.rules.shows
         return {**page, "tools": [tool for tool in page["tools"] if shows(who, tool["name"])]}
 
     async def answer(self, params: Mapping[str, Any], ask: Ask) -> dict[str, Any]:
-        """The result of one call; what was refused is one too, for a model to read.
+        """Return the result of one call; a refusal is a result that a model can read.
+
+        Args:
+            params: the parameters of the request.
+            ask: sends a request to the server.
 
         Raises:
-            MCPError: the server's own error, or it does not answer, or not as MCP says; or there
-                is no such tool, or none that the client may see.
+            MCPError: the server reports an error, does not answer or breaks the protocol, or the
+                client may not see the tool.
         """
         name, arguments = params.get("name"), params.get("arguments")
         arguments = {} if arguments is None else arguments
@@ -78,21 +78,19 @@ class ToolCalls:
         if definition is None or not self._served.rules.shows(self._caller.identity, name):
             why = f"There is no tool {name[:64]!r} here."
             await self._record.refuse(name, arguments, why)
-            raise MCPError(INVALID_PARAMS, why)  # as MCP says, and as the server would
+            raise MCPError(INVALID_PARAMS, why)  # MCP prescribes this code.
         rules, who = self._served.rules, self._caller.identity
         verdict = await asyncio.to_thread(rules.decide, who, name, arguments)
         if why := definition.refusal or verdict.reason:
             return await self._refused(name, arguments, why)
         permit = None
         if verdict.effect == "ask":
-            try:
-                permit = await self._approving.permit(definition.tool, arguments)
-            except WaitsError as waits:
-                about = {"request": waits.request_id, "state": waits.state}
-                return {**_failed(str(waits)), "_meta": {APPROVAL: about}}
-            arguments = permit.instead_of(arguments)
+            found = await asyncio.to_thread(self._permit, definition.tool, arguments)
+            if isinstance(found, dict):
+                return found
+            permit, arguments = found, found.instead_of(arguments)
         self._served.rules.count(verdict, self._caller.owner)
-        begun = await self._record.intend(
+        intent_id, shown = await self._record.intend(
             name,
             arguments,
             digest=definition.tool.digest,
@@ -104,35 +102,68 @@ class ToolCalls:
             **params,
             **({"arguments": arguments} if permit is not None else {}),
             "_meta": {**(meta if isinstance(meta, dict) else {}),
-                      _KEY: begun.shown["idempotency_key"]},
+                      _KEY: shown["idempotency_key"]},
         }  # fmt: skip
         try:
             result = await ask("tools/call", sent)
         except asyncio.CancelledError:
             why = "The client cancelled the call, or left; it may have taken effect."
-            await self._record.end(begun, "error", None, why)
+            await self._record.end(shown, "error", None, why)
             raise
         except MCPError as error:
             late = error.error.code == REQUEST_TIMEOUT
-            await self._record.end(begun, "timeout" if late else "error", None, error.error.message)
+            await self._record.end(shown, "timeout" if late else "error", None, error.error.message)
             raise
         except Exception as error:
-            await self._record.end(begun, "error", None, f"It failed here: {type(error).__name__}.")
+            await self._record.end(shown, "error", None, f"It failed here: {type(error).__name__}.")
             raise
         if permit is not None and arguments != params.get("arguments", {}):
             result = _with_note(result, f"A person changed the arguments to {arguments}.")
-        return await self._ended(name, begun, definition, result)
-
-    async def _ended(
-        self, name: str, begun: Begun, definition: Definition, result: dict[str, Any]
-    ) -> dict[str, Any]:
         # A result may be large: other clients are served while it is checked.
         problem = await asyncio.to_thread(_problem, definition, result)
         failed = bool(problem) or result.get("isError") is True
-        call_id = await self._record.end(begun, "error" if failed else "ok", result, problem)
+        call_id = await self._record.end(shown, "error" if failed else "ok", result, problem)
         if problem:
-            return self._receipted(_failed(f"{name}: {problem}"), begun.intent_id, call_id)
-        return self._receipted(result, begun.intent_id, call_id)
+            result = _failed(f"{name}: {problem}")
+        return self._receipted(result, intent_id, call_id)
+
+    def _permit(self, tool: Tool, arguments: Mapping[str, Any]) -> Permit | dict[str, Any]:
+        """Return the permit that lets a call begin once, or a result that says why there is none.
+
+        Requests approval if nobody was asked about this exact call. A denial is reported once;
+        the next equal call requests approval again. Blocks.
+
+        Raises:
+            InvalidInputError: the arguments cannot be recorded.
+        """
+        queue, key = self._served.approvals, (tool.digest, arguments_hash(arguments))
+        found = queue.get(self._pending[key]) if key in self._pending else None
+        if found is not None and found.state == "denied":
+            del self._pending[key]
+            why = f": {found.decision_reason}" if found.decision_reason else "."
+            said = f"approval_denied: {found.decided_by} said no{why}"
+            return _awaiting(found.request_id, "denied", said)
+        if found is None or not (found.state == "pending" or found.usable()):
+            found = queue.request(
+                tool,
+                arguments,
+                session_id=self._record.session_id,
+                agent_id=self._agent_id,
+                requested_by=queue.person_behind(self._caller.identity),
+                subject_id=self._record.subject_id,
+            )
+        if found.state == "granted":
+            self._pending.pop(key, None)
+            return queue.permit(found.request_id)
+        while len(self._pending) >= _MAX_PENDING:
+            del self._pending[next(iter(self._pending))]
+        self._pending[key] = found.request_id
+        said = (
+            f"This call waits for a person's approval, as {found.request_id}; nothing was done "
+            f"yet. Once it is approved (`remit approve {found.request_id}`), make the same call "
+            "again."
+        )
+        return _awaiting(found.request_id, "pending", said)
 
     async def _refused(self, name: str, arguments: Any, why: str) -> dict[str, Any]:
         call_id = await self._record.refuse(name, arguments, why)
@@ -147,7 +178,7 @@ class ToolCalls:
 
 
 def _problem(definition: Definition, result: dict[str, Any]) -> str:
-    """What is wrong with a result; empty when nothing."""
+    """Return why a result is invalid; empty if it is valid."""
     if "task" in result or result.get("resultType") not in (None, "complete"):
         return ""  # not the end of the call
     blocks = result.get("content")
@@ -164,6 +195,10 @@ def _with_note(result: dict[str, Any], text: str) -> dict[str, Any]:
     blocks = result.get("content")
     note = {"type": "text", "text": text}
     return {**result, "content": [*blocks, note]} if isinstance(blocks, list) else result
+
+
+def _awaiting(request_id: str, state: str, said: str) -> dict[str, Any]:
+    return {**_failed(said), "_meta": {APPROVAL: {"request": request_id, "state": state}}}
 
 
 def _failed(text: str) -> dict[str, Any]:

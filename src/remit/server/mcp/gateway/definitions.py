@@ -1,4 +1,4 @@
-"""The tools that one upstream server offers now, held against their pins."""
+"""The current tools of one upstream server, checked against their pins."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mcp.types import INTERNAL_ERROR
 from remit.agents.tools import Pins, Tool, mcp_schema, mcp_tool_id
 
 _FRESH_S = 60.0  # a change that a server does not speak of is seen within this time
-_MOST_PAGES = 100
-_MOST_CHANGES = 3  # while the tools are read; then the latest list counts
+_MAX_PAGES = 100
+_MAX_RELOADS = 3  # while the tools are read; then the latest list counts
 _UNSEEN = "Not available until a person accepts its definition."
 
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
@@ -23,12 +23,12 @@ Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One tool, as its server describes it.
+    """A tool as its server describes it.
 
     Attributes:
-        tool: what agents would be given: its id and digest are those on record.
-        output_schema: JSON Schema of its structured results; ``None`` when it has none.
-        refusal: why it must not be called; empty when it may.
+        tool: the tool with its recorded id and digest.
+        output_schema: JSON Schema of its structured results; None without one.
+        refusal: why the tool must not be called; empty if it may be.
     """
 
     tool: Tool
@@ -37,14 +37,14 @@ class Definition:
 
 
 class Definitions:
-    """What one connection's server offers.
+    """The tools of one connection's server.
 
     Args:
         server: its name.
-        origin: gives what stands behind the name, for the record.
-        pins: what definitions are held against.
-        always: ask the server for its tools before each call; else once a minute, and where it
-            says that they have changed.
+        origin: returns the server's command or URL, for the record.
+        pins: the pinned definitions.
+        always: True to list the tools before each call; else once a minute, and after the server
+            announces a change.
     """
 
     def __init__(
@@ -55,20 +55,20 @@ class Definitions:
         self._pins = pins
         self._always = always
         self._known: dict[str, Definition] = {}
-        self._found: list[dict[str, Any]] = []  # what it listed when that was checked
+        self._found: list[dict[str, Any]] = []
         self._checked_at = -_FRESH_S
         self._changes = self._seen = 0  # changes announced, and how many of them were read
 
     def changed(self) -> None:
-        """The server says that its tools have changed."""
+        """Note that the server announced a change of its tools."""
         self._changes += 1
 
     async def find(self, name: str, ask: Ask, meta: Any) -> Definition | None:
-        """The definition of a tool; ``None`` when the server offers none of that name.
+        """Return the definition of a tool; None if the server offers none with this name.
 
         Args:
-            name: as the server calls it.
-            ask: asks the server.
+            name: the server's name of the tool.
+            ask: sends a request to the server.
             meta: ``_meta`` of the client's request.
 
         Raises:
@@ -76,17 +76,17 @@ class Definitions:
         """
         late = time.monotonic() - self._checked_at > _FRESH_S
         if self._always or late or name not in self._known or self._seen != self._changes:
-            for _ in range(_MOST_CHANGES):
+            for _ in range(_MAX_RELOADS):
                 await self._read(ask, meta)
                 if self._seen == self._changes:
                     break
         return self._known.get(name)
 
     async def checked(self, page: Mapping[str, Any]) -> dict[str, Any]:
-        """A page of ``tools/list`` for the client: what differs from its pin is shown as pinned.
+        """Return a page of ``tools/list`` for the client, with changed tools as they were pinned.
 
         Raises:
-            MCPError: it is no list of tools.
+            MCPError: the page is not a list of tools.
         """
         shown, found = [], _tools_of(page, self._server)
         taken = await self._take(found)
@@ -104,7 +104,7 @@ class Definitions:
         params: dict[str, Any] = {"_meta": kept} if kept else {}
         found: list[dict[str, Any]] = []
         began, changes = time.monotonic(), self._changes
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES):
             page = await ask("tools/list", params)
             found += _tools_of(page, self._server)
             cursor = page.get("nextCursor")
@@ -162,4 +162,4 @@ def _tool(server: str, raw: Mapping[str, Any]) -> Tool:
 
 
 def _none() -> None:
-    """The gateway calls the tool where it is."""
+    """Do nothing: the upstream server runs the tool."""

@@ -1,4 +1,4 @@
-"""The upstream servers of a root, as the SDK's HTTP sessions and a stdio stream serve them."""
+"""The entry points of the gateway: HTTP sessions of the SDK, and a stream for stdio."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _Context = ServerRequestContext[Any, Any]
 
 
 def served_by(runtime: Runtime, name: str) -> Served:
-    """One server of ``[mcp.NAME]`` of an open root.
+    """Return a server of ``[mcp.NAME]`` of an open root.
 
     Raises:
-        ConfigError: there is no server of that name.
+        ConfigError: there is no server with this name.
         ToolError: its rules cannot be used.
     """
     settings = runtime.loaded.settings
@@ -56,7 +56,7 @@ def served_by(runtime: Runtime, name: str) -> Served:
 
 
 async def serve_stream(served: Served, caller: Caller, receive: Any, send: Any) -> None:
-    """Serve one client over a stream of messages, until it ends."""
+    """Serve one client over a stream of messages until the stream ends."""
     dispatcher: JSONRPCDispatcher[Any] = JSONRPCDispatcher(receive, send)
     relay = Relay(served, caller, dispatcher)
     try:
@@ -66,15 +66,16 @@ async def serve_stream(served: Served, caller: Caller, receive: Any, send: Any) 
 
 
 class WebEndpoint:
-    """One upstream server for the clients that come over HTTP.
+    """An upstream server for clients over HTTP.
 
-    A client of the protocol up to 2025-11-25 has a connection to the server for each of its
-    sessions; the later ones know no sessions, so all requests of a user or key share one.
+    A client of a protocol up to 2025-11-25 has one connection to the server for each of its
+    sessions. Later protocols have no sessions, so all requests of a user or key share one
+    connection.
 
     Args:
         served: the server.
-        caller_of: the sender of a message.
-        idle_s: a shared connection ends when it was not used for this long, seconds.
+        caller_of: returns the sender of a message.
+        idle_s: seconds after which an unused shared connection ends.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class WebEndpoint:
         self._shared: dict[str, tuple[Relay, float]] = {}
 
     def server(self) -> Server[Any]:
-        """What the SDK's session manager runs: each message is passed on before it is read."""
+        """Return the SDK server whose messages are passed on unparsed."""
         server: Server[Any] = Server(self._served.name, version=__version__)
         server.middleware = [self._pass_on]
         return server

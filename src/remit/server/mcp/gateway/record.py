@@ -1,4 +1,4 @@
-"""What passes between a client and an upstream server, on record."""
+"""The entries of what passes between a client and an upstream server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,37 +22,26 @@ from remit.kernel.secrets import redact_secrets
 from remit.ledger import LedgerClient, LedgerEntry, Prepared, Transaction
 from remit.server.mcp.callers import Caller
 
-_MOST_NOTED = 200
+_MAX_NOTIFICATIONS = 200
 """Notifications of one session that are put on record: a server that floods must not fill it."""
 
 # A tool call is recorded as a worker's is; the rest in the tier whose part writes such entries.
 _TIERS = {"MCP_MESSAGE": "hot", "SESSION_START": "ho2"}
-_BEGUN = "SELECT 1 FROM entries WHERE session_id = ? AND event_type = 'SESSION_START' LIMIT 1"
+_SESSION_START_SQL = (
+    "SELECT 1 FROM entries WHERE session_id = ? AND event_type = 'SESSION_START' LIMIT 1"
+)
 _LATEST = (
     "SELECT id FROM entries WHERE session_id = ? AND event_type = 'TOOL_INTENT' "
     "ORDER BY seq DESC LIMIT 1"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A tool call whose intent is on record.
-
-    Attributes:
-        intent_id: its ``TOOL_INTENT``.
-        shown: what its ``TOOL_CALL`` repeats.
-    """
-
-    intent_id: str
-    shown: Mapping[str, Any]
-
-
 class Record:
     """The entries of one client's session with one upstream server.
 
     Args:
-        ledger: where they are written.
-        budgeter: debits what calls cost.
+        ledger: records the entries.
+        budgeter: charges calls.
         server: name of the upstream server.
         caller: the client.
     """
@@ -84,19 +72,22 @@ class Record:
         digest: str,
         price_nano: int = 0,
         permit: Permit | None = None,
-    ) -> Begun:
-        """Put on record, durably, that a tool is about to be called, and debit its price.
+    ) -> tuple[str, dict[str, Any]]:
+        """Record durably that a tool is about to be called, and charge its price.
 
         Args:
-            name: of the tool, as its server calls it.
-            arguments: what it is called with.
-            digest: of its definition.
-            price_nano: what the call costs, nano-dollars.
-            permit: the approval that this uses up, in the same transaction.
+            name: the server's name of the tool.
+            arguments: the arguments of the call.
+            digest: SHA-256 of the tool's definition.
+            price_nano: the price in nano-dollars.
+            permit: the approval that is used up in the same transaction; None if none is needed.
+
+        Returns:
+            The id of the ``TOOL_INTENT``, and the metadata that its ``TOOL_CALL`` repeats.
 
         Raises:
             BudgetRefusedError: a budget of the key has less left; nothing was written.
-            ApprovalError: the approval is not for this call, used, or over; likewise.
+            ApprovalError: the approval is for another call, used, or expired; nothing was written.
         """
         shown = self._call(name, arguments)
         if permit is not None:
@@ -126,18 +117,18 @@ class Record:
 
         intent_id = await self._ledger.submit(write)
         self._started = True
-        return Begun(intent_id, shown)
+        return intent_id, shown
 
-    async def end(self, begun: Begun, status: str, result: Any, error: str = "") -> str:
-        """Put a tool's result, or why there is none, on record; the id of the ``TOOL_CALL``."""
-        return await self._write(self._ended(begun.shown, status, result, error))
+    async def end(self, shown: Mapping[str, Any], status: str, result: Any, error: str = "") -> str:
+        """Record a tool's result, or the reason for none; return the id of the ``TOOL_CALL``."""
+        return await self._write(self._ended(shown, status, result, error))
 
     async def refuse(self, name: str, arguments: Any, error: str) -> str:
-        """Put a call that was refused on record; the id of its ``TOOL_CALL``."""
+        """Record a refused call; return the id of its ``TOOL_CALL``."""
         return await self._write(self._ended(self._call(name, arguments), "refused", None, error))
 
     async def message(self, method: str, sent: Any, result: Any = None, *, error: str = "") -> str:
-        """Put any other request or notification that carries content on record."""
+        """Record any other request or notification with content; return the entry's id."""
         entry = self._entry(
             "MCP_MESSAGE",
             server=self._server,
@@ -150,12 +141,12 @@ class Record:
         return await self._write(entry)
 
     async def note(self, method: str, params: Any) -> None:
-        """:meth:`message` for a notification; after many no more, the last of which says so."""
+        """Record a notification; after 200 of a session no more, and the last one says so."""
         self._noted += 1
-        if self._noted < _MOST_NOTED:
+        if self._noted < _MAX_NOTIFICATIONS:
             await self.message(method, params)
-        elif self._noted == _MOST_NOTED:
-            why = f"This server sent {_MOST_NOTED} notifications; later ones are not on record."
+        elif self._noted == _MAX_NOTIFICATIONS:
+            why = f"{_MAX_NOTIFICATIONS} notifications were recorded; later ones are not."
             await self.message(method, params, error=why)
 
     def _entry(self, event_type: str, /, **metadata: Any) -> LedgerEntry:
@@ -202,11 +193,11 @@ class Record:
         return entry_id
 
     def _start(self, tx: Transaction) -> None:
-        if not self._started and not tx.execute(_BEGUN, (self.session_id,)):
+        if not self._started and not tx.execute(_SESSION_START_SQL, (self.session_id,)):
             tx.append(self._prepared(self._entry("SESSION_START")))
 
     def _prepared(self, entry: LedgerEntry) -> Prepared:
-        """Prepare an entry, with the person whom the client named."""
+        """Return an encoded entry, with the person whom the client named."""
         return self._journal.prepared_entry(entry)
 
     def _scope(self) -> BudgetScope:
@@ -222,7 +213,7 @@ class Record:
 
 
 def _recordable(value: Any) -> Any:
-    """``value``, or its JSON text where it is a value that the record cannot carry as it is."""
+    """Return ``value``, or its JSON text if the record cannot contain the value itself."""
     try:
         exact_json(value)
     except InvalidInputError:

@@ -1,4 +1,4 @@
-"""One client's way to one upstream server: tool calls as the rules say, all else as it is."""
+"""The relay between one client and one upstream server."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from remit.server.mcp.gateway.rules import Rules
 from remit.server.mcp.gateway.upstream import Upstream
 
 _log = logging.getLogger("remit.mcp")
-_MOST_ASKED = 16
+_MAX_CONCURRENT_CALLS = 16
 """Requests of one server that wait for its client at once."""
-_MOST_WAITING = 256
+_MAX_QUEUED_CALLS = 256
 """Notifications of one server that wait for its client to read them; further ones are dropped."""
 # Requests whose answers carry content, beside tools/call.
 _WITH_CONTENT = ("resources/read", "prompts/get", "completion/complete", "tasks/result")
@@ -40,7 +40,7 @@ _OWN = ("notifications/cancelled", "notifications/progress")
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One server of ``[mcp.NAME]``, as the gateway serves it to all its clients."""
+    """A server of ``[mcp.NAME]`` with everything the gateway needs to serve it."""
 
     name: str
     settings: McpServerSettings
@@ -60,7 +60,7 @@ class Relay:
     Args:
         served: the server.
         caller: the client.
-        standalone: reaches the client outside its requests.
+        standalone: sends to the client outside its requests.
     """
 
     def __init__(self, served: Served, caller: Caller, standalone: Outbound) -> None:
@@ -82,7 +82,7 @@ class Relay:
 
     @property
     def busy(self) -> bool:
-        """Whether it answers a request just now."""
+        """True while a request is being answered."""
         return bool(self._requests)
 
     async def request(
@@ -91,7 +91,7 @@ class Relay:
         """Answer one request of the client.
 
         Raises:
-            MCPError: the server's own error, or why the server could not be asked.
+            MCPError: the server reports an error, or cannot be asked.
         """
         options: CallOptions = {}
         if progress_token_from_params(params) is not None:
@@ -130,10 +130,10 @@ class Relay:
     def _accepted(
         self, method: str, params: Mapping[str, Any], result: dict[str, Any]
     ) -> dict[str, Any]:
-        """Return a result with the texts that are pinned or that a person accepted.
+        """Return a result whose texts are pinned or accepted by a person.
 
         Raises:
-            ToolError: a prompt or a resource is not as it was pinned.
+            ToolError: a prompt or a resource differs from its pin.
         """
         if method in ("initialize", "server/discover"):
             return self._texts.initialized(result)
@@ -161,8 +161,12 @@ class Relay:
     async def _ask(
         self, context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """A request of the server to the client: sampling, elicitation, roots, ping."""
-        if self._asked >= _MOST_ASKED:
+        """Pass a request of the server to the client: sampling, elicitation, roots, ping.
+
+        Raises:
+            MCPError: the client reports an error, or too many requests wait for it.
+        """
+        if self._asked >= _MAX_CONCURRENT_CALLS:
             raise MCPError(INTERNAL_ERROR, f"{self._asked} requests wait for the client already.")
         options: CallOptions = {}
         if progress_token_from_params(params) is not None:
@@ -187,7 +191,7 @@ class Relay:
             return
         if method == "notifications/tools/list_changed":
             self._definitions.changed()
-        if self._waiting >= _MOST_WAITING:
+        if self._waiting >= _MAX_QUEUED_CALLS:
             return
         self._waiting += 1
         try:
@@ -200,13 +204,13 @@ class Relay:
             self._waiting -= 1
 
     def _channel(self) -> Outbound:
-        """Where the client hears what belongs to a request: with the latest that it waits for."""
+        """Return the channel of the client's latest open request, else the standalone one."""
         return next((one for one in reversed(self._requests)), self._standalone)
 
     def _progress_to(self, context: DispatchContext[Any]) -> Callable[..., Any]:
         async def progress(done: float, total: float | None, message: str | None) -> None:
             self.upstream.alive()
-            if self._waiting < _MOST_WAITING:
+            if self._waiting < _MAX_QUEUED_CALLS:
                 self._waiting += 1
                 try:
                     await context.progress(done, total, message)

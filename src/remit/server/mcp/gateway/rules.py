@@ -1,4 +1,4 @@
-"""Which tools of an upstream server a key may call, with which arguments, at what price."""
+"""Rules of an upstream server: tools, arguments and prices for each key."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from remit.server.mcp.callers import RateLimit
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the rules say about one call.
+    """The result of the rules for one call.
 
     Attributes:
-        effect: ``ask``: a person decides.
-        reason: why it is refused, for a model; empty unless ``deny``.
-        rule: the place of the rule that decided, from 1; 0 when none did.
-        price_nano: of the call, nano-dollars.
+        effect: ``allow``, ``deny``, or ``ask`` if a person decides.
+        reason: why the call is denied, for a model; else empty.
+        rule: the place of the deciding rule, from 1; 0 if none decided.
+        price_nano: price of the call in nano-dollars.
     """
 
     effect: Literal["allow", "deny", "ask"]
@@ -35,8 +35,12 @@ class Verdict:
 class Rules:
     """The rules of one server, ``[[mcp.NAME.rules]]``.
 
+    Args:
+        server: its name.
+        settings: its settings.
+
     Raises:
-        ToolError: the ``arguments`` of a rule are no JSON Schema.
+        ToolError: the ``arguments`` of a rule are not a JSON Schema.
     """
 
     def __init__(self, server: str, settings: McpServerSettings) -> None:
@@ -56,7 +60,7 @@ class Rules:
                 )
 
     def shows(self, identity: Identity, tool: str) -> bool:
-        """Whether the key could call the tool with some arguments."""
+        """Return True if the key could call the tool with some arguments."""
         if self._admitted and tool not in self._admitted:
             return False
         for rule in self._rules:
@@ -68,10 +72,9 @@ class Rules:
         return True
 
     def decide(self, identity: Identity, tool: str, arguments: Mapping[str, Any]) -> Verdict:
-        """What the first rule that matches says; without one the call is allowed.
+        """Return the verdict of the first matching rule; without one the call is allowed.
 
-        Where rules that allow it name the tool and only its arguments fit none of them, it is
-        refused.
+        If rules that allow the tool exist and the arguments fit none of them, the call is denied.
         """
         if not self.shows(identity, tool):
             return Verdict("deny", f"this key may not use {tool}.")
@@ -93,19 +96,19 @@ class Rules:
         return Verdict("allow")
 
     def count(self, verdict: Verdict, owner: str) -> None:
-        """Count one call of ``owner`` that was let through.
+        """Count an allowed call of ``owner``.
 
         Raises:
-            CallerError: it is one too many just now.
+            CallerError: the rule's rate limit is reached.
         """
         if verdict.rule:
             self._rates[verdict.rule - 1].take(owner)
 
 
 def _texts(schema: Any) -> Any:
-    """What a rule allows by a ``pattern`` is a text: JSON Schema lets all else pass there.
+    """Return a schema in which each ``pattern`` also requires a text, as JSON Schema does not.
 
-    Not below ``not`` and the like, where that would allow more.
+    Schemas below ``not`` and similar keywords stay, because there the change would allow more.
     """
     if not isinstance(schema, dict):
         return schema

@@ -1,7 +1,7 @@
-"""One connection to an upstream server, whose messages are passed on as they are.
+"""A connection to an upstream server, whose messages are passed on unchanged.
 
-The client behind it negotiates the protocol's version and capabilities with the server itself:
-nothing here knows more of MCP than which of its messages belong together.
+The client negotiates version and capabilities with the server itself. This module only knows which
+messages belong together.
 """
 
 from __future__ import annotations
@@ -29,20 +29,23 @@ from mcp_types import PROTOCOL_VERSION_META_KEY
 from remit.agents.tools import McpSecrets, ToolError, mcp_origin, mcp_transport
 from remit.kernel.settings import McpServerSettings
 
-_LONGEST_S = 3600.0  # of a call whose server says without end that it makes progress
+_LONGEST_S = 3600.0  # A call ends after this even if its server keeps reporting progress.
 
 
 class Upstream:
     """A server of ``[mcp.NAME]`` that was started, or connected to, for one client.
 
     Args:
-        name: of the server.
-        settings: how it is reached, and its limits.
-        timeout_s: longest silence of a request, seconds; what the server sends about it, progress
-            or a request of its own, begins that time again.
-        on_request: answers what the server asks of the client.
-        on_notify: takes what it notifies the client of.
-        hidden: takes the configured secrets out of whatever the server sends.
+        name: name of the server.
+        settings: its address and limits.
+        timeout_s: longest silence of a request in seconds. Progress, or a request of the server,
+            restarts the time.
+        on_request: answers the server's requests to the client.
+        on_notify: receives its notifications to the client.
+        hidden: removes configured secrets from everything the server sends.
+
+    Attributes:
+        version: the negotiated protocol version, for an HTTP header; empty before.
     """
 
     def __init__(
@@ -71,20 +74,21 @@ class Upstream:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, and answers nothing more."""
+        """True once the connection has ended."""
         return self._task is not None and (self._task.done() or self._stopping.is_set())
 
     def origin(self) -> str:
-        """Which server it is, for the record, with nothing secret in it."""
+        """Return the server's command or URL for the record, without secrets."""
         return mcp_origin(self._settings, self._secrets.redacted)
 
     async def request(
         self, method: str, params: Mapping[str, Any] | None, options: CallOptions
     ) -> dict[str, Any]:
-        """What the server answers. Cancelling this cancels the request at the server.
+        """Return the server's answer. Cancelling the call cancels the request at the server.
 
         Raises:
-            MCPError: its error, as it is; or it does not start, answer in time, or send MCP.
+            MCPError: the server reports an error, does not start or answer in time, or breaks the
+                protocol.
         """
         dispatcher = await self._started()
         options = {**options, "headers": self._headers(method, params)}
@@ -113,21 +117,21 @@ class Upstream:
             raise MCPError(said.code, self._hidden(message), self._hidden(said.data)) from None
 
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
-        """Pass a notification on; one for a server that has ended goes nowhere."""
+        """Pass a notification on; one to a server that has ended is dropped."""
         if self._ready is not None and self._ready.done() and not self.over:
             with contextlib.suppress(Exception):
                 headers = self._headers(method, params)
                 await self._ready.result().notify(method, params, {"headers": headers})
 
     def alive(self) -> None:
-        """The server works on what it was asked: begin the time of its requests again."""
+        """Restart the time limits of open requests, because the server is working on one."""
         now = asyncio.get_running_loop().time()
         for clock, end in self._clocks.items():
             if not clock.expired():
                 clock.reschedule(min(now + self._timeout_s, end))
 
     async def close(self) -> None:
-        """End the connection, and the server if it was started here, with its children."""
+        """End the connection, and a server that was started here with its children."""
         self._stopping.set()
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=4 * self._settings.stop_timeout_s)
@@ -207,7 +211,7 @@ class Upstream:
         return f"{type(error).__name__}."
 
     def _headers(self, method: str, params: Mapping[str, Any] | None) -> dict[str, str]:
-        """What HTTP says of a message beside its body; without meaning for a process."""
+        """Return the HTTP headers of a message; a process ignores them."""
         meta = (params or {}).get("_meta")
         version = meta.get(PROTOCOL_VERSION_META_KEY) if isinstance(meta, dict) else None
         if not isinstance(version, str):

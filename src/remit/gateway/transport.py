@@ -1,0 +1,238 @@
+"""Sending of a body to a provider of its dialect, and parsing of the answer while it passes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from typing import TypeGuard
+
+from remit.gateway.answers import response, whole
+from remit.gateway.memory import LARGE_BYTES, run_large
+from remit.gateway.stream_tap import StreamTap, weight
+from remit.kernel.exchange import Reply
+from remit.kernel.json_text import dump
+from remit.providers import (
+    MAX_BODY_BYTES,
+    AsyncProvider,
+    Outgoing,
+    Provider,
+    ProviderError,
+    ProviderReply,
+    ProviderResponse,
+    StreamingProvider,
+    Timeouts,
+    UpstreamReply,
+    WireChunk,
+    WireProvider,
+    error_of_event,
+    passed_on,
+)
+from remit.providers.wire import A2A, Passed, StreamSum, stream_sum
+
+__all__ = ["AnyProvider", "has_dialect", "send_body", "too_long"]
+
+_EVENTS_AT_ONCE = 256  # After this many events of one piece other calls get a turn.
+_NULL = b',"usage":null'
+_NO_USAGE = re.compile(rb',\s*"usage":\s*null')
+
+AnyProvider = Provider | AsyncProvider | StreamingProvider | WireProvider
+
+
+def has_dialect(provider: AnyProvider) -> TypeGuard[WireProvider]:
+    """Return True if a provider takes bodies in a dialect."""
+    return hasattr(provider, "outgoing")
+
+
+async def send_body(
+    provider: WireProvider,
+    outgoing: Outgoing,
+    tap: StreamTap,
+    timeouts: Timeouts,
+    *,
+    neutral: bool,
+) -> ProviderResponse:
+    """Send a body and return the parsed answer; a stream is passed to the tap as it comes.
+
+    Args:
+        provider: the provider.
+        outgoing: the body.
+        tap: receives the stream.
+        timeouts: limits for each stage; a stream that continues is not cut.
+        neutral: whether content blocks in neutral form are wanted.
+
+    Raises:
+        TimeoutError: no answer came in time.
+        ProviderError: the provider reported an error, the stream broke off, or the answer is too
+            long.
+    """
+    tap.start()
+    try:
+        reply: ProviderReply = await provider.send(outgoing, timeouts)
+        try:
+            if outgoing.body.endpoint is A2A:
+                return await _verbatim(outgoing, reply, tap)
+            if outgoing.stream and "event-stream" in reply.content_type:
+                return await _streamed(outgoing, reply, tap, neutral)
+            if tap.sink is not None and isinstance(reply, UpstreamReply) and _is_data(reply):
+                return await _data(outgoing, reply, tap)
+            if isinstance(reply, UpstreamReply):
+                raw = await reply.read(on_growth=tap.hold)
+            else:
+                raw = await reply.read()
+        finally:
+            await reply.aclose()
+        if len(raw) > LARGE_BYTES:
+            return await run_large(whole, outgoing, reply, raw, neutral)
+        return whole(outgoing, reply, raw, neutral)
+    except asyncio.CancelledError as error:
+        tap.raise_if_ended(error)
+        raise
+    finally:
+        tap.settle()
+
+
+async def _streamed(
+    outgoing: Outgoing, reply: ProviderReply, tap: StreamTap, neutral: bool
+) -> ProviderResponse:
+    endpoint = outgoing.body.endpoint.name
+    headers = passed_on(reply.headers)
+    kind = reply.content_type if neutral else None
+    total = stream_sum(endpoint)
+    tap.listen(total, asks_usage=outgoing.asks_usage)
+    unread: list[bytes] | None = []  # Data received before the first readable event.
+    last = False
+    async for events in reply.events(tap.pass_on):
+        tap.catch_up()
+        left = len(events)
+        if not left and isinstance(reply, UpstreamReply):
+            await tap.weigh(reply.waiting)
+        for event in events:
+            left -= 1
+            if len(event.data) > LARGE_BYTES:
+                value = await run_large(total.add, event.name, event.data)
+            else:
+                value = total.add(event.name, event.data)
+            error = error_of_event(value)
+            if error is None and event.name == "error":  # whatever its data is: so clients have it
+                error = error_of_event({"type": "error", "error": value})
+            last = error is not None or total.is_last
+            raw = event.raw
+            if not event.complete:
+                if not last:
+                    continue  # cut within an event: no client can read it
+                raw += b"\n\n"
+            if unread is not None:
+                if value is None and not last:
+                    unread.append(raw)
+                else:
+                    unread = None
+            asked = False
+            if outgoing.asks_usage and type(value) is dict and "usage" in value:
+                if value["usage"] is not None:
+                    asked = value.get("choices") == []
+                elif raw.count(b'"usage"') == 1:  # there only because Remit asked for it
+                    raw = raw.replace(_NULL, b"") if _NULL in raw else _NO_USAGE.sub(b"", raw)
+            chunk = WireChunk(
+                endpoint, raw, event.name, value, last, asked, "", left > 0, headers
+            )  # fmt: skip
+            await tap.chunk(chunk, begins=error is None and event.data != b"")
+            if unread is None:
+                tap.may_pass_on()
+            if error is not None:
+                had = await _assembled(total, tap, endpoint, reply.status, headers)
+                error.answer = had if had.usage_reported else None
+                raise error
+            if last:
+                break
+            tap.came += weight(raw)
+            if tap.came > tap.next_weighing:
+                await tap.weigh()
+                if tap.kept + sum(map(len, unread or ())) > MAX_BODY_BYTES:
+                    raise too_long("takes more")
+            elif left and not left % _EVENTS_AT_ONCE:
+                await asyncio.sleep(0)
+        if last:
+            break
+    tap.catch_up()
+    if unread and any(not raw.startswith(b":") for raw in unread):
+        # Whole, and none of this API: it is the client's to judge.
+        tap.unheard()
+        came = Reply(endpoint, reply.status, headers, b"".join(unread))
+        return response(came, None, kind)
+    if not total.ended:
+        raise ProviderError(
+            "SERVER_ERROR", "the stream ended before the answer did", True, maybe_billed=True
+        )
+    return await _assembled(total, tap, endpoint, reply.status, headers, kind)
+
+
+async def _assembled(
+    total: StreamSum,
+    tap: StreamTap,
+    endpoint: str,
+    status: int,
+    headers: tuple[tuple[str, str], ...],
+    kind: str | None = None,
+) -> ProviderResponse:
+    """Return the answer that a stream adds up to."""
+
+    def assemble() -> ProviderResponse:
+        answer = total.answer()
+        return response(Reply(endpoint, status, headers, dump(answer), True), answer, kind)
+
+    return await run_large(assemble) if tap.kept + tap.came > LARGE_BYTES else assemble()
+
+
+async def _verbatim(outgoing: Outgoing, reply: ProviderReply, tap: StreamTap) -> ProviderResponse:
+    """Pass on and record another protocol's answer without parsing it."""
+    endpoint, kind, headers = A2A.name, reply.content_type, passed_on(reply.headers)
+    if tap.sink is None or kind != "text/event-stream" or not isinstance(reply, UpstreamReply):
+        if isinstance(reply, UpstreamReply):
+            raw = await reply.read(on_growth=tap.hold)
+        else:
+            raw = await reply.read()
+        return response(Reply(endpoint, reply.status, headers, raw, None), None)
+    total = Passed()
+    tap.listen(total, asks_usage=False)
+    async for piece in reply.chunks():
+        total.add("", piece)
+        tap.came += len(piece)
+        if tap.came > tap.next_weighing:
+            await tap.weigh()
+        if total.size > MAX_BODY_BYTES:
+            raise too_long("is longer")
+        chunk = WireChunk(endpoint, piece, "", None, content_type=kind, headers=headers)
+        await tap.chunk(chunk, begins=True)
+    last = WireChunk(endpoint, b"", "", None, is_last=True, content_type=kind, headers=headers)
+    await tap.chunk(last, begins=True)
+    return response(Reply(endpoint, reply.status, headers, total.raw, is_json=False), None)
+
+
+def too_long(how: str) -> ProviderError:
+    """Return the error of an answer that is longer than one may be."""
+    said = f"the answer {how} than {MAX_BODY_BYTES >> 20} MiB"
+    return ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True)
+
+
+def _is_data(reply: UpstreamReply) -> bool:
+    kind = reply.content_type
+    return bool(kind) and "json" not in kind and not kind.startswith("text/")
+
+
+async def _data(outgoing: Outgoing, reply: UpstreamReply, tap: StreamTap) -> ProviderResponse:
+    """Pass on an answer that is not text as it comes; its SHA-256 is recorded in its place."""
+    endpoint, kind = outgoing.body.endpoint.name, reply.content_type
+    headers = passed_on(reply.headers)
+    digest, size, held = hashlib.sha256(), 0, b""
+    async for piece in reply.chunks():
+        if held:
+            chunk = WireChunk(endpoint, held, "", None, content_type=kind, headers=headers)
+            await tap.chunk(chunk, begins=True)
+        digest.update(piece)
+        size += len(piece)
+        held = piece
+    last = WireChunk(endpoint, held, "", None, is_last=True, content_type=kind, headers=headers)
+    await tap.chunk(last, begins=True)
+    about = {"content_type": kind, "bytes": size, "sha256": digest.hexdigest()}
+    return response(Reply(endpoint, reply.status, headers, dump(about), True), None)

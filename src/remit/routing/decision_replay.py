@@ -1,0 +1,238 @@
+"""Recorded decisions: found, read, and computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+
+from remit.kernel.errors import NotFoundError, RemitError
+from remit.ledger import (
+    EntryArchivedError,
+    EntryNotFoundError,
+    Erased,
+    LedgerClient,
+    LedgerEntry,
+    LedgerReader,
+)
+from remit.routing.candidate import Candidate
+from remit.routing.decision import RULES_UNAVAILABLE, compute_decision_hash
+from remit.routing.exploration import draws_agree
+from remit.routing.learned_head import head_on_record
+from remit.routing.scores import ScoringInputs, chain_of, score_candidates
+from remit.routing.trail import ThoughtNotFoundError, get_thought_record
+from remit.routing.weights import Weights
+
+EVENT = "THOUGHT_RECORD"
+"""The type of the entry that holds a decision."""
+
+_FIELDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
+    ("routing_mode", str), ("chosen_model_id", str), ("candidates_considered", list),
+    ("scores", dict), ("fallback_attempts", int), ("rule_version_hash", str),
+    ("decision_hash", str),
+)  # fmt: skip
+_NAMES = ("model_id", "code", "part", "stage")
+_NEEDED = ("prompt", "context", "profiles", "content")
+
+
+def find_decision(ledger: LedgerReader, name: str) -> LedgerEntry:
+    """Return the ledger entry of a decision.
+
+    Args:
+        ledger: the ledger.
+        name: the decision's id (``DEC-…``), its entry's id, or the id of one of its ``EXCHANGE``
+            entries.
+
+    Raises:
+        NotFoundError: there is no such decision.
+        EntryArchivedError: the entry is archived.
+    """
+    try:
+        if name.startswith("LED-"):
+            entry = ledger.read(name)
+            decision_id = entry.metadata.get("decision_id")
+            if entry.event_type == EVENT and isinstance(decision_id, str):
+                return entry
+            if not isinstance(decision_id, str):
+                raise NotFoundError(
+                    f"{name} is of type {entry.event_type}, and no router chose its model.",
+                    next_step="Name a decision (DEC-…), its entry, or an EXCHANGE with a "
+                    "decision_id.",
+                )
+            name = decision_id
+        entry = ledger.read(get_thought_record(ledger, name).entry_id)
+    except EntryArchivedError:
+        raise
+    except (ThoughtNotFoundError, EntryNotFoundError) as error:
+        raise no_such_decision(name) from error
+    if not isinstance(entry.metadata.get("decision_id"), str):
+        raise NotFoundError(f"The thought {name!r} is not of a router.")
+    return entry
+
+
+def no_such_decision(name: str) -> NotFoundError:
+    """Return the error for a name that leads to no decision."""
+    return NotFoundError(
+        f"There is no decision {name!r} on record.",
+        next_step="`remit ledger query --event-type THOUGHT_RECORD` lists them. A call that "
+        "was cut off while it was routed leaves none.",
+    )
+
+
+def fields_of(meta: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the 8 fields; None if they are erased or not in the form that a router writes."""
+    content = meta.get("content")
+    try:
+        value = orjson.loads(content) if isinstance(content, str) else None
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(value, dict):
+        return None
+    if not all(isinstance(value.get(name), kind) for name, kind in _FIELDS):
+        return None
+    scores = value["scores"]
+    scored = all(
+        isinstance(model, str) and is_number(scores.get(model))
+        for model in value["candidates_considered"]
+    )
+    return value if scored else None
+
+
+def is_number(value: Any) -> bool:
+    """Return True if a recorded value is a number."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def scored_inputs(meta: Mapping[str, Any], ledger: LedgerClient | None = None) -> ScoringInputs:
+    """Return the recorded inputs of scoring.
+
+    Args:
+        meta: metadata of the decision's entry.
+        ledger: the ledger that contains learned heads; None if no head is needed.
+
+    Raises:
+        RemitError, KeyError, TypeError: the metadata cannot be used.
+    """
+    context = meta["context"]
+    profiles: Mapping[str, Any] = meta["profiles"]
+    return ScoringInputs(
+        meta["prompt"],
+        context["task"],
+        context["operator_preference"],
+        tuple(Candidate.from_profile(name, profile) for name, profile in profiles.items()),
+        Weights.from_document(
+            context["weights"],
+            None if ledger is None else lambda digest: head_on_record(ledger, digest),
+        ),
+    )
+
+
+def rows_of(meta: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """Return the rows of a list in a decision's metadata; empty if it is erased.
+
+    Values of the naming keys that are not texts are replaced by empty texts.
+    """
+    found = meta.get(name)
+    return [
+        {key: one if key not in _NAMES or isinstance(one, str) else "" for key, one in row.items()}
+        for row in (found if isinstance(found, list) else ())
+        if isinstance(row, Mapping)
+    ]
+
+
+def replay(entry: LedgerEntry, ledger: LedgerClient | None = None) -> dict[str, Any]:
+    """Compute scores, chain and hashes of a recorded decision again.
+
+    Args:
+        entry: the decision's entry (:func:`find_decision`).
+        ledger: the ledger that contains learned heads; needed if the rules name one.
+
+    Returns:
+        ``agrees``: whether everything that can be computed agrees with the record; ``checks``: the
+        same for each part, None if it cannot be computed; ``recorded`` and ``recomputed`` values
+        that
+        differ; ``notes``.
+    """
+    meta = entry.metadata
+    checks: dict[str, bool | None] = {}
+    recorded: dict[str, Any] = {}
+    recomputed: dict[str, Any] = {}
+    notes: list[str] = []
+    erased = [name for name in _NEEDED if isinstance(meta.get(name), Erased)]
+    if erased:
+        notes.append(
+            f"{', '.join(erased)} of the decision have been erased: it cannot be computed again."
+        )
+    else:
+        try:
+            record = fields_of(meta)
+            if record is None:
+                raise ValueError("its 8 fields are not there")
+            for name, computed in _recomputed(meta, record, ledger, checks, notes):
+                checks[name] = record[name] == computed
+                if not checks[name]:
+                    recorded[name], recomputed[name] = record[name], computed
+        except (RemitError, KeyError, TypeError, ValueError, AttributeError) as error:
+            notes.append(f"What was recorded cannot be computed with: {error}")
+            checks["readable"] = False
+    return {
+        "agrees": bool(checks) and False not in checks.values(),
+        "decision_id": meta.get("decision_id", ""),
+        "entry_id": entry.id,
+        "checks": checks,
+        "recorded": recorded,
+        "recomputed": recomputed,
+        "notes": notes,
+    }
+
+
+def _recomputed(
+    meta: Mapping[str, Any],
+    record: Mapping[str, Any],
+    ledger: LedgerClient | None,
+    checks: dict[str, bool | None],
+    notes: list[str],
+) -> Iterator[tuple[str, Any]]:
+    """Yield fields of the record as computed now; other results are added to ``checks``."""
+    context: Mapping[str, Any] = meta["context"]
+    inputs = scored_inputs(meta, ledger)
+    if record["rule_version_hash"] == RULES_UNAVAILABLE:
+        checks["rule_version_hash"] = None
+        notes.append("The rule file could not be read then; defaults were in force.")
+    else:
+        yield "rule_version_hash", inputs.weights.rule_version_hash
+    hashed = {
+        "prompt": meta["prompt"],
+        "context": dict(context),
+        "rule_version_hash": record["rule_version_hash"],
+        "candidates_considered": record["candidates_considered"],
+    }
+    yield "decision_hash", compute_decision_hash(hashed, record["chosen_model_id"])
+    checks["profiles"] = sorted(meta["profiles"]) == list(context["candidates"])
+    checks["attempts"] = _attempts_agree(meta, record)
+    if (agree := draws_agree(meta, record)) is not None:
+        checks["propensity"] = agree
+    if meta.get("scoring", "remit") != "remit":
+        checks["scores"] = checks["candidates_considered"] = None
+        notes.append(f"Scored by {meta['scoring']}, which is not run again.")
+        return
+    scoring = score_candidates(inputs)
+    yield "scores", dict(scoring.scores)
+    yield "candidates_considered", list(chain_of(scoring))
+
+
+def _attempts_agree(meta: Mapping[str, Any], record: Mapping[str, Any]) -> bool | None:
+    """Return True if the chosen model and the number of attempts match the recorded calls."""
+    attempts, skipped = meta.get("attempts"), meta.get("skipped")
+    if not isinstance(attempts, list) or not isinstance(skipped, list):
+        return None
+    attempts = rows_of(meta, "attempts")
+    answered = {call["model_id"] for call in attempts if call.get("outcome") == "success"}
+    if record["routing_mode"] == "fail":
+        failed = [call for call in attempts if call.get("outcome") != "success"]
+        count, chosen = len(failed) + len(skipped), not record["chosen_model_id"]
+    else:
+        count = max(0, len({call["model_id"] for call in attempts}) - 1)
+        chosen = record["chosen_model_id"] in answered
+    return chosen and bool(record["fallback_attempts"] == count)

@@ -1,0 +1,253 @@
+"""A learned routing head, which predicts in integers how good a model's answer will be.
+
+Heads are fitted in :mod:`remit.learning.routes`. This module reads, applies and records them. A
+prompt is the set of its words and pairs of neighbouring words, hashed into buckets; each model has
+a weight for every bucket. docs/routing.md has the formula.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import isqrt
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from zlib import crc32
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from remit.kernel.canonical import canonical_json, sha256_hex
+from remit.kernel.errors import InvalidInputError
+from remit.kernel.validation import first_error
+from remit.ledger import LedgerClient
+from remit.routing.errors import WeightsError
+from remit.routing.trail import (
+    ThoughtInput,
+    ThoughtNotFoundError,
+    acreate_thought_record,
+    get_thought_record,
+)
+
+MILLION = 1_000_000
+NOT_LEARNED = 10 * MILLION
+"""Taken off a model that the head does not know: it comes behind all that it knows."""
+
+_TRAIL = "routing-heads"
+_NEAREST = 3
+_WORDS = re.compile(rb"[a-z0-9_\x80-\xff]+|[^\x00-\x20a-z0-9_\x80-\xff]")
+
+_Integer = Annotated[int, Field(strict=True, ge=-(2**50), le=2**50)]
+_Bucket = Annotated[int, Field(strict=True, ge=0, lt=2**20)]
+
+
+class StrictModel(BaseModel):
+    """A part of a file; unknown members are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LearnedModel(StrictModel):
+    """The learned parameters of a model.
+
+    Attributes:
+        bias: mean reward, in millionths.
+        cost_nano: mean cost of a call, in nano-dollars.
+        samples: number of graded answers.
+        weights: weight of each bucket, in millionths.
+    """
+
+    bias: _Integer
+    cost_nano: Annotated[_Integer, Field(ge=0)]
+    samples: Annotated[_Integer, Field(ge=1)]
+    weights: tuple[_Integer, ...]
+
+
+class Neighbour(StrictModel):
+    """A prompt of the training set, without its text.
+
+    Attributes:
+        exchange_id: the entry that contains the prompt.
+        buckets: buckets of its words, ascending.
+    """
+
+    exchange_id: Annotated[str, Field(pattern=r"^LED-[0-9a-f]{8,}$")]
+    buckets: tuple[_Bucket, ...]
+
+
+class _HeadFile(StrictModel):
+    format: Literal["remit.routing-head/1"]
+    buckets: Annotated[int, Field(strict=True, ge=1, le=2**20)]
+    models: Annotated[dict[str, LearnedModel], Field(min_length=1)]
+    neighbours: tuple[Neighbour, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LearnedHead:
+    """A checked head.
+
+    Attributes:
+        digest: SHA-256 (hex) of ``encoded``; the rules name it.
+        encoded: the head in canonical JSON.
+        buckets: number of buckets.
+        models: learned parameters, keyed by model name.
+        neighbours: prompts of the training set.
+    """
+
+    digest: str
+    encoded: bytes = field(repr=False)
+    buckets: int
+    models: Mapping[str, LearnedModel] = field(repr=False)
+    neighbours: Sequence[Neighbour] = field(repr=False)
+
+    @classmethod
+    def from_document(cls, document: Any) -> Self:
+        """Return the head in the content of a file.
+
+        Raises:
+            WeightsError: the content is not a head.
+        """
+        try:
+            read = _HeadFile.model_validate(document, strict=False)
+            encoded = canonical_json(dict(document))
+        except ValidationError as error:
+            key, problem = first_error(error)
+            raise WeightsError(f"{key or 'The document'} of a routing head: {problem}.") from error
+        except InvalidInputError as error:
+            raise WeightsError(f"A routing head has no canonical JSON: {error.message}") from error
+        for name, model in read.models.items():
+            if len(model.weights) != read.buckets:
+                raise WeightsError(f"{name} of a routing head has {len(model.weights)} weights.")
+        return cls(sha256_hex(encoded), encoded, read.buckets, read.models, read.neighbours)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Return the head in the bytes of a file.
+
+        Raises:
+            WeightsError: the bytes are not a head.
+        """
+        try:
+            document = json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise WeightsError(f"A routing head is not JSON: {error}.") from error
+        return cls.from_document(document)
+
+    @classmethod
+    def from_path(cls, path: Path) -> Self:
+        """Return the head in a file.
+
+        Raises:
+            WeightsError: the file cannot be read, or is not a head.
+        """
+        try:
+            return cls.from_bytes(path.read_bytes())
+        except OSError as error:
+            raise WeightsError(f"The routing head {path} cannot be read: {error}.") from error
+
+    def qualities(self, seen: Sequence[int]) -> dict[str, int]:
+        """Return the expected reward of each model from 0 to 1, in millionths.
+
+        Args:
+            seen: the prompt's buckets (:func:`buckets_of`).
+        """
+        length = isqrt(len(seen) * MILLION * MILLION) or 1
+        found = {}
+        for name, model in self.models.items():
+            total = sum(map(model.weights.__getitem__, seen)) * MILLION // length
+            found[name] = min(MILLION, max(0, model.bias + total))
+        return found
+
+    def nearest(self, seen: Sequence[int]) -> list[tuple[str, int]]:
+        """Return the most similar prompts of the training set: exchange and similarity in
+        millionths.
+
+        Args:
+            seen: the prompt's buckets.
+        """
+        mine = set(seen)
+        found = [
+            (
+                MILLION * len(mine.intersection(one.buckets)) ** 2
+                // (len(mine) * len(one.buckets) or 1),
+                one.exchange_id,
+            )
+            for one in self.neighbours
+        ]  # fmt: skip
+        found.sort(key=lambda pair: (-pair[0], pair[1]))
+        return [(exchange_id, similarity) for similarity, exchange_id in found[:_NEAREST]]
+
+
+def buckets_of(text: str, buckets: int) -> list[int]:
+    """Return the buckets of a text's words and word pairs, ascending and without duplicates.
+
+    The text is taken in UTF-8 with ``A-Z`` in lower case. A word is a run of the bytes ``a-z0-9_``
+    and of bytes from 0x80 up, or one other byte above 0x20.
+    """
+    words = _WORDS.findall(text.encode("utf-8", "replace").lower())
+    found = set(map(crc32, words))
+    found.update([crc32(b"%b %b" % pair) for pair in pairwise(words)])
+    return sorted({value % buckets for value in found})
+
+
+def learned_score(
+    quality: int,
+    cost_nano: int,
+    *,
+    price_weight: int,
+    quality_floor: int,
+    factors: Mapping[str, int],
+) -> int:
+    """Return a model's score by its learned parameters, in millionths; divisions round down.
+
+    Args:
+        quality: expected reward, in millionths.
+        cost_nano: mean cost of a call, in nano-dollars.
+        price_weight: the reward that a dollar is worth, in millionths.
+        quality_floor: 0 for none; else models of at least this quality come first, cheapest first.
+        factors: factors of the operator preference.
+    """
+    if not quality_floor:
+        price = price_weight * cost_nano // 1_000_000_000
+        return (factors["ability"] * quality - factors["cost"] * price) // MILLION
+    if quality < quality_floor:
+        return quality
+    return 2 * MILLION - min(MILLION - 1, cost_nano // 1000)
+
+
+async def record_head(ledger: LedgerClient, head: LearnedHead) -> None:
+    """Record a head unless it is recorded, so that its decisions can be recomputed.
+
+    Raises:
+        LedgerWriteError: the head cannot be written.
+    """
+    try:
+        get_thought_record(ledger, f"HEAD-{head.digest}")
+    except ThoughtNotFoundError:
+        thought = ThoughtInput(
+            type="plan", task_id=_TRAIL, agent_id="router", content=head.encoded.decode()
+        )
+        await acreate_thought_record(ledger, thought, id_fn=lambda: f"HEAD-{head.digest}")
+
+
+def head_on_record(ledger: LedgerClient, digest: str) -> LearnedHead:
+    """Return a recorded head.
+
+    Raises:
+        WeightsError: the head is not recorded, or was erased.
+    """
+    try:
+        content = get_thought_record(ledger, f"HEAD-{digest}").content
+    except ThoughtNotFoundError as error:
+        raise WeightsError(f"The routing head {digest} is not on record.") from error
+    if not isinstance(content, str):
+        raise WeightsError(f"The routing head {digest} was erased.")
+    return _parsed(content)
+
+
+@functools.lru_cache(maxsize=4)
+def _parsed(content: str) -> LearnedHead:
+    return LearnedHead.from_bytes(content.encode())

@@ -1,0 +1,43 @@
+"""Forms that answers share: the error, and pages of a list."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field, create_model
+
+
+class ErrorDetail(BaseModel):
+    """A failure and its remedy."""
+
+    code: str = Field(description="for programs")
+    message: str = Field(description="for people: what happened and why")
+    next_step: str | None = Field(None, description="what can be done about it")
+    param: str | None = Field(None, description="the field at fault")
+
+
+class Error(BaseModel):
+    """The answer to every request that fails."""
+
+    error: ErrorDetail
+
+
+class Paged(BaseModel):
+    """A page of a list."""
+
+    next_cursor: str | None = Field(description="where the next page begins; null at the end")
+
+
+def listing(
+    name: str, doc: str, *, base: type[BaseModel] = Paged, **members: Any
+) -> type[BaseModel]:
+    """Return the form of a list.
+
+    Args:
+        name: its name in the OpenAPI document.
+        doc: its description there.
+        base: :class:`Paged`, or BaseModel for a list without pages.
+        members: the form of the items, keyed by the member that contains them.
+    """
+    fields: dict[str, Any] = {member: (list[item], ...) for member, item in members.items()}  # type: ignore[valid-type]
+    return create_model(name, __base__=base, __doc__=doc, **fields)
