@@ -102,7 +102,7 @@ def problems(schema: Mapping[str, Any], value: Any, most: int) -> list[str]:
 
 def _errors(schema: Mapping[str, Any], value: Any, most: int) -> tuple[list[ValidationError], str]:
     """Return where ``value`` fails ``schema``, or why that cannot be said."""
-    check: _Check | None = None
+    check: SchemaCheck | None = None
     try:
         compiled = _compiled(dump(dict(schema)))
         if _fits(schema, value):

@@ -12,7 +12,7 @@ Start reading in :mod:`remit.providers.protocol`. Doors: ``dialects`` translates
 ``wire`` reads endpoints, bodies and answers.
 """
 
-from remit.providers.inflate import Inflate
+from remit.providers.inflate import inflated
 from remit.providers.local import LocalProvider
 from remit.providers.mock import MockProvider
 from remit.providers.protocol import (
@@ -45,7 +45,6 @@ __all__ = [
     "Dispatched",
     "EventSink",
     "HttpUpstream",
-    "Inflate",
     "LocalProvider",
     "MockProvider",
     "NeutralSink",
@@ -65,5 +64,6 @@ __all__ = [
     "error_of_event",
     "is_shortage",
     "passed_on",
+    "inflated",
     "refusal",
 ]

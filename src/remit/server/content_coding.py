@@ -7,14 +7,13 @@ memory of the process before the next one is made, so that a bomb takes no memor
 from __future__ import annotations
 
 import asyncio
-import itertools
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 
 import brotli
 
-from remit.providers import Inflate
+from remit.providers import inflated
 from remit.server.refusals import HttpError
 from remit.server.replies import Receive, read_body, too_long
 from remit.server.shares import Share
@@ -26,7 +25,6 @@ else:
 
 _CODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd")
 _PIECE_BYTES = 256 * 1024
-_PIECES_PER_STEP = 16  # A step runs in a thread, so that a large body does not hold the event loop.
 _ZSTD_OPTIONS: dict[int, int] = {
     zstd.DecompressionParameter.window_log_max: 23
 }  # 8 MB, the limit of RFC 9659
@@ -65,24 +63,20 @@ async def decoded(body: bytes, coding: str, most: int, share: Share | None) -> b
     """
     if not coding:
         return body
-    pieces, decoded_pieces, size = _pieces(body, coding), list[bytes](), 0
+    pieces, size = list[bytes](), 0
     try:
-        while step := (
-            list(itertools.islice(pieces, 1))
-            if not decoded_pieces
-            else await asyncio.to_thread(list, itertools.islice(pieces, _PIECES_PER_STEP))
-        ):
-            grown = sum(map(len, step))
-            size += grown
+        async for piece in _decoded_pieces(body, coding):
+            size += len(piece)
             if size > most:
                 raise too_long(most)
             if share is not None:
-                share.take(grown, small=0 if len(decoded_pieces) else _PIECE_BYTES)
-            decoded_pieces += step
+                share.take(len(piece), small=0 if pieces else _PIECE_BYTES)
+            pieces.append(piece)
+            await asyncio.sleep(0)  # A large body does not hold the event loop.
     except _DECODING_ERRORS as error:
         said = f"The body is not valid {coding}; send it whole, or without content-encoding."
         raise HttpError(400, "invalid_request", said, close=True) from error
-    return b"".join(decoded_pieces)
+    return b"".join(pieces)
 
 
 async def read_decoded(
@@ -110,32 +104,41 @@ async def read_decoded(
     return await decoded(body, coding, most, share)
 
 
-def _pieces(body: bytes, coding: str) -> Iterator[bytes]:
+async def _decoded_pieces(body: bytes, coding: str) -> AsyncIterator[bytes]:
     """Yield the decoded body in pieces of at most 256 KiB.
 
     Raises:
         EOFError: the body is cut. The library of the coding raises its own error for wrong bytes.
     """
-    if coding == "br":
-        brotli_stream = brotli.Decompressor()
-        piece = brotli_stream.process(body, output_buffer_limit=_PIECE_BYTES)
-        while piece:
+    if coding in ("br", "zstd"):
+        for piece in (_from_brotli if coding == "br" else _from_zstd)(body):
             yield piece
-            piece = brotli_stream.process(b"", output_buffer_limit=_PIECE_BYTES)
-        if not brotli_stream.is_finished():
-            raise EOFError
-    elif coding == "zstd":
-        while body:
-            frame = zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
-            yield frame.decompress(body, _PIECE_BYTES)
-            while not frame.eof:
-                if frame.needs_input:
-                    raise EOFError
-                yield frame.decompress(b"", _PIECE_BYTES)
-            body = frame.unused_data
-    elif body:
-        inflate = Inflate()
-        inflate.give(body)
-        while piece := inflate.take():
-            yield piece
-        inflate.end()
+        return
+    unread = [body] if body else []
+
+    async def read() -> bytes:
+        return unread.pop() if unread else b""
+
+    async for piece in inflated(read):
+        yield piece
+
+
+def _from_brotli(body: bytes) -> Iterator[bytes]:
+    stream = brotli.Decompressor()
+    piece = stream.process(body, output_buffer_limit=_PIECE_BYTES)
+    while piece:
+        yield piece
+        piece = stream.process(b"", output_buffer_limit=_PIECE_BYTES)
+    if not stream.is_finished():
+        raise EOFError
+
+
+def _from_zstd(body: bytes) -> Iterator[bytes]:
+    while body:
+        frame = zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
+        yield frame.decompress(body, _PIECE_BYTES)
+        while not frame.eof:
+            if frame.needs_input:
+                raise EOFError
+            yield frame.decompress(b"", _PIECE_BYTES)
+        body = frame.unused_data

@@ -144,12 +144,13 @@ class ToolCalls:
             said = f"approval_denied: {found.decided_by} said no{why}"
             return _awaiting(found.request_id, "denied", said)
         if found is None or not (found.state == "pending" or found.usable()):
+            caller = self._caller.identity
             found = queue.request(
                 tool,
                 arguments,
                 session_id=self._record.session_id,
                 agent_id=self._agent_id,
-                requested_by=queue.person_behind(self._caller.identity),
+                requested_by=queue.person_behind(caller.key_id, caller.user_id, caller.name),
                 subject_id=self._record.subject_id,
             )
         if found.state == "granted":
