@@ -151,7 +151,7 @@ def test_what_a_newcomer_gets_wrong_is_said_with_the_way_out(remit_root: Path) -
         for wrong in lists:
             with pytest.raises(InvalidInputError, match=rf"Write {next(iter(wrong))}=\[…\]"):
                 runtime.agent("a", **wrong)
-        with pytest.raises(InvalidInputError, match="texts and files, not a int"):
+        with pytest.raises(InvalidInputError, match="texts and files, not int"):
             runtime.agent("a").run(12)
         failed = runtime.agent("a").run("hello")
         with pytest.raises(RemitError) as caught:
