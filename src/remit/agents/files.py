@@ -102,7 +102,7 @@ def split_message(message: UserMessage) -> tuple[str, list[dict[str, Any]]]:
     for part in parts:
         if not isinstance(part, str | File):
             raise InvalidInputError(
-                f"A message consists of texts and files, not of a {type(part).__name__}.",
+                f"A message may contain only texts and files, not {type(part).__name__}.",
                 next_step="Use remit.File(data, media_type) or remit.File.read(path).",
             )
     if not any(isinstance(part, str) and part.strip() for part in parts):
