@@ -125,7 +125,7 @@ def test_a_tool_is_used_as_often_as_it_may_be_in_one_order(
         result = runtime.agent("a", tools=[_look(ran, max_calls=2)]).run("look")
         assert ran == ["0", "1"]
         assert result.tool_results[2]["status"] == "refused"
-        assert "may use look 2 times" in result.tool_results[2]["error"]
+        assert "made all 2 calls of look" in result.tool_results[2]["error"]
 
 
 @pytest.mark.parametrize("limits", [{"max_calls": -1}, {"max_calls": 1.5}, {"max_calls": True}])
