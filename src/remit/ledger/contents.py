@@ -372,6 +372,27 @@ def texts_in(value: Any, but: Collection[str] = ()) -> Iterator[str]:
             stack.extend(reversed(item))
 
 
+def is_canonical(encoded: bytes) -> bool:
+    """Return True if a JSON text is its own RFC 8785 encoding."""
+    try:
+        return canonical_json(orjson.loads(encoded)) == encoded
+    except (ValueError, NotCanonicalError):
+        return False
+
+
+def is_given_exact(commitment: str, items: Collection[dict[str, Any]], is_canonical: bool) -> bool:
+    """Return True if an export gives a value as ``json``, not as ``jcs``.
+
+    Args:
+        commitment: of the value.
+        items: the commitments in the record that shows it first.
+        is_canonical: whether the value is an RFC 8785 encoding: this decides for a message, which
+            the record does not name itself.
+    """
+    own = [item for item in items if item.get("$content") == f"hmac-sha256:{commitment}"]
+    return any(item.get("form") == EXACT for item in own) if own else not is_canonical
+
+
 def is_commitment(value: Any) -> bool:
     """Return True if a value is a well-formed commitment object."""
     if not isinstance(value, dict):

@@ -14,9 +14,17 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from remit.kernel.canonical import NotCanonicalError, canonical_json, sha256_hex
+from remit.kernel.canonical import sha256_hex
 from remit.kernel.json_text import load_exact
-from remit.ledger.contents import EXACT, NO_STEP, commit, commitments_in, next_step
+from remit.ledger.contents import (
+    EXACT,
+    NO_STEP,
+    commit,
+    commitments_in,
+    is_canonical,
+    is_given_exact,
+    next_step,
+)
 from remit.ledger.entry import entry_id, parse_entry_id
 from remit.ledger.erasure import is_erasure_of
 from remit.ledger.record import (
@@ -34,7 +42,7 @@ from remit.ledger.usage import DIMENSIONS, SUMS
 
 __all__ = [
     "ARCHIVE_ORDER", "EXPORT_FORMAT", "MAX_LINE_BYTES", "STATEMENT", "CheckedLine", "ExportHead",
-    "LineReader", "NewStep", "NewValue", "is_canonical", "is_given_exact", "is_hash", "read_head",
+    "LineReader", "NewStep", "NewValue", "is_hash", "read_head",
     "require", "require_members", "statement_of",
 ]  # fmt: skip
 
@@ -181,14 +189,6 @@ def is_hash(value: Any) -> bool:
     return type(value) is str and _HASH.fullmatch(value) is not None
 
 
-def is_canonical(encoded: bytes) -> bool:
-    """Return True if a JSON text is its own RFC 8785 encoding."""
-    try:
-        return canonical_json(orjson.loads(encoded)) == encoded
-    except (ValueError, NotCanonicalError):
-        return False
-
-
 def read_head(value: Any) -> ExportHead:
     """Return the first line of an export; raise ValueError if it is malformed."""
     is_export = type(value) is dict and value.get("format") == EXPORT_FORMAT
@@ -238,21 +238,6 @@ def statement_of(members: Mapping[str, Any], subjects: Collection[tuple[str, lis
     stated["subjects"] = sorted([commitment, *names] for commitment, names in subjects)
     text = json.dumps(stated, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).digest()
-
-
-def is_given_exact(
-    commitment: str, items: Collection[Mapping[str, Any]], is_canonical: bool
-) -> bool:
-    """Return True if an export gives a value as ``json``, not as ``jcs``.
-
-    Args:
-        commitment: of the value.
-        items: the commitments in the record that shows it first.
-        is_canonical: whether the value is an RFC 8785 encoding: this decides for a message, which
-            the record does not name itself.
-    """
-    own = [item for item in items if item.get("$content") == f"hmac-sha256:{commitment}"]
-    return any(item.get("form") == EXACT for item in own) if own else not is_canonical
 
 
 class LineReader:

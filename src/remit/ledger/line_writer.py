@@ -8,10 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from remit.ledger.contents import NO_STEP, StoredValue, commitments_in
+from remit.ledger.contents import NO_STEP, StoredValue, commitments_in, is_canonical, is_given_exact
 from remit.ledger.entry import entry_id
 from remit.ledger.errors import LedgerFormatError
-from remit.ledger.line_reader import is_canonical, is_given_exact
 from remit.ledger.ranges import Places
 from remit.ledger.reader import EntryRow, as_bytes, decode_record, marks
 from remit.ledger.store import Store
