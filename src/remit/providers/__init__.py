@@ -62,8 +62,8 @@ __all__ = [
     "WireProvider",
     "error_of",
     "error_of_event",
+    "inflated",
     "is_shortage",
     "passed_on",
-    "inflated",
     "refusal",
 ]
