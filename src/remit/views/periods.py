@@ -54,8 +54,8 @@ def periods_of(kind: str, time_zone: str, first: int, end: int) -> Iterator[Peri
         first, count = after, count + 1
         if count > _MOST:
             raise InvalidInputError(
-                f"That is more than {_MOST:,} periods.",
-                next_step="Read fewer days, or by day, week or month.",
+                f"The time range contains more than {_MOST:,} periods.",
+                next_step="Choose a shorter range, or group by day, week or month.",
             )
 
 

@@ -180,11 +180,11 @@ class _Query:
         for name in (*names, *where):
             if name not in BY or (name in where and name in PERIODS):
                 raise InvalidInputError(
-                    f"Usage is not kept by {name!r}.", next_step=f"Choose of {', '.join(BY)}."
+                    f"Cannot group by {name!r}.", next_step=f"Choose from {', '.join(BY)}."
                 )
         kinds = [name for name in names if name in PERIODS]
         if len(kinds) > 1 or len({*names}) < len(names):
-            raise InvalidInputError("Usage is by one period at most, and by each name once.")
+            raise InvalidInputError("Cannot group by two periods, or by one name twice.")
         self.period = kinds[0] if kinds else ""
         self.rows: list[UsageRow] = []
         self.places: list[tuple[str, ...]] = []
@@ -216,7 +216,9 @@ class _Query:
                 same = f" OR (w.column1 = {first} AND {rest})" if self._columns else ""
                 rest = f"w.column1 > {first}{same}"
         if not known:
-            raise InvalidInputError("The cursor is unknown.", next_step="Begin again without one.")
+            raise InvalidInputError(
+                "The cursor is unknown.", next_step="Start again without a cursor."
+            )
         self._filter += f" AND ({rest})"
         self._values += after[bool(self.period) :]
 
