@@ -248,17 +248,25 @@ def _scope(client: LedgerClient, named: dict[str, str | None]) -> BudgetScope | 
 
 
 def limits_line(limits: BudgetLimits | Mapping[str, Any]) -> str:
-    """Limits in words; a mapping as :meth:`BudgetLimits.to_dict` gives it."""
+    """Return limits as text, such as ``$500, 40 calls a month (UTC)``; ``no limit`` if none is set.
+
+    Args:
+        limits: limits, or a mapping as :meth:`BudgetLimits.to_dict` gives it.
+    """
+    from remit.views.wording import dollars
+
     stated = limits if isinstance(limits, Mapping) else limits.to_dict()
-    units = {
-        "usd_limit": "{} USD", "token_limit": "{} tokens", "turn_limit": "{} calls",
-        "requests_per_minute": "{} calls a minute", "tokens_per_minute": "{} tokens a minute",
-    }  # fmt: skip
-    parts = [text.format(stated[name]) for name, text in units.items() if name in stated]
-    line = ", ".join(parts) or "no limit"
-    if window := stated.get("window"):
-        line += f"; of each {window} ({stated.get('time_zone')})"
-    return line + ("; output limit lowered if short" if stated.get("on_short") == "clamp" else "")
+    amounts = [dollars(stated["usd_limit"])] if "usd_limit" in stated else []
+    units = {"token_limit": "tokens", "turn_limit": "calls"}
+    amounts += [f"{stated[name]:,} {unit}" for name, unit in units.items() if name in stated]
+    line = ", ".join(amounts)
+    if line and (window := stated.get("window")):
+        line += f" a {window} ({stated.get('time_zone')})"
+    rates = {"requests_per_minute": "calls a minute", "tokens_per_minute": "tokens a minute"}
+    found = [f"{stated[name]:,} {unit}" for name, unit in rates.items() if name in stated]
+    line = "; ".join([part for part in (line, ", ".join(found)) if part]) or "no limit"
+    lowered = "; output limit lowered if short"
+    return line + (lowered if stated.get("on_short") == "clamp" else "")
 
 
 def state_line(state: BudgetStatus, name: str = "") -> str:

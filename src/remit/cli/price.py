@@ -34,18 +34,18 @@ _RATES = ("input", "output", "cached_input", "cache_write", "cache_write_long", 
 
 @click.group()
 def price() -> None:
-    """What models cost: US dollars per million tokens."""
+    """Show and set model prices, in US dollars per million tokens."""
 
 
 @price.command("list")
 @click.argument("pattern", required=False)
 @click.option("--provider", help="Only models of this provider.")
-@click.option("--own", is_flag=True, help="Only the operator's own prices.")
+@click.option("--own", is_flag=True, help="Only your own prices.")
 @reads
 def list_all(
     root: Path | None, as_json: bool, pattern: str | None, provider: str | None, own: bool
 ) -> None:
-    """The prices in force; with PATTERN (gpt-4o*) of the models that match."""
+    """List current prices, or those of models that match PATTERN (gpt-4o*)."""
     found = _prices(root)[1]
     chosen = found.chosen(provider=provider, pattern=pattern or "*", own=own)
     data = [found.shown(one) for one in chosen]
@@ -56,10 +56,10 @@ def list_all(
 
 @price.command()
 @click.argument("model")
-@click.option("--provider", help="Whose model; needed where several have it.")
+@click.option("--provider", help="Provider of the model; required if several providers have it.")
 @reads
 def show(root: Path | None, as_json: bool, model: str, provider: str | None) -> None:
-    """What one model costs, by any of its names, and where that comes from."""
+    """Show the price of a model, given by any of its names, and the source of the price."""
     settings, found = _prices(root)
     who, bare = named_model(model, provider, found, settings)
     one = found.table.find(who, bare)
@@ -76,22 +76,48 @@ def show(root: Path | None, as_json: bool, model: str, provider: str | None) -> 
 
 @price.command("set")
 @click.argument("model")
-@click.option("--input", "input_", required=True, metavar="USD", help="Of a million input tokens.")
-@click.option("--output", required=True, metavar="USD", help="Of a million output tokens.")
-@click.option("--cached-input", metavar="USD", help="Read from a cache; as input when left out.")
-@click.option("--cache-write", metavar="USD", help="Written to one; as input when left out.")
-@click.option("--cache-write-long", metavar="USD", help="For long retention; as --cache-write.")
-@click.option("--reasoning", metavar="USD", help="Thinking; as output when left out.")
-@click.option("--context-window", type=click.IntRange(1), help="Most tokens of a call.")
-@click.option("--max-output-tokens", type=click.IntRange(1), help="Most tokens of an answer.")
-@click.option("--provider", help="Whose model; needed where several have it, or none.")
-@click.option("--source", default="", help="Where the price comes from; stays in the table.")
+@click.option(
+    "--input", "input_", required=True, metavar="USD", help="US dollars per million input tokens."
+)
+@click.option(
+    "--output", required=True, metavar="USD", help="US dollars per million output tokens."
+)
+@click.option(
+    "--cached-input",
+    metavar="USD",
+    help="US dollars per million tokens read from a cache (default: --input).",
+)
+@click.option(
+    "--cache-write",
+    metavar="USD",
+    help="US dollars per million tokens written to a cache (default: --input).",
+)
+@click.option(
+    "--cache-write-long",
+    metavar="USD",
+    help="The same for long retention (default: --cache-write).",
+)
+@click.option(
+    "--reasoning",
+    metavar="USD",
+    help="US dollars per million reasoning tokens (default: --output).",
+)
+@click.option(
+    "--context-window", type=click.IntRange(1), help="Largest number of tokens of a call."
+)
+@click.option(
+    "--max-output-tokens", type=click.IntRange(1), help="Largest number of tokens of an answer."
+)
+@click.option(
+    "--provider", help="Provider of the model; required if several providers have it, or none."
+)
+@click.option("--source", default="", help="Source of the price, stored with it.")
 @reads
 def set_(root: Path | None, as_json: bool, model: str, **given: Any) -> None:
-    """Set a price of your own: these rates, and no others.
+    """Set your own price of a model; it replaces all earlier rates.
 
-    Sizes and names of a model that is known stay. A model that is not needs --provider,
-    --context-window and --max-output-tokens, without which no call of it has a bound.
+    For a known model, sizes and names stay. An unknown model requires --provider,
+    --context-window and --max-output-tokens, which bound the cost of a call.
     """
     from remit.providers.prices import Overlay, parse_decimal
 
@@ -128,18 +154,18 @@ def set_(root: Path | None, as_json: bool, model: str, **given: Any) -> None:
 
 @price.command()
 @click.argument("model", required=False)
-@click.option("--provider", help="Whose model; needed where several have it.")
-@click.option("--all", "everything", is_flag=True, help="All prices of your own.")
+@click.option("--provider", help="Provider of the model; required if several providers have it.")
+@click.option("--all", "everything", is_flag=True, help="Remove all your own prices.")
 @reads
 def unset(
     root: Path | None, as_json: bool, model: str | None, provider: str | None, everything: bool
 ) -> None:
-    """Take a price of your own back: the shipped one holds again, or none."""
+    """Remove your own price of a model; the shipped price applies again, if there is one."""
     from remit.kernel.errors import RemitError
     from remit.providers.prices import Overlay
 
     if everything == bool(model):
-        raise click.UsageError("Name a model, or say --all.")
+        raise click.UsageError("Give a MODEL, or --all.")
 
     def change(found: RootPrices, settings: Settings) -> Overlay:
         if everything:
@@ -148,8 +174,8 @@ def unset(
         key = found.own.key_of(who, bare, found.base)
         if key not in found.own.models:
             raise RemitError(
-                f"There is no price of your own for {bare} of {who}.",
-                next_step="`remit price list --own` shows those there are.",
+                f"You have not set a price for {bare} of {who}.",
+                next_step="`remit price list --own` lists your own prices.",
             )
         return found.own.without(key, datetime.now(UTC).date())
 
@@ -158,11 +184,18 @@ def unset(
 
 @price.command("import")
 @click.argument("file", type=FILE)
-@click.option("--provider", "providers", multiple=True, help="Only prices of this provider; again "
-              "for more. Else of those that are set up or have a price here.")  # fmt: skip
-@click.option("--models", "pattern", metavar="PATTERN", help="Only models that match, as gpt-5*.")
-@click.option("--replace", is_flag=True, help="Instead of your prices there are, not over them.")
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--provider", "providers", multiple=True, help="Only prices of this provider; "
+                                                             "repeat for several (default: "
+                                                             "providers that are configured or "
+                                                             "have a price).")  # fmt: skip
+@click.option(
+    "--models",
+    "pattern",
+    metavar="PATTERN",
+    help="Only models that match this pattern, such as gpt-5*.",
+)
+@click.option("--replace", is_flag=True, help="Remove your other own prices.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @reads
 def import_(
     root: Path | None,
@@ -173,8 +206,10 @@ def import_(
     replace: bool,
     dry_run: bool,
 ) -> None:
-    """Take prices of FILE as your own: a table as docs/prices.md describes it, or LiteLLM's
-    model_prices_and_context_window.json, of which what differs is taken.
+    """Import prices from FILE as your own.
+
+    FILE is a table as described in docs/prices.md, or LiteLLM's
+    model_prices_and_context_window.json, of which only different prices are imported.
     """
     day = datetime.now(UTC).date()
     counts: dict[str, Any] = {}
@@ -191,8 +226,13 @@ def import_(
 
 @price.command()
 @click.argument("file", required=False, type=FILE)
-@click.option("--provider", "providers", multiple=True, help="Only of this provider.")
-@click.option("--models", "pattern", metavar="PATTERN", help="Only models that match, as gpt-5*.")
+@click.option("--provider", "providers", multiple=True, help="Only prices of this provider.")
+@click.option(
+    "--models",
+    "pattern",
+    metavar="PATTERN",
+    help="Only models that match this pattern, such as gpt-5*.",
+)
 @reads
 def diff(
     root: Path | None,
@@ -201,7 +241,7 @@ def diff(
     providers: Sequence[str],
     pattern: str | None,
 ) -> None:
-    """Your own prices against the shipped ones; with FILE, the prices in force against it."""
+    """Compare your own prices with the shipped ones, or the current prices with FILE."""
     from remit.providers.prices import differences
     from remit.runtime.prices import planned
 
@@ -236,9 +276,9 @@ def _settled(root: Path | None) -> tuple[Root, Settings]:
         with open_ledger(root) as ledger:
             wait_s = settings.packages.lock_timeout_s
             if entry_id := finish_prices(place.path, ledger, file, wait_s):
-                note(f"The change that {entry_id} put on record was cut off; now it is done.")
+                note(f"The change recorded in {entry_id} was interrupted; it is now complete.")
             else:
-                note("A change was cut off before it was put on record; nothing of it is left.")
+                note("An earlier change was interrupted before it was recorded; it was undone.")
     return place, settings
 
 
@@ -274,10 +314,10 @@ def _change(
     if dry_run:
         note("Nothing was changed (--dry-run).")
     elif entry_id:
-        note(f"On record as {entry_id}; prices are {made.versions[1]}. A running server takes them "
-             "up within seconds.")  # fmt: skip
+        note(f"Recorded as {entry_id}. The price table is now {made.versions[1]}; running "
+             "servers apply it within seconds.")  # fmt: skip
     else:
-        note("Nothing had to be changed.")
+        note("No changes were needed.")
 
 
 def _left_out(known: Price | None, rates: Mapping[str, str]) -> Iterator[str]:
@@ -291,6 +331,6 @@ def _left_out(known: Price | None, rates: Mapping[str, str]) -> Iterator[str]:
         whole = "output" if rate == "reasoning" else "input"
         if rate not in rates and was[rate] != was[whole]:
             yield (f"{rate} was {was[rate]} and is now charged as {whole}: "
-                   f"--{rate.replace('_', '-')} sets it apart.")  # fmt: skip
+                   f"--{rate.replace('_', '-')} sets a separate rate.")  # fmt: skip
     if known.tiers:
-        yield "The tiers by context length are gone; a table with `tiers` can be imported."
+        yield "The tiers by context length were removed. To set tiers, import a table with `tiers`."

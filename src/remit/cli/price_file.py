@@ -46,7 +46,7 @@ def read_prices(
         data = file.read_bytes()
     except OSError as error:
         raise RemitError(
-            f"{file} cannot be read: {error.strerror}.", next_step="Name a file of prices."
+            f"{file} cannot be read: {error.strerror}.", next_step="Give a file of prices."
         ) from error
     known = known_providers(found, settings)
     for name in providers:
@@ -61,7 +61,8 @@ def read_prices(
     read = Overlay.read(data, str(file), found.base)
     for key, size in read.without_sizes(found.base).items():
         raise RemitError(
-            f'{file}: models."{key}" has no {size}, and is unknown here: its calls have no bound.',
+            f'{file}: models."{key}" lacks {size}. The shipped prices do not have this model, so '
+            "the cost of its calls cannot be bounded.",
             next_step=f"Add {size}; docs/prices.md describes every key.",
         )
     for key, entry in list(read.models.items()):

@@ -21,7 +21,7 @@ def change_lines(changes: Sequence[Mapping[str, Any]], counts: Mapping[str, Any]
         before, after = one["before"] or {}, one["after"] or {}
         head = f"{one['provider']}/{one['model']}"
         if not one["after"]:
-            yield f"- {head}: no price any more"
+            yield f"- {head}: price removed"
             continue
         parts = [
             f"{key} {text(before.get(key))} -> {text(after.get(key))}" if before
@@ -33,9 +33,9 @@ def change_lines(changes: Sequence[Mapping[str, Any]], counts: Mapping[str, Any]
     if not changes:
         yield "no difference"
     if "same" in counts:
-        yield f"{counts['same']} prices of the file are in force already"
+        yield f"{counts['same']} prices of the file are already current"
     for why, count in counts.get("skipped", {}).items():
-        yield f"{count} left out: {why}"
+        yield f"{count} skipped: {why}"
 
 
 def text(value: Any) -> str:

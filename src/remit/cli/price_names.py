@@ -35,15 +35,15 @@ def named_model(
     if len(having) == 1:
         return having[0], model
     if len(having) > 1:
-        raise click.UsageError(f"Several providers have {model}: name one with --provider "
+        raise click.UsageError(f"Several providers have {model}. Choose one with --provider "
                                f"({', '.join(having)}).")  # fmt: skip
     if owner := owner_by_prefix(settings.model.prefixes, model):
         return owner, model
     near = nearest(model, (one.bare_name for one in found.table))
     raise click.UsageError(
-        f"No provider is known to have {model}."
+        f"The provider of {model} is unknown."
         + (f" Did you mean {near}?" if near else "")
-        + " Name its provider with --provider."
+        + " Give the provider with --provider."
     )
 
 
@@ -51,9 +51,9 @@ def check_provider(name: str, known: Sequence[str]) -> None:
     """Raise click.UsageError if a provider is unknown."""
     if name not in known:
         near = nearest(name, known)
-        hint = f"Did you mean {near}?" if near else f"Known are {', '.join(known)}."
-        raise click.UsageError(f"There is no provider {name}: neither in remit.toml nor among the "
-                               f"prices. {hint}")  # fmt: skip
+        hint = f"Did you mean {near}?" if near else f"Known providers: {', '.join(known)}."
+        raise click.UsageError(f"Unknown provider {name}: neither remit.toml nor the price table "
+                               f"has it. {hint}")  # fmt: skip
 
 
 def known_providers(found: RootPrices, settings: Settings) -> list[str]:
@@ -73,6 +73,6 @@ def unknown_model(
         hint += "For a model of its own, pass --context-window and --max-output-tokens: without "
         hint += "them its calls have no bound."
     return RemitError(
-        f"The prices know no model {bare} of {provider}.",
-        next_step=hint or "`remit price list` shows all; `remit price set` sets one.",
+        f"The price table has no model {bare} of {provider}.",
+        next_step=hint or "`remit price list` lists the models; `remit price set` sets a price.",
     )

@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("name", "entries", "taken", "place", "origin")
 _LEFT = (
-    "What is left of it is where Remit cannot reach: backups, snapshots, exports, the database's "
-    "write-ahead log, and free blocks of the disk until they are written again."
+    "Copies may remain where Remit cannot delete them: backups, snapshots, exports, the "
+    "database's write-ahead log, and free disk blocks until they are overwritten."
 )
 
 
 @click.group()
 def tenant() -> None:
-    """Tenants: each with its own ledger, keys, budgets, packages and console.
+    """Manage tenants, each with its own ledger, keys, budgets, packages and console.
 
-    A tenant is a root: `remit --root ROOT/tenants/NAME …` is any command for one of them.
+    A tenant is a root: run any command for a tenant with --root ROOT/tenants/NAME.
     """
 
 
@@ -51,11 +51,12 @@ def tenant() -> None:
 @click.argument("name")
 @click.option(
     "--database", default="", metavar="URL",
-    help="PostgreSQL database of its ledger (default: the host's, or a file where that is one).",
+    help="PostgreSQL database of the ledger (default: the host's database, or a file if the host "
+         "uses one).",
 )  # fmt: skip
 @reads
 def create(root: Path | None, as_json: bool, name: str, database: str) -> None:
-    """Make a tenant. One whose making was interrupted is made to the end."""
+    """Create a tenant, or complete an interrupted creation."""
     from remit.runtime.tenants import create_tenant, recorded_key
 
     with _host(root, signing=True) as host:
@@ -63,18 +64,18 @@ def create(root: Path | None, as_json: bool, name: str, database: str) -> None:
         key = str(recorded_key(host.ledger, name))
     shown = {"name": name, "root": str(made.root.path), "origin": made.file.origin,
              "place": made.place, "verifier_key": key}  # fmt: skip
-    lines = [f"{name}: {made.root.path}", f"Its log is checked by {key}"]
+    lines = [f"{name}: {made.root.path}", f"verifier key: {key}"]
     emit(as_json, shown, lines)
     if not as_json:
-        note(f"`remit key create --root {made.root.path} --name …` makes its first key.")
+        note(f"`remit key create --root {made.root.path} --name …` creates the first key.")
 
 
 @tenant.command("list")
 @reads
 def list_all(root: Path | None, as_json: bool) -> None:
-    """Tenants by name: entries that the host's log answers for, and where their ledgers are.
+    """List tenants with their ledgers and the number of entries that the host's log covers.
 
-    Those that were removed are shown as such, with the last head of their logs.
+    Removed tenants are marked, with the last checkpoint of their logs.
     """
     from remit.runtime.tenants import list_names, listed_tenant
 
@@ -104,7 +105,7 @@ def list_all(root: Path | None, as_json: bool) -> None:
 @click.argument("names", nargs=-1)
 @reads
 def checkpoint(root: Path | None, as_json: bool, names: tuple[str, ...]) -> None:
-    """Sign the heads of tenants (default: all) and have the host's log take them."""
+    """Sign checkpoints of tenants (default: all) and record them in the host's log."""
     from remit.runtime.tenants import find_tenant, list_tenants, open_log, take_checkpoint
 
     taken = {}
@@ -118,10 +119,10 @@ def checkpoint(root: Path | None, as_json: bool, names: tuple[str, ...]) -> None
 @tenant.command()
 @click.argument("name")
 @click.argument("entry_id")
-@click.option("--out", type=FILE, help="Write it to a file.")
+@click.option("--out", type=FILE, help="Write to this file (default: standard output).")
 @common
 def prove(root: Path | None, name: str, entry_id: str, out: Path | None) -> None:
-    """Prove that an entry of a tenant is on record, from a head of the host."""
+    """Prove that an entry of a tenant is recorded, from a checkpoint of the host."""
     from remit.ledger import parse_entry_id
     from remit.ledger.log_of_logs import latest_head, prove_through
     from remit.runtime.tenants import take_checkpoint
@@ -144,7 +145,7 @@ def prove(root: Path | None, name: str, entry_id: str, out: Path | None) -> None
 @click.option("--key", "text", required=True, metavar="VKEY", help="Verifier key of the host.")
 @reads
 def verify_proof(root: Path | None, as_json: bool, proof: Path, text: str) -> None:
-    """Check a proof of `remit tenant prove`; no root is needed, the host's key answers for all."""
+    """Verify a proof of `remit tenant prove` with the host's key; no root is needed."""
     from remit.ledger.log_of_logs import TenantProof
     from remit.ledger.tlog import VerifierKey
 
@@ -152,16 +153,16 @@ def verify_proof(root: Path | None, as_json: bool, proof: Path, text: str) -> No
     host, log = read.verify(VerifierKey.parse(text))
     shown = {"verified": True, "host": host.origin, "host_entries": host.size,
              "origin": log.origin, "entries": log.size, "index": read.proof.index}  # fmt: skip
-    line = f"verified: entry {read.proof.index} of {log.origin}, under a head of {host.origin}"
+    line = f"verified: entry {read.proof.index} of {log.origin}, by a checkpoint of {host.origin}"
     emit(as_json, shown, [line])
 
 
 @tenant.command()
 @click.argument("name")
-@click.option("--out", required=True, type=FOLDER, help="A new directory.")
+@click.option("--out", required=True, type=FOLDER, help="Directory to create.")
 @reads
 def export(root: Path | None, as_json: bool, name: str, out: Path) -> None:
-    """Write a tenant out: ledger, key, a proof from the host, and its packages."""
+    """Export a tenant: ledger, key, packages, and a proof from the host."""
     from remit.runtime.tenants import export_tenant
 
     with _of(root, name) as (ledger, one, log):
@@ -173,19 +174,22 @@ def export(root: Path | None, as_json: bool, name: str, out: Path) -> None:
 @tenant.command()
 @click.argument("name")
 @click.option("--to", "to", required=True, metavar="URL|host|DIR",
-              help="A PostgreSQL database, the host's own, or a directory for a file.")  # fmt: skip
+              help="PostgreSQL database, the host's database, or a directory for a "
+                   "file.")  # fmt: skip
 @click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=60.0, show_default=True,
-              help="Seconds for a server's calls of it to end.")  # fmt: skip
-@click.option("--remove-old", is_flag=True, help="Remove the old ledger then, with its content.")
+              help="Seconds to wait for the tenant's running calls to end.")  # fmt: skip
+@click.option(
+    "--remove-old", is_flag=True, help="Remove the old ledger with its content after the move."
+)
 @reads
 def move(
     root: Path | None, as_json: bool, name: str, to: str, wait_s: float, remove_old: bool
 ) -> None:
-    """Move a tenant's ledger: record, content, budgets, keys. Its origin and key stay.
+    """Move a tenant's ledger with content, budgets and keys. Origin and verifier key stay.
 
-    A server lets go of it, and takes its calls again once it is moved. An interrupted move is
-    undone, or ended, by the next `remit tenant` command and by the server. The old ledger is kept
-    beside its old place until `--remove-old`, or `remit tenant clean`.
+    A running server refuses the tenant's calls until the move is complete. The next `remit tenant`
+    command, or the server, undoes or completes an interrupted move. The old ledger is kept next to
+    its old place; --remove-old or `remit tenant clean` removes it.
     """
     from remit.runtime.tenants import move_tenant, remove_old_places
 
@@ -194,21 +198,21 @@ def move(
         removed = remove_old_places(host, name) if remove_old else []
     shown = {"name": name, "entries": done.entries, "place": done.tenant.place,
              "aside": "" if removed else done.aside, "removed": removed}  # fmt: skip
-    emit(as_json, shown, [f"{name}: {done.entries} entries are at {done.tenant.place}"])
+    emit(as_json, shown, [f"{name}: {done.entries} entries moved to {done.tenant.place}"])
     if not as_json and (removed or done.aside):
-        note(_LEFT if removed else f"The old ledger is kept as {done.aside}, with all its content: "
-             f"`remit tenant clean {name}` removes it, when the new one is in your "
-             "backups.")  # fmt: skip
+        note(_LEFT if removed else "The old ledger is kept with all its content as "
+                                   f"{done.aside}. Once your backups include the new one, `remit "
+                                   f"tenant clean {name}` removes the old one.")  # fmt: skip
 
 
 @tenant.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask in a terminal.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @reads
 def clean(root: Path | None, as_json: bool, name: str, yes: bool) -> None:
-    """Remove the ledgers that a tenant was moved away from, with all their content, on record.
+    """Remove the old ledgers of a moved tenant with all their content; the removal is recorded.
 
-    Each goes only when the tenant's ledger has all of its entries.
+    An old ledger is removed only if the current ledger contains all of its entries.
     """
     from remit.runtime.tenants import find_tenant, old_plans, place_of, remove_old_places
 
@@ -225,21 +229,23 @@ def clean(root: Path | None, as_json: bool, name: str, yes: bool) -> None:
 
 @tenant.command()
 @click.argument("name")
-@click.option("--reason", required=True, help="Stays on record; name the request, not a person.")
-@click.option("--export", "out", type=FOLDER, help="Write it out to a new directory before.")
+@click.option(
+    "--reason", required=True, help="Reason (recorded permanently): name the request, not a person."
+)
+@click.option("--export", "out", type=FOLDER, help="Export the tenant to this new directory first.")
 @click.option("--wait", "wait_s", type=click.FloatRange(min=0), default=60.0, show_default=True,
-              help="Seconds for a server's calls of it to end.")  # fmt: skip
-@click.option("--yes", is_flag=True, help="Do not ask in a terminal.")
+              help="Seconds to wait for the tenant's running calls to end.")  # fmt: skip
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @reads
 def remove(
     root: Path | None, as_json: bool, name: str, reason: str, out: Path | None, wait_s: float,
     yes: bool,
 ) -> None:  # fmt: skip
-    """Remove a tenant for good: ledger, content, keys, packages, its root.
+    """Remove a tenant permanently: ledger, content, keys, packages and root.
 
-    The last signed head of its log stays in the host's, so that what was proved or exported from it
-    can be checked. Its name is not used again. An interrupted removal is undone, or finished once
-    it is on the host's record, by the next `remit tenant` command and by the server.
+    The host's log keeps the tenant's last signed checkpoint, so that earlier proofs and exports can
+    still be verified. The name cannot be used again. The next `remit tenant` command, or the
+    server, undoes an interrupted removal, or completes it if the removal is already recorded.
     """
     from remit.runtime.tenants import find_tenant, remove_tenant, removed_before
 
@@ -247,12 +253,15 @@ def remove(
         done = removed_before(host, name)
         if done is None:
             find_tenant(host.root, name)
-            confirm(f"Remove the tenant {name} with all its data, for good?", yes=yes, err=as_json)
+            confirm(
+                f"Remove the tenant {name} with all its data permanently?", yes=yes, err=as_json
+            )
             done = remove_tenant(host, name, reason=reason, wait_s=wait_s, export=out)
     shown = {"name": name, "entries": done.entries, "taken": done.taken, "entry": done.entry_id,
              "export": str(out) if out else ""}  # fmt: skip
     line = (
-        f"{name} is removed: {done.entries} entries; {done.taken} of the host holds the last head"
+        f"{name} was removed with {done.entries} entries; {done.taken} of the host has the last "
+        "checkpoint"
     )
     emit(as_json, shown, [line])
     if not as_json:
@@ -271,7 +280,7 @@ def _host(root: Path | None, *, signing: bool = False) -> Iterator[TenantHost]:
         if interrupted:
             failed = recover_tenants(replace(host, by="recovery", step=lambda _: None))
             for name, error in failed.items():
-                note(f"The tenant {name} stays as it is: {error.message}")
+                note(f"The tenant {name} was not recovered: {error.message}")
         yield host
 
 

@@ -34,15 +34,15 @@ _LINE_CHARS = 100
 
 @click.group()
 def trail() -> None:
-    """What agents thought, in chains."""
+    """Show, verify and add thoughts, which agents record in hash chains."""
 
 
 @trail.command("list")
-@click.option("--task", "task_id", help="Only this task's.")
+@click.option("--task", "task_id", help="Only thoughts of this task.")
 @limited
 @reads
 def list_all(root: Path | None, as_json: bool, task_id: str | None, limit: int | None) -> None:
-    """Thoughts in the order in which they were recorded."""
+    """List thoughts in ledger order."""
     from remit.routing.trail import iter_thought_records
 
     with open_ledger(root) as client:
@@ -71,18 +71,18 @@ def show(root: Path | None, as_json: bool, thought_id: str) -> None:
 
 
 @trail.command()
-@click.option("--task", "task_id", help="Only this task's chain.")
+@click.option("--task", "task_id", help="Only the chain of this task.")
 @reads
 def verify(root: Path | None, as_json: bool, task_id: str | None) -> None:
-    """Hash every thought again and check that each follows the one before; exit 1 if not."""
+    """Verify the hash of every thought and its link to the previous one; exit 1 on a problem."""
     from remit.routing.trail import verify_trail
 
     with open_ledger(root) as client:
         report = verify_trail(client, task_id, progress=progress("verifying"))
     if task_id is not None and report.verified and not report.records:
         raise RemitError(
-            f"There is no thought of a task {task_id!r}.",
-            next_step="`remit trail list` shows them.",
+            f"The task {task_id!r} has no thoughts.",
+            next_step="`remit trail list` lists the thoughts of all tasks.",
         )
     number = report.problem_count
     lines = [f"verified: {report.records} thoughts of {report.tasks} tasks, {report.erased} erased"]
@@ -96,10 +96,10 @@ def verify(root: Path | None, as_json: bool, task_id: str | None) -> None:
 
 @trail.command()
 @click.option("--out", required=True, type=FILE, help="File, or -.")
-@click.option("--task", "task_id", help="Only this task's.")
+@click.option("--task", "task_id", help="Only thoughts of this task.")
 @common
 def export(root: Path | None, out: Path, task_id: str | None) -> None:
-    """Write thoughts as JSON lines."""
+    """Export thoughts as JSON Lines."""
     from remit.routing.trail import export_thought_records
 
     with open_ledger(root) as client, write_file(out) as file:
@@ -111,9 +111,9 @@ def export(root: Path | None, out: Path, task_id: str | None) -> None:
 @click.argument("source", type=click.File("rb"))
 @reads
 def import_(root: Path | None, as_json: bool, source: IO[bytes]) -> None:
-    """Read JSON lines from a file, or -: all of them, every link checked, or nothing.
+    """Import thoughts from a JSON Lines file (-: standard input), all or nothing.
 
-    In a restored ledger, thoughts that lost their places in a chain get them back.
+    Every link is verified. In a restored ledger, the import also restores lost chain positions.
     """
     from remit.routing.trail import import_thought_records
 
@@ -123,14 +123,14 @@ def import_(root: Path | None, as_json: bool, source: IO[bytes]) -> None:
 
 
 @trail.command()
-@click.option("--task", "task_id", required=True, help="Whose chain it goes on.")
+@click.option("--task", "task_id", required=True, help="Task whose chain the thought extends.")
 @click.option("--type", "kind", required=True, type=click.Choice(_TYPES))
-@click.option("--agent", "agent_id", required=True, help="Who thought it.")
-@click.option("--session", "session_id", default="", help="The session it belongs to.")
+@click.option("--agent", "agent_id", required=True, help="Agent that had the thought.")
+@click.option("--session", "session_id", default="", help="Session that the thought belongs to.")
 @click.argument("text")
 @reads
 def add(root: Path | None, as_json: bool, text: str, kind: Any, **ids: str) -> None:
-    """Put a thought on record."""
+    """Record a thought."""
     from remit.routing.trail import ThoughtInput, create_thought_record
 
     with open_ledger(root, signing=True) as client:
