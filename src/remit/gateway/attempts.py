@@ -122,7 +122,9 @@ class Attempts:
             permit.release()
             begun, error = late.begun, asyncio.CancelledError()
             error.__cause__ = late
-            result = Failure(RouteOutcome.ERROR, "CANCELLED", "the caller went away before sending")
+            result = Failure(
+                RouteOutcome.ERROR, "CANCELLED", "the caller disconnected before the call was sent"
+            )
         except BaseException:
             permit.release()
             raise
@@ -262,7 +264,7 @@ class Attempts:
         elif isinstance(error, asyncio.CancelledError):
             permit.release()
             said = str(error.args[0]) if error.args else ""
-            why = said if said in ENDED_BY else "the caller went away"
+            why = said if said in ENDED_BY else "the caller disconnected"
             failure = Failure(RouteOutcome.ERROR, "CANCELLED", why, paid)
         elif isinstance(error, Exception):  # whatever a provider object does is on record
             _log.warning(

@@ -191,7 +191,8 @@ class Amount(Struct, gc=False):  # an Amount is never part of a reference cycle
     Attributes:
         nano: in nano-dollars; ``None`` when the model has no price.
         bounded: ``False`` when something in it has no known end: then limits refuse it.
-        unbounded: what that is, for people: ``tools[2] (type "bespoke")``.
+        unbounded: the part without an upper bound, such as ``tools[2] (type "bespoke")``, or what
+            to do: ``send max_tokens``; empty if the call is bounded.
         model: provider, model and cause of the bound, where such a bound may have been raised.
         output: most output tokens of one answer; 0 where the call has none to lower.
         lowered: the same call with another ``output``; never more than this one's with less.

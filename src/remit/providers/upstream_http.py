@@ -261,12 +261,12 @@ class HttpUpstream:
 
     def _not_followed(self, response: Answer) -> ProviderError:
         if response.status == 101:
-            said = "HTTP 101: another protocol, which was not asked for"
+            said = "HTTP 101: the server switched to another protocol without a request"
         else:
             try:
                 host = URL(response.headers.get("location", "")).host or "the same host"
             except ValueError:
-                host = "an address that is none"
+                host = "an invalid address"
             said = (
                 f"HTTP {response.status}: a redirect to {host[:100]}, which is not followed; "
                 "give the base URL that it leads to"
@@ -287,11 +287,11 @@ def _unanswered(connection: HttpConnection, within_s: float) -> ProviderError:
     now = asyncio.get_running_loop().time()
     at_once = now - (connection.deadline - within_s) < _AT_ONCE_S
     if connection.requests > 1 and not failure.heard and at_once:
-        said = "the connection had been closed while it waited"
+        said = "the idle connection was closed"
         return ProviderError("SERVER_ERROR", said, True, stale=True, healthy=True)
     said = f"the connection broke before an answer came ({failure})"
     if not failure.is_http:
-        said = "what came back is not HTTP; is the base URL right?"
+        said = "the response is not HTTP; check the base URL"
     return ProviderError("SERVER_ERROR", said, True, maybe_billed=True)
 
 
@@ -303,7 +303,7 @@ def _field(name: str, value: str) -> bytes:
 
 def _unsendable() -> ProviderError:
     # A header, a path or a host that HTTP cannot carry.
-    return ProviderError("INVALID_REQUEST", "the request cannot be put into HTTP")
+    return ProviderError("INVALID_REQUEST", "the request cannot be sent over HTTP")
 
 
 def _proxy_for(url: URL) -> URL | None:

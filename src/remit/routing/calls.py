@@ -134,7 +134,9 @@ class Calls:
         if candidate.provider_id not in gateway.providers:
             return NoAdapterError(f"no provider {candidate.provider_id!r} is registered")
         if "+" in task and (need := unmet_need(candidate, task)):
-            return NoAdapterError(f"{candidate.model_id} takes no {need}, and the call has some")
+            return NoAdapterError(
+                f"{candidate.model_id} does not support {need}, which the call uses"
+            )
         if gateway.is_closed(candidate.provider_id, candidate.provider_model):
             return None
         state, retry_after_s = await gateway.circuit(
@@ -143,7 +145,7 @@ class Calls:
         if state is CircuitState.OPEN:
             later = ""
             if retry_after_s is not None:
-                later = f"; it is tried again in {retry_after_s:.1f} s"
+                later = f"; the next attempt is in {retry_after_s:.1f} s"
                 self.retry_after_s = min(self.retry_after_s or retry_after_s, retry_after_s)
             return CircuitOpenError(f"{candidate.model_id} failed repeatedly{later}")
         return None

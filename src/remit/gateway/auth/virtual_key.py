@@ -62,7 +62,7 @@ def expiry_of(text: str) -> datetime:
         moment = datetime.fromisoformat(text)
     except (ValueError, OverflowError) as error:
         raise InvalidInputError(
-            f"{text!r} is not a time at which a key can expire.",
+            f"{text!r} is not a valid expiry.",
             next_step="Write 30d or 12h, or a date such as 2027-01-31T00:00:00Z.",
         ) from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -135,7 +135,8 @@ class VirtualKey(Grant):
         check_text("name", self.name)
         if self.name.startswith(_ID_PREFIX):
             raise InvalidInputError(
-                f"The name {self.name!r} looks like a key's id.", next_step="Choose another."
+                f"The name {self.name!r} has the form of a key id.",
+                next_step="Choose another name.",
             )
         for what in ("user_id", "team_id", "organisation_id"):
             if getattr(self, what) != "":
@@ -145,16 +146,16 @@ class VirtualKey(Grant):
                 check_text(f"{what} list's item", item)
         if self.role not in ROLES:
             raise InvalidInputError(
-                f"There is no role {self.role!r}.", next_step=f"Roles are {', '.join(ROLES)}."
+                f"Unknown role {self.role!r}.", next_step=f"Roles are {', '.join(ROLES)}."
             )
         for tier in self.tiers:
             if tier not in _TIERS:
                 raise InvalidInputError(
-                    f"There is no tier {tier!r}.", next_step=f"Tiers are {', '.join(_TIERS)}."
+                    f"Unknown tier {tier!r}.", next_step=f"Tiers are {', '.join(_TIERS)}."
                 )
         if self.expires and self.expires <= now_text():
             raise InvalidInputError(
-                f"The key would have expired already, at {self.expires}.",
+                f"The expiry {self.expires} is in the past.",
                 next_step="Give a later time.",
             )
         return self
@@ -230,8 +231,8 @@ class KeyRow:
         )
         if not rows:
             raise NotFoundError(
-                "There is no key of that name or id.",
-                next_step="`remit key list --all` shows all there ever were.",
+                "No key has that name or id.",
+                next_step="`remit key list --all` lists all keys, including revoked ones.",
             )
         return cls.of(rows[0])
 
@@ -261,7 +262,7 @@ class KeyRow:
         if self.key.state != "live":
             raise ConflictError(
                 f"The key {self.key.name!r} ({self.key.key_id}) is {self.key.state}.",
-                next_step="Create another.",
+                next_step="Create a new key.",
             )
 
 
@@ -290,19 +291,19 @@ def new_key_id() -> str:
 def check_text(what: str, value: object, longest: int = _MAX_CHARS, of: str = "key") -> None:
     """Raise :class:`InvalidInputError` for what is not one short line of printable text."""
     if not isinstance(value, str) or not value.strip():
-        raise InvalidInputError(f"The {of}'s {what} is empty, or not a text.")
+        raise InvalidInputError(f"The {of}'s {what} is empty or not a string.")
     if len(value) > longest:
         raise InvalidInputError(f"The {of}'s {what} is longer than {longest} characters.")
     if not value.isprintable() or value != value.strip():
         raise InvalidInputError(
-            f"The {of}'s {what} holds a control character, or begins or ends with a space."
+            f"The {of}'s {what} contains a control character, or begins or ends with a space."
         )
 
 
 def items_of(what: str, values: Sequence[str]) -> tuple[str, ...]:
     """A list without duplicates, in its order."""
     if isinstance(values, str):
-        raise InvalidInputError(f"The key's {what} is one text, not a list of texts.")
+        raise InvalidInputError(f"The key's {what} is a string, not a list of strings.")
     return tuple(dict.fromkeys(values))
 
 
@@ -326,7 +327,7 @@ def time_text(moment: str | datetime | None) -> str:
     except (AttributeError, ValueError, OverflowError) as error:
         raise InvalidInputError(f"{moment!r} is not a time.") from error
     raise InvalidInputError(
-        "A time without a zone was given.", next_step="Write it as 2027-01-31T00:00:00Z."
+        "The time has no time zone.", next_step="Write it as 2027-01-31T00:00:00Z."
     )
 
 

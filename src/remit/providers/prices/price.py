@@ -133,7 +133,7 @@ class Price:
         """
         for count in (input_tokens, output_tokens):
             if type(count) is not int or count < 0:
-                raise InvalidInputError(f"{count!r} is no count of tokens; it must be 0 or more.")
+                raise InvalidInputError(f"{count!r} is not a number of tokens (0 or more).")
         reached, most = [self.rates], 0
         for tier in self.tiers:
             if input_tokens > tier.above_input_tokens:

@@ -179,9 +179,9 @@ class PriceTable:
             other = self._index.setdefault((price.provider, name), price)
             if other is not price:
                 raise RemitError(
-                    f"{name} of {price.provider} is two models of the price table:"
+                    f"{name} of {price.provider} refers to two models of the price table:"
                     f" {other.model} and {price.model}.",
-                    next_step="Leave it in the aliases of one of them.",
+                    next_step="Remove the name from the aliases of one model.",
                 )
         if entry.snapshots:
             self._snapshots[price.provider, price.bare_name] = entry.snapshots

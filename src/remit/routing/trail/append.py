@@ -74,7 +74,7 @@ async def acreate_thought_record(
     extra = dict(metadata or {})
     if taken := _RESERVED & extra.keys():
         raise InvalidInputError(
-            f"The metadata of a thought may not bring {', '.join(sorted(taken))}."
+            f"The metadata of a thought cannot contain {', '.join(sorted(taken))}."
         )
     if tier is not None:
         extra["scope"] = {"tier": check_id("tier", tier)}
@@ -179,8 +179,8 @@ class _Stage:
             self._look_up([step])
         if thought_id in self._taken:
             raise DuplicateThoughtError(
-                f"There is a thought record {thought_id!r} already.",
-                next_step="Give each record an id of its own, or leave id_fn out.",
+                f"The thought record {thought_id!r} already exists.",
+                next_step="Give each record a unique id, or omit id_fn.",
             )
         head = self._heads.to_append(task_id)
         position = head.position + 1

@@ -83,7 +83,7 @@ class ChainHeads:
         head = self._heads[task_id]
         if head is None:
             raise TrailDamagedError(
-                f"The last place of the task {task_id!r} in the table of thoughts cannot be read.",
+                f"The last thought of the task {task_id!r} cannot be read.",
                 next_step="`remit trail verify` says what is damaged.",
             )
         return head
