@@ -113,7 +113,7 @@ class Folder(Generic[_T]):
                 self._read[file] = seen, name, digest_of(data)
         except FileNotFoundError:
             # A dangling link is there all the same.
-            return _unusable(f"{path} leads nowhere.") if path.is_symlink() else None
+            return _unusable(f"{path} is a broken link.") if path.is_symlink() else None
         except (NotInstalledError, ChangedFileError) as error:
             return ContractError("contract_changed", error.message, next_step=error.next_step)
         except ContractError as error:
@@ -136,7 +136,7 @@ def read_inside(directory: Path, path: Path, max_bytes: int) -> bytes:
     try:
         resolved = os.path.realpath(path, strict=True)
         if not resolved.startswith(os.path.join(os.path.realpath(directory), "")):
-            raise _unusable(f"{path} leads out of {directory}.")
+            raise _unusable(f"{path} points outside {directory}.")
         # Resolved just now: a link or a pipe put there since is refused, and none is waited for.
         handle = os.open(resolved, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(handle, "rb") as file:
@@ -144,12 +144,12 @@ def read_inside(directory: Path, path: Path, max_bytes: int) -> bytes:
                 raise _unusable(f"{path} is not a regular file.")
             data = file.read(max_bytes + 1)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise FileNotFoundError(errno.ENOENT, "there is no such file", str(path)) from error
+        raise FileNotFoundError(errno.ENOENT, "the file does not exist", str(path)) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise _unusable(f"{path} cannot be read: {reason}.") from error
     if len(data) > max_bytes:
-        raise _unusable(f"{path} has more than {max_bytes} bytes.")
+        raise _unusable(f"{path} is larger than {max_bytes:,} bytes.")
     return data
 
 
@@ -164,7 +164,10 @@ def text_of(data: bytes, name: str) -> str:
     except UnicodeDecodeError as error:
         raise _unusable(f"{name} is not UTF-8, at byte {error.start}.") from error
     if text.startswith("\ufeff"):
-        raise _unusable(f"{name} begins with a byte order mark.", "Save it as UTF-8 without one.")
+        raise _unusable(
+            f"{name} begins with a byte order mark.",
+            "Save the file as UTF-8 without a byte order mark.",
+        )
     return text
 
 

@@ -38,9 +38,9 @@ def learnable_contract(
         if error.code != "contract_not_found" or not any(asked):
             raise
         raise InvalidInputError(
-            f"{contract_id} is of no package, so nothing is learned of it: a program brought it "
-            "in a folder of its own (contracts=…).",
-            next_step="Bring it in a package: `remit package new`.",
+            f"{contract_id} does not belong to a package, so Remit cannot learn about it: a "
+            "program loaded it from its own folder (contracts=…).",
+            next_step="Put the contract into a package with `remit package new`.",
         ) from error
 
 
@@ -88,7 +88,7 @@ def grader(schema: Any, references: Mapping[str, Any] | None = None) -> Grade:
         return by_reference
     if not schema or (problem := schema_problem(schema)):
         raise InvalidInputError(
-            "There is nothing to grade answers by: the contract has no output schema."
+            "Answers cannot be graded: the contract has no output schema."
             if not schema
             else f"The schema is {problem}.",
             next_step="Give a schema or references.",

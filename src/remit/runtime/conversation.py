@@ -386,7 +386,7 @@ class Conversation(Closeable, Generic[OutputT]):
         """
         for tool in self._tools:
             if problem := tool.lacks(deps):
-                raise InvalidInputError(problem, next_step="Give the turn deps=….")
+                raise InvalidInputError(problem, next_step="Pass deps=… to the turn.")
         token = given_deps.set(deps)
         try:
             yield
@@ -398,7 +398,7 @@ class Conversation(Closeable, Generic[OutputT]):
         if call is not None and call.session_id == self.session_id:
             raise InvalidInputError(
                 f"The tool {call.tool_id} may not start a turn in the session that it serves.",
-                next_step="Let it give back what it found, or use a session of its own.",
+                next_step="Return a result from the tool, or use another session.",
             )
 
 

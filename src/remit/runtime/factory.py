@@ -82,7 +82,7 @@ class AgentFactory:
         for name, given in (("tools", tools), ("mcp", mcp), ("approve", approve)):
             if isinstance(given, (str, Tool)) or not isinstance(given, Iterable):
                 raise InvalidInputError(
-                    f"{name} takes a list, and was given {given!r}.",
+                    f"{name} must be a list, not {given!r}.",
                     next_step=f"Write {name}=[…].",
                 )
         for name, names in (("mcp", mcp), ("approve", approve)):
@@ -104,7 +104,7 @@ class AgentFactory:
             ids += [tool.tool_id for tool in offered]
         if unknown := sorted(set(approve) - set(ids)):
             raise UnknownToolError(
-                f"{unknown[0]!r} is to be approved, but is none of the agent's tools.",
+                f"{unknown[0]!r} requires approval, but is not a tool of the agent.",
                 next_step=f"Its tools are {', '.join(ids) or 'none'}.",
             )
         return own, _unique(ids)
@@ -137,5 +137,5 @@ def _unique(ids: list[str]) -> tuple[str, ...]:
     """
     for tool_id in ids:
         if ids.count(tool_id) > 1:
-            raise ToolError(f"There are two tools {tool_id!r}.", next_step="Rename one of them.")
+            raise ToolError(f"Two tools have the id {tool_id!r}.", next_step="Rename one of them.")
     return tuple(ids)

@@ -107,7 +107,7 @@ def prices_of(root: Root, named: str, *, create: bool = False) -> RootPrices:
     if file.error and not (missing and (create or not named)):
         raise RemitError(
             f"The price table {root.path / file.name} cannot be read: {file.error.strerror}.",
-            next_step="Put a copy of it back, or correct the setting budget.prices.",
+            next_step="Restore the file from a copy, or correct the setting budget.prices.",
         ) from file.error
     own = Overlay({}) if packaged else Overlay.read(file.data, file.name, base)
     table = base
@@ -175,8 +175,8 @@ def change_own_prices(
     file = PriceFile.read(root.path, named).name
     if owner := InstalledFiles(root.path).owner(file):
         raise RemitError(
-            f"budget.prices names {file}, which {owner} brought: it changes with that package.",
-            next_step="Take the setting out to keep prices of your own, or upgrade the package.",
+            f"budget.prices names {file}, which belongs to {owner} and changes with that package.",
+            next_step="Remove the setting to use your own prices, or upgrade the package.",
         )
 
     def call(data: bytes) -> PriceChange:

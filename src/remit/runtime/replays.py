@@ -67,10 +67,11 @@ class ReplayWanted:
         changed = (self.change is not None) + bool(self.proposal)
         if changed > 1 or not (changed or self.model):
             raise InvalidInputError(
-                "A replay takes a change or a proposal, a model, or one of these and a model."
+                "A replay requires a change, a proposal or a model; a model can be combined with "
+                "either of the others."
             )
         if self.both and not (changed and self.model):
-            raise InvalidInputError("To attribute takes a change or a proposal, and a model.")
+            raise InvalidInputError("An attribution requires a model, and a change or a proposal.")
 
     @property
     def task(self) -> str:
@@ -86,12 +87,12 @@ class ReplayWanted:
         """
         names = {one.name for one in fields(cls)}
         if not isinstance(value, dict) or not value.keys() <= names:
-            raise InvalidInputError("The order's task is no replay.")
+            raise InvalidInputError("The task of the order is not a replay.")
         try:
             model = tuple(value["model"]) if value.get("model") else None
             return cls(**{**value, "model": model})
         except (TypeError, KeyError) as error:
-            raise InvalidInputError(f"The order's task is no replay: {error}.") from error
+            raise InvalidInputError(f"The task of the order is not a replay: {error}.") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +204,14 @@ def _files(runtime: Runtime, wanted: ReplayWanted) -> dict[str, bytes]:
         known = Proposals(runtime.root, runtime.ledger)
         found = known.get(wanted.proposal)
         if found.target != contract_id:
-            raise InvalidInputError(f"{found.proposal_id} is a change of {found.target}.")
+            raise InvalidInputError(
+                f"{found.proposal_id} changes {found.target}, not this contract."
+            )
         if found.rolls_back:
             raise InvalidInputError(
-                f"{found.proposal_id} is a rollback: what it goes back to is on record already.",
-                next_step=f"`remit learn show {found.proposal_id[:12]}` has what came before and "
-                "after.",
+                f"{found.proposal_id} is a rollback: its result is already recorded.",
+                next_step=f"`remit learn show {found.proposal_id[:12]}` shows the results before "
+                "and after.",
             )
         with known.archive(found.proposal_id).open("rb") as stream:
             archive = read_archive(stream, runtime.loaded.settings.packages)
@@ -218,8 +221,8 @@ def _files(runtime: Runtime, wanted: ReplayWanted) -> dict[str, bytes]:
     try:
         made = Change(**{"contract_id": contract_id, **wanted.change})
     except TypeError as error:
-        raise InvalidInputError(f"What is given is no change: {error}.") from error
+        raise InvalidInputError(f"The given file is not a change: {error}.") from error
     made.check()
     if made.contract_id != contract_id:
-        raise InvalidInputError(f"What is given is a change of {made.target.name}.")
+        raise InvalidInputError(f"The given change is for {made.target.name}, not this contract.")
     return made.made(InstalledFiles(runtime.root.path), runtime.contracts, 1)

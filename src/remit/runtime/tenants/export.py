@@ -42,7 +42,7 @@ def export_tenant(
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.iterdir()):
-            raise RemitError(f"{directory} is not empty.", next_step="Name a new directory.")
+            raise RemitError(f"{directory} is not empty.", next_step="Choose a new directory.")
         take_checkpoint(ledger, tenant, log)
         entries = log.export(directory / "ledger.jsonl", progress=progress)
         (directory / "key.vkey").write_text(f"{log.verifier_key}\n", "utf-8")
@@ -55,13 +55,13 @@ def export_tenant(
         found = sorted(tenant.root.tier("hot").glob("installed/*/archives/*"))
         for path in found:
             if not path.resolve().is_relative_to(tenant.root.path.resolve()):
-                raise RemitError(f"{path} leads out of the tenant's root.")
+                raise RemitError(f"{path} points outside the root of the tenant.")
             name = f"{path.parents[1].name}-{path.name}"
             shutil.copyfile(path, packages / name)
         fsync_tree(directory)  # a removal may follow, and then this is the only copy
     except OSError as error:
         raise RemitError(
-            f"The tenant cannot be written to {directory}: {error.strerror or error}.",
+            f"The tenant cannot be exported to {directory}: {error.strerror or error}.",
             next_step="Check the free space and the permissions.",
         ) from error
     return {"entries": entries, "packages": sum(p.name.endswith(".tar.gz") for p in found)}

@@ -116,8 +116,8 @@ def move_tenant(host: TenantHost, name: str, to: str, *, wait_s: float) -> Moved
         after.file.ledger_path(host.path)  # there is such a database
         if after.exists():
             raise RemitError(
-                f"There is something already: {place_of(plan.after)}.",
-                next_step="Name another place. Remit never replaces a ledger.",
+                f"The target already exists: {place_of(plan.after)}.",
+                next_step="Choose another place. Remit never replaces a ledger.",
             )
         host.step("drain")
         save(plan, TenantFile.moving_path(root.path))
@@ -191,14 +191,14 @@ def _require_copied(aside: Place, tenant: Tenant) -> None:
     with aside.open(settings) as old, open_log(tenant) as log:
         if problem := log.checkpoints.lacks(old.checkpoints.head()):
             raise RemitError(
-                f"The old ledger {place_of(aside.file)} is not removed: {problem}",
-                next_step="`remit ledger verify` of the tenant checks its ledger.",
+                f"The old ledger {place_of(aside.file)} was not removed: {problem}",
+                next_step="Check the ledger of the tenant with `remit ledger verify`.",
             )
         if problems := log.verify().problems:
             raise RemitError(
-                f"The old ledger {place_of(aside.file)} is not removed: the ledger in force does "
+                f"The old ledger {place_of(aside.file)} was not removed: the current ledger does "
                 f"not verify ({problems[0]}).",
-                next_step="Keep the old ledger: it may be the only sound copy.",
+                next_step="Keep the old ledger: it may be the only intact copy.",
             )
 
 

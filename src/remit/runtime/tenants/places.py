@@ -112,9 +112,9 @@ class Place:
         with self.open(settings, owner=owner) as log:
             if not log.checkpoints.owner():
                 raise LedgerKeyError(
-                    f"The ledger {log.location} does not say whose it is.",
-                    next_step="Find out what wrote it, and move it elsewhere. Remit does not touch "
-                    "it.",
+                    f"The owner of the ledger {log.location} is unknown.",
+                    next_step="Find out which program wrote it, and move it elsewhere. Remit "
+                    "does not change it.",
                 )
         return True
 
@@ -182,7 +182,8 @@ def drained(root: Root, name: str, wait_s: float) -> Iterator[None]:
     with locked(root.path / ".open.lock", fcntl.LOCK_EX, wait_s) as is_free:
         if not is_free:
             raise RemitError(
-                f"A server still serves the tenant {name}, and its calls did not end.",
-                next_step="Nothing was changed. Try again, or wait longer for its calls.",
+                f"A server still runs calls of the tenant {name}.",
+                next_step="Nothing was changed. Retry, or allow more time for running calls to "
+                "end.",
             )
         yield

@@ -117,6 +117,6 @@ def old_plans(root: Root) -> list[MovePlan]:
         if (plan := read_plan(MovePlan, path)) is None:
             continue
         if plan.kept_as != path.name:
-            raise RemitError(f"{path} cannot be read: it is the plan of another move.")
+            raise RemitError(f"{path} belongs to another move.")
         plans.append(plan)
     return plans

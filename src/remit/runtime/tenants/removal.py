@@ -71,7 +71,7 @@ def remove_tenant(
             next `remit tenant` command finishes it.
     """
     if not reason.strip():
-        raise InvalidInputError("A removal needs a reason, for the record.")
+        raise InvalidInputError("A removal requires a reason, which is recorded.")
     with changing(host, name) as (tenant, key):
         root = tenant.root
         for move in old_plans(root):
@@ -158,7 +158,7 @@ def _record(
 ) -> Removed:
     head = latest_head(host.ledger, tenant.name)
     if head is None:
-        raise RemitError(f"The log of the tenant {tenant.name} has no head.")
+        raise RemitError(f"The log of the tenant {tenant.name} has no checkpoint.")
     checkpoint = head.checkpoint
     entry_id = host.record(
         REMOVED, tenant.name, reason.strip(), origin=checkpoint.origin, size=checkpoint.size,
@@ -195,5 +195,5 @@ def _erase(host: TenantHost, root: Root, plan: RemovalPlan) -> None:
     except OSError as error:
         raise RemitError(
             f"{root.path} cannot be removed: {error.strerror or error}.",
-            next_step="The tenant is removed on record. `remit tenant list` goes on with it.",
+            next_step="The removal is recorded. `remit tenant list` completes it.",
         ) from error

@@ -141,17 +141,17 @@ def find_tenant(host: Root, name: str) -> Tenant:
     file = TenantFile.read(root.path)
     if file is None:
         raise RemitError(
-            f"There is no tenant {name}.", next_step="`remit tenant list` shows all there are."
+            f"The tenant {name} does not exist.", next_step="`remit tenant list` lists the tenants."
         )
     if not file.ready:
         raise RemitError(
-            f"The tenant {name} was not made to the end.",
-            next_step=f"`remit tenant create {name}` goes on with it.",
+            f"The creation of the tenant {name} was interrupted.",
+            next_step=f"`remit tenant create {name}` completes it.",
         )
     if file.name != name:
         raise RemitError(
-            f"{TenantFile.path(root.path)} is of the tenant {file.name}.",
-            next_step="A tenant's root is not copied or renamed: put its own file back.",
+            f"{TenantFile.path(root.path)} belongs to the tenant {file.name}.",
+            next_step="Do not copy or rename the root of a tenant; restore its own file.",
         )
     return Tenant(root, file)
 
@@ -182,23 +182,23 @@ def create_tenant(host: TenantHost, name: str, *, database: str = "") -> Tenant:
     """
     root, ledger = root_of(host.root, name), host.ledger
     if TenantFile.read(host.root.path) is not None:
-        raise RemitError("A tenant has no tenants.", next_step="Name the root of the host.")
+        raise RemitError("A tenant cannot have tenants.", next_step="Use the root of the host.")
     if ledger.verifier_key is None:
-        raise LedgerKeyError("This root has no ledger key.", next_step="`remit init` makes one.")
+        raise LedgerKeyError("This root has no ledger key.", next_step="`remit init` creates one.")
     file = TenantFile.read(root.path)
     if file is not None and file.ready:
-        raise RemitError(f"There is a tenant {name} already.")
+        raise RemitError(f"The tenant {name} already exists.")
     if file is None:
         _require_not_removed(ledger, name)
         if recorded_key(ledger, name) is not None:
             raise RemitError(
-                f"There was a tenant {name}, whose root {root.path} is gone.",
-                next_step="Put a copy of it back from a backup, or choose another name.",
+                f"A tenant {name} was recorded, but its root {root.path} is missing.",
+                next_step="Restore the root from a backup, or choose another name.",
             )
         if "://" in database or (not database and "://" in host.path):
             where = (database or HOST, schema_of(name))
         elif database:
-            raise RemitError("A tenant's database is named by a postgresql:// URL.")
+            raise RemitError("The database of a tenant must be a postgresql:// URL.")
         else:
             where = ("", _LEDGER)
         origin = f"{ledger.verifier_key.name}/{TENANTS}/{name}"
@@ -241,15 +241,16 @@ def require_recorded(ledger: LedgerClient, tenant: Tenant) -> VerifierKey:
     recorded = recorded_key(ledger, tenant.name)
     if recorded is None:
         raise RemitError(
-            f"The host's ledger does not say that there is a tenant {tenant.name}.",
-            next_step="A root that was put there by hand is no tenant.",
+            f"The host's ledger does not contain the tenant {tenant.name}.",
+            next_step="A root copied there by hand is not a tenant.",
         )
     key = LedgerKey(tenant.root.keys, tenant.file.origin).verifier_key()
     if key is None or known_as(key, recorded.name) != recorded:
         raise RemitError(
-            f"The key in {tenant.root.keys} is not the one that the tenant {tenant.name} was made "
-            "with.",
-            next_step="Keep a copy of these files, and put the tenant's own back from a backup.",
+            f"The key in {tenant.root.keys} is not the key that the tenant {tenant.name} was "
+            "created with.",
+            next_step="Keep a copy of these files, and restore the tenant's own keys from a "
+            "backup.",
         )
     return recorded
 
@@ -262,8 +263,8 @@ def removals(ledger: LedgerClient) -> dict[str, LedgerEntry]:
 def _require_not_removed(ledger: LedgerClient, name: str) -> None:
     for entry in ledger.query(event_type=REMOVED, submission_id=name, limit=1):
         raise RemitError(
-            f"The tenant {name} was removed, by {entry.id} of the host.",
-            next_step="Its log has ended, and no other can have its name: choose another one.",
+            f"The tenant {name} was removed ({entry.id} of the host).",
+            next_step="The name of a removed tenant cannot be used again; choose another name.",
         )
 
 
