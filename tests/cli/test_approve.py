@@ -94,7 +94,7 @@ def test_two_people_and_one_in_the_place_of_another(root: Path, cli: Cli) -> Non
     assert "takes --until" in cli("--delegate", "cid").stderr
     _json(cli("--delegate", "cid", "--by", "ann", "--until", "1d", "--json"))
     half = cli(request, "--by", "cid")
-    assert "granted by cid; it takes 2 people" in half.stdout
+    assert "approved by cid; 2 approvals are needed" in half.stdout
     again = cli(request, "--by", "ann")
     assert (again.returncode, "already" in again.stderr) == (1, True)
     assert _json(cli(request, "--by", "bob", "--json"))["state"] == "granted"

@@ -112,7 +112,7 @@ def test_who_failed_and_who_answered_instead(served: Served) -> None:
     assert (passed["model_id"], passed["error_code"]) == ("gpt-bad@status=500", "SERVER_ERROR")
     assert told["translated_from"] == "openai.chat"
     said = " ".join(told["why"])
-    assert "gpt-bad@status=500 was passed over, SERVER_ERROR: HTTP 500" in said
+    assert "gpt-bad@status=500 was skipped, SERVER_ERROR: HTTP 500" in said
     assert "Try 3, LED-" in said
     assert "anthropic/claude-good answered after" in said
     first, second, *_ = [entry.id for entry in served.entries("EXCHANGE", session)]
@@ -129,7 +129,7 @@ def test_a_key_that_may_not_use_the_model(served: Served) -> None:
     assert status == 200
     told = _told(served, headers["x-remit-exchange"])
     assert [row["error_code"] for row in told["passed_over"]] == ["MODEL_NOT_ALLOWED"]
-    assert "gpt-shut was passed over, MODEL_NOT_ALLOWED: the key may not use it." in told["why"]
+    assert "gpt-shut was skipped, MODEL_NOT_ALLOWED: the key may not use this model." in told["why"]
 
 
 def test_a_refused_call(served: Served) -> None:
@@ -137,7 +137,7 @@ def test_a_refused_call(served: Served) -> None:
     assert status == 404
     told = _told(served, headers["x-remit-exchange"])
     assert (told["outcome"], told["error_code"]) == ("rejected", "PROVIDER_NOT_FOUND")
-    assert told["why"][-1] == "Nothing was sent, held or charged."
+    assert told["why"][-1] == "Nothing was sent, reserved or charged."
 
 
 def test_what_is_no_call_is_said_so(served: Served) -> None:

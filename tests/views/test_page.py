@@ -124,10 +124,10 @@ def test_the_page_tells_the_story(client: LedgerClient, story: Story) -> None:
     for part in (
         f"{SESSION} agent admin-001", "Turn 1", "Turn 5", "compare the two reports", "read left",
         "wants the tool read_file", "tool result", "Revenue grew by 4 %.",
-        "An attempt before failed", "SERVER_ERROR: 529 overloaded", "You read reports.",
+        "Earlier attempt failed", "SERVER_ERROR: 529 overloaded", "You read reports.",
         "by grace", "the outbox was empty", "Another process went on",
-        "Escalated: no answer passed the gate", "Left out of the context: 2 items",
-        "over the budget", "Waits for a person.", "No answer is on record yet.",
+        "Escalated: no answer passed the quality gate", "Left out of the context: 2 items",
+        "over the budget", "Waiting for approval.", "No answer is recorded yet.",
         "cost, 1 call without a price", "settled at 500 tokens", "whether it did is not known",
         "were not computed again",
     ):  # fmt: skip
@@ -210,7 +210,7 @@ def test_the_page_asks_nobody_for_anything(client: LedgerClient, story: Story) -
         (
             [{"entry_id": "LED-00000009", "agrees": True}, {"entry_id": "LED-00000013"}],
             "bad",
-            "1 of 2 trace hashes do not agree with the entries. LED-00000013",
+            "1 of 2 trace hashes do not match the entries. LED-00000013",
         ),
     ],
 )

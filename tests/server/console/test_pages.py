@@ -52,7 +52,7 @@ def test_a_proposal_whose_content_was_erased_says_so(inside: Inside) -> None:
     inside.ledger.erase(entry, reason="asked for")
     gone = inside.get("/console/proposals/PRP-000e")
     assert gone.status == 410
-    assert "Its evidence was erased, and its content with it." in gone.text
+    assert "The evidence of this proposal was erased, and so was its content." in gone.text
     missing = inside.get("/console/proposals/PRP-000f")
     assert missing.status == 404
     assert "There is no proposal" in missing.text
