@@ -22,7 +22,7 @@ __all__ = ["gate", "run_gates"]
 
 @click.group()
 def gate() -> None:
-    """Run gates: checks of packages, files, orders, constraints, signatures and the ledger."""
+    """Run gates, which check packages, files, orders and the ledger."""
 
 
 @gate.command()

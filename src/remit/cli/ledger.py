@@ -246,7 +246,7 @@ def stats(root: Path | None, as_json: bool) -> None:
 @ledger.command()
 @reads
 def recover(root: Path | None, as_json: bool) -> None:
-    """Settle calls whose process died before it recorded the answer, and batches that ended."""
+    """Settle calls of dead processes, and batches that ended."""
     from remit.gateway import InFlightCalls
     from remit.gateway.budget import TokenBudgeter
 

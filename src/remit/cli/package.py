@@ -163,7 +163,7 @@ def list_all(root: Path | None, as_json: bool) -> None:
 @click.option("--rebuild", is_flag=True, help="Rebuild the registries from the ledger.")
 @reads
 def registry(root: Path | None, as_json: bool, check: bool, rebuild: bool) -> None:
-    """Compare the registries of packages, specifications, frameworks and files with the ledger."""
+    """Compare the registries of installed files with the ledger."""
     with _manager(root) as (place, manager):
         if rebuild:
             manager.rebuild()

@@ -79,7 +79,9 @@ def verify(
     witnesses: tuple[str, ...],
     archives: tuple[Path, ...],
 ) -> None:
-    """Verify records, hash chain, tree, content, erasures and checkpoints; exit 1 on a problem."""
+    """Verify the whole ledger; exit 1 on a problem.
+
+    The command checks records, hash chain, tree, content, erasures and checkpoints."""
     from remit.ledger import LedgerError, VerificationReport
     from remit.ledger.tlog import VerifierKey
 
@@ -272,7 +274,9 @@ def cosigned(client: Any, signed: Any, keys: list[tuple[str, Any]]) -> Any:
 @click.option("--out", type=FILE, help="Write to this file (default: standard output).")
 @common
 def prove(root: Path | None, entry_id: str, out: Path | None) -> None:
-    """Prove that an entry is recorded (C2SP tlog-proof); `show ID --record` prints the record."""
+    """Prove that an entry is recorded (C2SP tlog-proof).
+
+    `remit ledger show ID --record` prints the record that the proof is for."""
     with open_ledger(root, signing=True) as client:
         proof = client.prove(entry_id)
     _write(out, proof)
@@ -319,7 +323,9 @@ def export(root: Path | None, kind: Any, as_tiles: bool, out: Path) -> None:
 @click.option("--verify", "again", is_flag=True, help="Verify the whole ledger after the import.")
 @reads
 def import_(root: Path | None, as_json: bool, source: Path, text: str | None, again: bool) -> None:
-    """Import an export (jsonl) into an empty ledger; verify every line, import all or nothing."""
+    """Import an export (jsonl) into an empty ledger.
+
+    Every line is verified, and all entries are imported or none."""
     from remit.ledger.tlog import VerifierKey
     from remit.runtime.state import rebuild_state
 

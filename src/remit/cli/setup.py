@@ -42,7 +42,7 @@ _UNKNOWN_WINDOW = 131_072  # of a free model whose server does not say; it bound
 @click.option("--yes", is_flag=True, help="Do not ask questions.")
 @reads
 def setup(root: Path | None, as_json: bool, **given: Any) -> None:
-    """Set up a provider, create a key with a budget, make a first call, and print client settings.
+    """Set up a provider, a key with a budget, and a first call.
 
     The command asks questions only in a terminal. If run again, the command keeps existing settings
     and creates a new key.

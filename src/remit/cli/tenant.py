@@ -73,7 +73,7 @@ def create(root: Path | None, as_json: bool, name: str, database: str) -> None:
 @tenant.command("list")
 @reads
 def list_all(root: Path | None, as_json: bool) -> None:
-    """List tenants with their ledgers and the number of entries that the host's log covers.
+    """List tenants, their ledgers and their last recorded checkpoints.
 
     Removed tenants are marked, with the last checkpoint of their logs.
     """
@@ -210,7 +210,7 @@ def move(
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @reads
 def clean(root: Path | None, as_json: bool, name: str, yes: bool) -> None:
-    """Remove the old ledgers of a moved tenant with all their content; the removal is recorded.
+    """Remove the old ledgers of a moved tenant, with all their content.
 
     An old ledger is removed only if the current ledger contains all of its entries.
     """

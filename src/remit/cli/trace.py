@@ -52,7 +52,7 @@ def trace(
     full: bool,
     page: IO[str] | None,
 ) -> None:
-    """Show the journey of a prompt: plan, dispatch, model calls, tools, checks and answer.
+    """Show the journey of a prompt, from its plan to its answer.
 
     Give a session, or a work order or an entry to show its turn.
     """

@@ -111,9 +111,10 @@ def export(root: Path | None, out: Path, task_id: str | None) -> None:
 @click.argument("source", type=click.File("rb"))
 @reads
 def import_(root: Path | None, as_json: bool, source: IO[bytes]) -> None:
-    """Import thoughts from a JSON Lines file (-: standard input), all or nothing.
+    """Import thoughts from a JSON Lines file (-: standard input).
 
-    Every link is verified. In a restored ledger, the import also restores lost chain positions.
+    Every link is verified, and all thoughts are imported or none. In a restored ledger, the import
+    also restores lost chain positions.
     """
     from remit.routing.trail import import_thought_records
 

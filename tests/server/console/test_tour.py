@@ -115,7 +115,7 @@ def test_a_tour(shop: Shop) -> None:
         # Why a call went elsewhere.
         page.get_by_role("link", name="Why this model").click()
         page.get_by_role("row", name="fallback").first.get_by_role("link").click()
-        page.get_by_role("heading", name="Passed over").wait_for()
+        page.get_by_role("heading", name="Skipped models").wait_for()
 
         # An operator may not adopt; an admin may, and may go back.
         page.goto(f"{served.url}/console/proposals/{shop.proposal}")

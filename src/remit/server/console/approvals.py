@@ -13,8 +13,10 @@ from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.kernel.json_text import load_exact
 from remit.ledger import Erased, is_authentic
 from remit.server.api.routes import name_of
+from remit.server.console.forms import see
 from remit.server.console.lengths import LONGEST, Shortened
-from remit.server.console.pages import Asked, Page, Redirect, Sources, View
+from remit.server.console.pages import Asked, Page, Sources, View
+from remit.server.replies import Answer
 from remit.views import wording
 from remit.views.entries import plain
 
@@ -50,7 +52,7 @@ def show(sources: Sources, asked: Asked) -> Page:
     )
 
 
-def change(sources: Sources, asked: Asked) -> Redirect:
+def change(sources: Sources, asked: Asked) -> Answer:
     """Grant or deny a request, in the name of the key's owner.
 
     A yes holds for the arguments that the page showed, or those that were written there.
@@ -70,7 +72,7 @@ def change(sources: Sources, asked: Asked) -> Redirect:
         arguments=arguments,
         person=sources.runtime.approvals.person_behind(asked.identity),
     )
-    return Redirect(f"/console/approvals/{quote(request_id, safe='')}")
+    return see(f"/console/approvals/{quote(request_id, safe='')}")
 
 
 def _arguments(one: Approval, asked: Asked) -> Mapping[str, Any] | None:

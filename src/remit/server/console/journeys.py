@@ -9,9 +9,11 @@ from urllib.parse import quote
 from remit.contracts import ContractLoader
 from remit.kernel.installed import InstalledFiles
 from remit.ledger import LedgerEntry
+from remit.server.console.forms import see
 from remit.server.console.lengths import Shortened
-from remit.server.console.pages import Asked, Page, Redirect, Sources, View
+from remit.server.console.pages import Asked, Page, Sources, View
 from remit.server.console.rows import call_row
+from remit.server.replies import Answer
 from remit.views import (
     SESSION_EVENTS,
     examples_of,
@@ -25,7 +27,7 @@ from remit.views.page import has_focus, sums_of
 _LISTED = 50
 
 
-def show(sources: Sources, asked: Asked) -> Page | Redirect:
+def show(sources: Sources, asked: Asked) -> Page | Answer:
     """The latest calls to choose from, or one journey."""
     ledger = sources.ledger
     if not asked.rest:
@@ -44,9 +46,9 @@ def show(sources: Sources, asked: Asked) -> Page | Redirect:
             said = {"metadata": plain(entry.metadata), "reason": plain(entry.reason)}
             return Page("entry.html.j2", {**_about(entry), **Shortened().cut(said)})
     if entry is not None and entry.event_type in SESSION_EVENTS:
-        return Redirect(f"/console/sessions/{quote(session_of(entry), safe='')}")
+        return see(f"/console/sessions/{quote(session_of(entry), safe='')}")
     if not name.startswith(("LED-", "WO-")):  # of any length: its page shows a part, turn by turn
-        return Redirect(f"/console/sessions/{quote(name, safe='')}")
+        return see(f"/console/sessions/{quote(name, safe='')}")
     journey = (
         open_journey(ledger, work_order_id=name)
         if entry is None

@@ -73,7 +73,7 @@ class Logins:
         """
         if (found := self._cookie.read(headers)) is None:
             return None
-        claims = found.claims
+        value, claims = found
         if "key" in claims:
             try:
                 identity = self._keys.identity_of(claims["key"], claims.get("mark", ""))
@@ -83,7 +83,7 @@ class Logins:
             identity = Identity(claims["name"], claims["role"], user_id=claims["subject"])
         else:
             return None
-        return Login(identity, self._cookie.signature(f"form {found.value}"))
+        return Login(identity, self._cookie.signature(f"form {value}"))
 
 
 def login_cookie(secret: bytes) -> SignedCookie:

@@ -17,8 +17,8 @@ from remit.views.usage import UsageRow, latest_quarters, quarters_between, read_
 
 _SHOWN = 50
 _LATEST_ROWS = 10_000  # of usage, that sessions are added up from
-_SURE = ("measured", "estimated", "upper_bound")
-_WORDS = {"measured": "measured", "estimated": "estimated", "upper_bound": "at most"}
+_CERTAINTIES = ("measured", "estimated", "upper_bound")
+_WORDS = {"measured": "measured", "estimated": "estimated", "upper_bound": "upper bound"}
 _BY = ("user", "team", "organisation", "key", "agent", "contract", "provider", "model", "session")
 _OWNERS = ("user", "team", "organisation")
 _RANGES = ("today", "yesterday", "24h", "7d", "30d", "365d")
@@ -73,7 +73,7 @@ def show(sources: Sources, asked: Asked) -> Page:
             "end": _moment(end),
             "period": period,
             "chart": _chart(over_time, period),
-            "sure": [(name, _WORDS[name]) for name in _SURE],
+            "sure": [(name, _WORDS[name]) for name in _CERTAINTIES],
             "sizes": {"width": _WIDTH, "height": _HEIGHT + _FOOT},
         },
     )
@@ -88,7 +88,7 @@ def _line(row: UsageRow, by: str) -> dict[str, Any]:
         "fallbacks": row.fallbacks,
         "tokens": wording.tokens({"input_tokens": row.input_tokens,
                                   "output_tokens": row.output_tokens}),
-        **{name: wording.dollars(getattr(row, f"{name}_nano") / 1e9) for name in _SURE},
+        **{name: wording.dollars(getattr(row, f"{name}_nano") / 1e9) for name in _CERTAINTIES},
         "unpriced": row.unpriced_calls,
         "usd": wording.dollars(row.nano / 1e9),
         "exact": row.exact,
@@ -104,8 +104,8 @@ def _named(line: dict[str, Any], by: str, owners: Mapping[str, Owner]) -> dict[s
 def _dearest(by: str, windows: Sequence[Window]) -> list[UsageRow]:
     """What each name used, the dearest first."""
     found: dict[str, list[UsageRow]] = {}
-    for window in windows:
-        for row in window.rows:
+    for _, rows_of in windows:
+        for row in rows_of:
             found.setdefault(row.names[by], []).append(row)
     rows = [added_up(same, {by: name}) for name, same in found.items()]
     rows.sort(key=lambda row: (-row.nano, -row.input_tokens, row.names[by]))
@@ -116,11 +116,11 @@ def _over_time(period: str, zone: str, windows: Sequence[Window]) -> list[UsageR
     """What each period used of which there is something, in their order."""
     found: dict[str, list[UsageRow]] = {}
     if windows:
-        periods = list(periods_of(period, zone, windows[0].first, windows[-1].first + 1))
+        periods = list(periods_of(period, zone, windows[0][0], windows[-1][0] + 1))
         begins = [one.first for one in periods]
-        for window in windows:
-            name = periods[bisect_right(begins, window.first) - 1].name
-            found.setdefault(name, []).extend(window.rows)
+        for first, rows in windows:
+            name = periods[bisect_right(begins, first) - 1].name
+            found.setdefault(name, []).extend(rows)
     return [added_up(rows, {period: name}) for name, rows in found.items() if rows]
 
 
@@ -137,7 +137,7 @@ def _chart(rows: Sequence[UsageRow], period: str) -> dict[str, Any] | None:
     bars = []
     for number, row in enumerate(rows):
         top = float(_HEIGHT)
-        for name in _SURE:
+        for name in _CERTAINTIES:
             nano = getattr(row, f"{name}_nano")
             high = _HEIGHT * nano / most
             top -= high

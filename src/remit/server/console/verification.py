@@ -11,15 +11,17 @@ from markupsafe import Markup
 from remit.ledger import is_authentic, proof_bundle
 from remit.packages.gates import GATES, check_gates, latest_result
 from remit.server.api.routes import name_of
-from remit.server.console.pages import Asked, Page, Redirect, Sources, View
+from remit.server.console.forms import see
+from remit.server.console.pages import Asked, Page, Sources, View
+from remit.server.replies import Answer
 
 _ERASURES = 5
 
 
-def show(sources: Sources, asked: Asked) -> Page | Redirect:
+def show(sources: Sources, asked: Asked) -> Page | Answer:
     """How the whole stands; with the id of an entry also what its reader's browser checks."""
     if wanted := asked.query.get("id", "").strip():
-        return Redirect(f"/console/verify/{quote(wanted, safe='')}")
+        return see(f"/console/verify/{quote(wanted, safe='')}")
     ledger = sources.ledger
     latest = ledger.checkpoints.latest()
     bundle = None
@@ -44,10 +46,10 @@ def show(sources: Sources, asked: Asked) -> Page | Redirect:
     )
 
 
-def change(sources: Sources, asked: Asked) -> Redirect:
+def change(sources: Sources, asked: Asked) -> Answer:
     """Check all gates now; what they find goes on record."""
     check_gates(sources.runtime.gate_context(), None, by=name_of(asked.identity))
-    return Redirect("/console/verify")
+    return see("/console/verify")
 
 
 def _checkpoint(latest: Any) -> dict[str, Any] | None:

@@ -98,7 +98,7 @@ class SignIn:
         found = self._cookie.read(headers)
         if found is None:
             raise rejected("No sign-in was begun in this browser, or it took too long.")
-        begun = found.claims
+        begun = found[1]
         if not hmac.compare_digest(query.get("state", "").encode(), begun["state"].encode()):
             raise rejected("This answer belongs to another sign-in.")
         self._use(begun["state"], begun["until"])
