@@ -256,7 +256,7 @@ def test_the_shells_own_session_says_what_it_waits_for(clerk: Callable[..., Cler
     assert f"waits for {request}" in plain.stderr
     resumed = it.cli("session", "resume", session)
     assert resumed.returncode == 0
-    assert f"refund(order=12) waits: `remit approve {request}`" in resumed.stderr
+    assert f"refund(order=12) waits for approval: run `remit approve {request}`" in resumed.stderr
     assert it.turns(session) == []
     decided = it.cli("approve", request)
     assert f"`remit session resume {session}`" in decided.stderr

@@ -348,7 +348,7 @@ def test_a_removed_ledger_is_not_a_verified_one(remit: Run, tmp_path: Path) -> N
         assert "There is no ledger" in result.stdout + result.stderr
     refused = remit("init")
     assert refused.returncode == 1
-    assert "the record of all that was done is gone" in refused.stderr
+    assert "the record of earlier operations is missing" in refused.stderr
     assert "--new-ledger" in refused.stderr
     assert not (tmp_path / "work" / ".remit" / "ledger.db").exists()
     assert remit("init", "--bare", "--new-ledger").returncode == 2

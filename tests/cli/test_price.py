@@ -127,7 +127,7 @@ def test_a_file_that_a_setting_names_is_kept_the_same_way(remit: Run, root: Path
             ["gpt-4o", "--input", "1", "--output", "2", "--provider", "opnai"],
             "Did you mean openai?",
         ),
-        (["no-such", "--input", "1", "--output", "2"], "Name its provider"),
+        (["no-such", "--input", "1", "--output", "2"], "Give the provider"),
         (["gpt-4o", "--input", "1"], "Missing option '--output'"),
     ],
 )

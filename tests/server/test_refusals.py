@@ -258,15 +258,15 @@ ROWS: Mapping[str, Row] = {
     ),
     "UNBOUNDED": Row(
         _plain(service_tier="nobody-knows"),
-        ("openai/gpt-4o-mini", "service_tier", "leave this out"),
+        ("openai/gpt-4o-mini", "leave out service_tier", "key without a limit"),
     ),
     "RATE_LIMITED": Row(
         _plain(_limits(tpm=1)),
-        ("1 tokens of this minute", "openai/gpt-4o-mini", "max_tokens", "remit budget set"),
+        ("1 tokens left in this minute", "openai/gpt-4o-mini", "max_tokens", "remit budget set"),
     ),
-    "CIRCUIT_OPEN": Row(_circuit, ("openai/gpt-4.1", "name another model"), "gpt-4.1"),
+    "CIRCUIT_OPEN": Row(_circuit, ("openai/gpt-4.1", "use another model"), "gpt-4.1"),
     "IDEMPOTENCY_CONFLICT": Row(
-        _repeated("conflict"), ("idempotency key", "send the call again later")
+        _repeated("conflict"), ("idempotency key", "repeat the request later")
     ),
     "IDEMPOTENCY_MISMATCH": Row(_repeated("mismatch"), ("idempotency key", "name another key")),
     "IDEMPOTENCY_ERASED": Row(_repeated("erased"), ("idempotency key", "name another key")),

@@ -164,7 +164,7 @@ def test_every_view_reads_without_scripts(shop: Shop) -> None:
             assert page.locator("main h1").inner_text()
             assert len(page.locator("main").inner_text()) > 40
         page.goto(f"{served.url}/console/verify/{shop.exchange}")
-        page.get_by_text("scripts are off").wait_for()
+        page.get_by_text("scripts are disabled").wait_for()
 
 
 def test_a_record_with_one_byte_changed_is_not_verified(shop: Shop) -> None:

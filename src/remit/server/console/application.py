@@ -76,7 +76,10 @@ _POLICY = (
 )
 _MAX_RETRY_S = 1.0  # A page without its database must not block one of the few threads.
 _NO_DATABASE = "The database of the ledger does not answer."
-_COMES_BACK = "Until it does, model calls are refused, because they could not be recorded. Reload the page later."
+_COMES_BACK = (
+    "Until it does, model calls are refused, because they could not be recorded. "
+    "Reload the page later."
+)
 _SOON = ((b"retry-after", b"1"),)
 _SEE_LOG = "See the server log for the reason."
 _HTML = b"text/html; charset=utf-8"
@@ -181,7 +184,7 @@ class Console:
             if path == _LOGOUT:
                 return self._entrance.leave(scope)
         if not login.identity.may("read"):
-            said = f"The role {login.identity.role} may not read the ledger. Sign in with a key of the role auditor, operator or admin."
+            said = f"The role {login.identity.role} may not read the ledger."
             raise HttpError(403, "forbidden", said)
         if path == _LIVE:
             await self._live.serve(send, receive, lambda: self._still(scope), _headers())
@@ -212,7 +215,7 @@ class Console:
             if view.change is None:
                 raise HttpError(405, "method_not_allowed", "This page accepts no changes.")
             if not asked.identity.may(view.needs):
-                said = f"The role {asked.identity.role} may not do this. It requires the permission {view.needs}."
+                said = f"The role {asked.identity.role} lacks the permission {view.needs}."
                 raise HttpError(403, "forbidden", said)
             made = view.change(self._sources, asked)
         else:
