@@ -11,7 +11,7 @@ from remit.views import wire, wording
 
 _STYLES = {"plain": "", "bold": "1", "dim": "2", "good": "32", "bad": "31", "wait": "33",
            "name": "36"}  # fmt: skip
-_LEAST = 20  # columns for a text, however deep it is
+_MIN_COLUMNS = 20  # Texts stay readable at any depth.
 _WHERE = ("entry_id", "timestamp", "offset_ms")
 _HIDDEN = (
     "event_type", "kind", "details", "started_at", "elapsed_ms", "session_id", "scope", "wo_id",
@@ -314,7 +314,7 @@ class _Tree:
             for more in rest:
                 yield f"{indent}    {more}".rstrip()
         else:
-            room = max(_LEAST, self._width - columns - 2)
+            room = max(_MIN_COLUMNS, self._width - columns - 2)
             yield f"{line}  {_cut(_visible(node.body), room)}"
 
     def branch(self, node: _Node, indent: str, last: bool) -> Iterator[str]:

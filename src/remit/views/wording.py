@@ -117,7 +117,7 @@ WORDS: Mapping[str, str] = {
 
 _CODE = re.compile(r"(?:(?<=, )|(?<=: )|(?<=\())[A-Z_]{3,40}(?=[:.,)]|$)")
 _LONGEST_JSON = 1_000  # bytes that are shown in one line
-_MOST = 2**53  # beyond it no number of a record is exact
+_MAX_EXACT = 2**53  # beyond it no number of a record is exact
 
 
 def words_of(code: Any) -> Any:
@@ -353,7 +353,9 @@ def visible_json(text: str) -> str:
 
 def is_number(value: Any) -> TypeGuard[float]:
     """Whether a record says a number here that can be calculated with, whatever wrote it."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MOST
+    return (
+        isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MAX_EXACT
+    )
 
 
 def number(value: Any) -> str:

@@ -28,7 +28,13 @@ _LISTED = 50
 
 
 def show(sources: Sources, asked: Asked) -> Page | Answer:
-    """The latest calls to choose from, or one journey."""
+    """Return the list of the latest calls, one entry, or the journey of an entry or work order.
+
+    Sessions and entries that begin or end a session are redirected to the page of the session.
+
+    Raises:
+        NotFoundError: the path names nothing that is recorded.
+    """
     ledger = sources.ledger
     if not asked.rest:
         found = ledger.query(
@@ -47,7 +53,9 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
             return Page("entry.html.j2", {**_about(entry), **Shortened().cut(said)})
     if entry is not None and entry.event_type in SESSION_EVENTS:
         return see(f"/console/sessions/{quote(session_of(entry), safe='')}")
-    if not name.startswith(("LED-", "WO-")):  # of any length: its page shows a part, turn by turn
+    if not name.startswith(
+        ("LED-", "WO-")
+    ):  # The session page shows a session of any length in parts.
         return see(f"/console/sessions/{quote(name, safe='')}")
     journey = (
         open_journey(ledger, work_order_id=name)
@@ -75,7 +83,7 @@ def _contracts(sources: Sources) -> ContractLoader:
 
 
 def _about(entry: LedgerEntry) -> dict[str, Any]:
-    """The way of a call in a line: which entries it left, and where they are explained."""
+    """Return the steps of a call for the page: its entries, model, cost and contract."""
     data = entry.metadata
     dispatch = data.get("dispatch_entry_id") if entry.event_type == "EXCHANGE" else ""
     return {

@@ -1,4 +1,4 @@
-"""Verify: checkpoint, witnesses, gates, and a check of one entry in the reader's own browser."""
+"""The page of checkpoints, witnesses and gates, and the proof of one entry for the browser."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ _ERASURES = 5
 
 
 def show(sources: Sources, asked: Asked) -> Page | Answer:
-    """How the whole stands; with the id of an entry also what its reader's browser checks."""
+    """Return the page of checkpoints, gates and erasures; with an entry id also its proof.
+
+    Raises:
+        EntryNotFoundError: the entry does not exist.
+    """
     if wanted := asked.query.get("id", "").strip():
         return see(f"/console/verify/{quote(wanted, safe='')}")
     ledger = sources.ledger
@@ -47,7 +51,7 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
 
 
 def change(sources: Sources, asked: Asked) -> Answer:
-    """Check all gates now; what they find goes on record."""
+    """Run all gates and record their results."""
     check_gates(sources.runtime.gate_context(), None, by=name_of(asked.identity))
     return see("/console/verify")
 
@@ -61,7 +65,7 @@ def _checkpoint(latest: Any) -> dict[str, Any] | None:
 
 
 def _in_page(value: Any) -> Markup:
-    """JSON that nothing in it can end, or make visible: it is read back as it was."""
+    """Return JSON that is safe inside a script element and reads back unchanged."""
     return Markup(json.dumps(value).replace("<", "\\u003c"))  # noqa: S704 - ASCII without a tag
 
 

@@ -9,7 +9,7 @@ from remit.gateway.auth import Identity
 from remit.kernel.settings import OidcSettings
 from remit.server.console.oidc.errors import SignInError
 
-_MOST_CHARS = 200
+_MAX_CHARS = 200
 _UNVERIFIED = (False, "false")  # Some providers send texts.
 
 
@@ -30,13 +30,13 @@ def person_of(claims: Mapping[str, Any], settings: OidcSettings) -> Identity:
     subject = _text(claims.get("sub"))
     if not name or not subject:
         raise SignInError(
-            f"The provider does not say who you are: {settings.name_claim} is not there, or not a "
-            "name.",
-            next_step="Who operates this server can ask for more scopes, or for another claim.",
+            f"The provider sent no valid name in the claim {settings.name_claim}.",
+            next_step="Ask the operator of this server to request more scopes, or to use another claim.",
         )
     if settings.name_claim == "email" and claims.get("email_verified", True) in _UNVERIFIED:
         raise SignInError(
-            "The provider has not verified your email address.", next_step="Have it verified there."
+            "The provider has not verified your email address.",
+            next_step="Verify the address at the provider.",
         )
     held = _values(claims, settings.role_claim)
     for value, role in settings.roles.items():
@@ -44,19 +44,19 @@ def person_of(claims: Mapping[str, Any], settings: OidcSettings) -> Identity:
             return Identity(name, role, user_id=subject)
     raise SignInError(
         "Your account has no role here.",
-        next_step=f"Who operates this server gives roles by the claim {settings.role_claim}.",
+        next_step=f"Ask the operator of this server for a role; roles come from the claim {settings.role_claim}.",
     )
 
 
 def _text(value: Any) -> str:
     """Return a name that the record can hold; empty if the value is none."""
-    if not isinstance(value, str) or len(value) > _MOST_CHARS or not value.isprintable():
+    if not isinstance(value, str) or len(value) > _MAX_CHARS or not value.isprintable():
         return ""
     return value.strip()
 
 
 def _values(claims: Mapping[str, Any], name: str) -> set[str]:
-    """Return the texts of a claim; a name with dots leads inside: ``realm_access.roles``."""
+    """Return the texts of a claim; a dotted name such as ``realm_access.roles`` is a path."""
     found: Any = claims
     for part in [name] if name in claims else name.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None

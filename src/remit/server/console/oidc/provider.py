@@ -41,7 +41,7 @@ class Published(NamedTuple):
 
 
 class Provider:
-    """One provider. Its documents are fetched together, once for all who wait for them.
+    """A client of an OpenID Connect provider; concurrent requests share one fetch of its documents.
 
     Args:
         settings: ``[server.oidc]``.
