@@ -17,7 +17,7 @@ _VALUE = re.compile(rb"[\w-]{1,4000}\.[\w-]{43}")
 
 
 class SignedCookie:
-    """One kind of cookie: base64url(JSON) + ``.`` + base64url(HMAC-SHA256).
+    """A kind of signed cookie; the value is base64url(JSON), a dot and base64url(HMAC-SHA256).
 
     Args:
         name: beginning of the cookie's name; a suffix of the root follows.

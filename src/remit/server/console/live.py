@@ -86,7 +86,7 @@ class Live:
             gone.cancel()
 
     async def _look(self) -> None:
-        """Read new entries for all viewers, and wake each viewer every second to check its login."""
+        """Read new entries for all viewers; wake each viewer every second to check its login."""
         seen: int | None = None
         problem = ""
         loop = asyncio.get_running_loop()

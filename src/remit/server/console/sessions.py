@@ -121,8 +121,8 @@ def _one(ledger: LedgerClient, session_id: str, before: str | None) -> Page:
 def _bounds(
     ledger: LedgerClient, session_id: str, before: str | None
 ) -> tuple[list[str], int, bool]:
-    """Return the ids of the entries that end the turns of a page, the sequence number before the page,
-    and True if earlier turns exist. A session without turns has its calls instead.
+    """Return where a page's turns end (entry ids), the sequence number before the page, and True if
+    earlier turns exist. A session without turns has its calls instead.
     """
     for event in ("TURN_RECORDED", "EXCHANGE"):
         found = ledger.query(
@@ -195,9 +195,7 @@ def _content(message: Any) -> Any:
 def _by_turn(
     ledger: LedgerClient, entries: Sequence[LedgerEntry], talks: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the events grouped by turn: ``turn`` (``None`` for gateway calls), ``events``, calls and
-    cost.
-    """
+    """Yield events by turn: ``turn`` (``None`` for gateway calls), ``events``, calls and cost."""
     events: list[dict[str, Any]] = []
     calls: list[LedgerEntry] = []
     short = Shortened()

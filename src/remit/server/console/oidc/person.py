@@ -31,7 +31,7 @@ def person_of(claims: Mapping[str, Any], settings: OidcSettings) -> Identity:
     if not name or not subject:
         raise SignInError(
             f"The provider sent no valid name in the claim {settings.name_claim}.",
-            next_step="Ask the operator of this server to request more scopes, or to use another claim.",
+            next_step="Ask the operator to request more scopes or to use another claim.",
         )
     if settings.name_claim == "email" and claims.get("email_verified", True) in _UNVERIFIED:
         raise SignInError(
@@ -44,7 +44,7 @@ def person_of(claims: Mapping[str, Any], settings: OidcSettings) -> Identity:
             return Identity(name, role, user_id=subject)
     raise SignInError(
         "Your account has no role here.",
-        next_step=f"Ask the operator of this server for a role; roles come from the claim {settings.role_claim}.",
+        next_step=f"Ask the operator for a role; roles come from the claim {settings.role_claim}.",
     )
 
 
