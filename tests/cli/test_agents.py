@@ -451,7 +451,7 @@ def test_a_person_at_a_terminal_is_asked(clerk: Callable[..., Clerk]) -> None:
         terminal.type("refund order 12 at last\r")
         terminal.wait_for(question)
         terminal.type("later\r")
-        terminal.wait_for("Later: /approvals")
+        terminal.wait_for("To decide later, use /approvals")
         terminal.wait_for(PROMPT)
         assert terminal.end("/exit\r") == 0
     assert it.refunds() == ["12"]

@@ -91,7 +91,7 @@ def test_two_people_and_one_in_the_place_of_another(root: Path, cli: Cli) -> Non
     (request,) = _ask(root, 7, tool=PAYOUT)
     refused = cli(request, "--by", "cid")
     assert (refused.returncode, "none of those who may approve" in refused.stderr) == (1, True)
-    assert "takes --until" in cli("--delegate", "cid").stderr
+    assert "requires --until" in cli("--delegate", "cid").stderr
     _json(cli("--delegate", "cid", "--by", "ann", "--until", "1d", "--json"))
     half = cli(request, "--by", "cid")
     assert "approved by cid; 2 approvals are needed" in half.stdout

@@ -156,7 +156,7 @@ def test_a_table_is_imported_whole_or_not_at_all(remit: Run, root: Path, work: P
         ('inptu = "2"\noutput = "8"\n', "Did you mean input?"),
         ('input = "-2"\noutput = "8"\n', "must be US dollars"),
         ('input = "2"\noutput = "8"\n[models.new]\nprovider = "openai"\ndate = 2026-12-01\n'
-         'input = "1"\noutput = "1"\n', "no context_window"),
+         'input = "1"\noutput = "1"\n', "lacks context_window"),
     ):  # fmt: skip
         table.write_text(head + bad)
         done = remit("price", "import", table)
@@ -183,4 +183,4 @@ def test_a_price_that_a_package_brought_is_not_changed(remit: Run, root: Path) -
         file.write('[budget]\nprices = "HOT/prices/prices.toml"\n')
     done = remit("price", "set", "gpt-4o", "--input", "2", "--output", "8")
     assert done.returncode == 1
-    assert "PKG-TOKEN-BUDGETER-001 brought" in done.stderr
+    assert "belongs to PKG-TOKEN-BUDGETER-001" in done.stderr

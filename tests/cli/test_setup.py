@@ -202,7 +202,7 @@ def test_chat_and_ask_say_that_they_make_a_root(
         (work / ".remit").rename(work / "old") if (work / ".remit").exists() else None
         done = remit(*command, **nothing)
         assert f"Creating one at {work / '.remit'}" in done.stderr
-    assert "making one" not in remit("ask", "hi", **nothing).stderr
+    assert "Creating one" not in remit("ask", "hi", **nothing).stderr
 
 
 def test_a_root_remembers_that_its_ledger_is_in_a_database(

@@ -89,7 +89,9 @@ def test_by_which_name_it_was_asked_for(served: Served, model: str, how: str, wo
     assert word in told["why"][0]
     if how != "default":
         assert [change["path"] for change in told["changed"]] == ["/model"]
-        assert "but for /model (the provider's name of the model)" in " ".join(told["why"])
+        assert "with these changes: /model (the provider's name of the model)" in " ".join(
+            told["why"]
+        )
 
 
 def test_a_translated_call(served: Served) -> None:

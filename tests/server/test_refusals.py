@@ -226,7 +226,7 @@ def _long_chain(made: Bench) -> tuple[NewKey, Answer]:
 ROWS: Mapping[str, Row] = {
     "INVALID_INPUT": Row(
         _plain(model="claude-sonnet-4-5", n=2),
-        ("n asks", "leave this out"), "claude-sonnet-4-5", "anthropic",
+        ("n requests", "leave this out"), "claude-sonnet-4-5", "anthropic",
     ),
     "AUTH_ERROR": Row(
         _plain(key={"agents": ("mine",)}, headers={"x-remit-agent": "other"}),
@@ -268,8 +268,8 @@ ROWS: Mapping[str, Row] = {
     "IDEMPOTENCY_CONFLICT": Row(
         _repeated("conflict"), ("idempotency key", "repeat the request later")
     ),
-    "IDEMPOTENCY_MISMATCH": Row(_repeated("mismatch"), ("idempotency key", "name another key")),
-    "IDEMPOTENCY_ERASED": Row(_repeated("erased"), ("idempotency key", "name another key")),
+    "IDEMPOTENCY_MISMATCH": Row(_repeated("mismatch"), ("idempotency key", "send another key")),
+    "IDEMPOTENCY_ERASED": Row(_repeated("erased"), ("idempotency key", "send another key")),
 }  # fmt: skip
 
 

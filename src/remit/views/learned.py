@@ -88,7 +88,7 @@ def _effect(
 ) -> dict[str, Any]:
     bars = [
         {"name": name, "words": _interval(known, metric), **_place(known, -reach, reach)}
-        for name, known in (("predicted", one["predicted"]), ("measured", one["realised"]))
+        for name, known in (("predicted", one["predicted"]), ("came", one["realised"]))
         if known
     ]
     tone, verdict = ("bad", "made things worse") if one["harmful"] else _VERDICTS[one["held"]]
