@@ -33,7 +33,7 @@ def look_up_order(order_id: int) -> dict[str, object]:
     with closing(sqlite3.connect(SHOP)) as shop:
         found = shop.execute("SELECT item, paid_usd, state FROM orders WHERE id = ?", [order_id])
         if (row := found.fetchone()) is None:
-            raise ToolError(f"There is no order {order_id}.")  # the model reads this
+            raise ToolError(f"The order {order_id} does not exist.")  # the model reads this
         return dict(zip(("item", "paid_usd", "state"), row, strict=True))
 
 

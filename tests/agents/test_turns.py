@@ -269,7 +269,7 @@ def test_an_unknown_provider_or_model_is_refused_with_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(ConfigError, match="No provider runs"):
+    with pytest.raises(ConfigError, match="No provider has"):
         Runtime.open(tmp_path / "root", create=True, model="unheard-of")
     with Runtime.open(tmp_path / "root", model="anthropic") as runtime:
         with pytest.raises(RemitError) as caught:

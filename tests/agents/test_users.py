@@ -89,7 +89,7 @@ def test_for_whom_a_session_is_cannot_be_changed(
     with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hi.")) as (runtime, _):
         agent = runtime.agent("a")
         session = agent.session(user="ann")
-        with pytest.raises(InvalidInputError, match="for whom it is"):
+        with pytest.raises(InvalidInputError, match="and the user of a session"):
             agent.session(session.session_id, user="bob")
-        with pytest.raises(InvalidInputError, match="for whom it is"):
+        with pytest.raises(InvalidInputError, match="and the user of a session"):
             agent.session(session.session_id, subject_id="bob")

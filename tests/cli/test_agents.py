@@ -168,7 +168,7 @@ def test_one_process_begins_one_approves_one_ends(clerk: Callable[..., Clerk]) -
     assert turn["user_message"] == "refund order 12"
     assert turn["response"] == "Order 12 is paid back."
     assert len(it.server.calls) == 2
-    assert it.cli("approve").stdout == "Nothing waits for a person.\n"
+    assert it.cli("approve").stdout == "No tool call is waiting for approval.\n"
     assert it.json("session", "show", session)["unfinished_turn"] is None
 
 
@@ -197,7 +197,7 @@ def test_a_session_that_waits_is_cancelled(clerk: Callable[..., Clerk]) -> None:
     late = it.cli("approve", request)
     assert late.returncode == 1
     assert "has ended" in late.stderr
-    assert it.cli("session", "cancel", session).stdout == "There is no unfinished turn.\n"
+    assert it.cli("session", "cancel", session).stdout == "This session has no unfinished turn.\n"
     assert it.refunds() == []
 
 
@@ -256,7 +256,7 @@ def test_the_shells_own_session_says_what_it_waits_for(clerk: Callable[..., Cler
     assert f"waits for {request}" in plain.stderr
     resumed = it.cli("session", "resume", session)
     assert resumed.returncode == 0
-    assert f"refund(order=12) waits: `remit approve {request}`" in resumed.stderr
+    assert f"refund(order=12) waits for approval: run `remit approve {request}`" in resumed.stderr
     assert it.turns(session) == []
     decided = it.cli("approve", request)
     assert f"`remit session resume {session}`" in decided.stderr
@@ -298,16 +298,16 @@ def test_piped_input_is_told_what_waits_and_goes_on(clerk: Callable[..., Clerk])
         stdin="refund order 12\nhello\n/approvals\n/approve LED-00000000\n/trace\n"
         "/approve\nhello\n/cost\n/resume\n/cancel\n",
     )
-    assert "[refund(order=12) waits for a person]" in result.stderr
+    assert "[refund(order=12) waits for approval]" in result.stderr
     assert "`remit approve LED-" in result.stderr
     assert "The last turn of this session waits for LED-" in result.stderr
     assert "this session  refund(order=12)" in result.stdout
     assert "'LED-00000000' is not a request for approval" in result.stderr
-    assert "[going on with the unfinished turn: refund order 12]" in result.stderr
+    assert "[resuming the unfinished turn: refund order 12]" in result.stderr
     assert "Order 12 is paid back." in result.stdout
     assert result.stdout.index("Order 12 is paid back.") < result.stdout.index("Hello.")
     assert "3 calls, 33 tokens in, 21 out; $0.000276" in result.stdout
-    assert result.stderr.count("There is no unfinished turn.") == 2
+    assert result.stderr.count("This session has no unfinished turn.") == 2
     assert "Traceback" not in result.stderr
     assert it.refunds() == ["12"]
 
@@ -356,10 +356,10 @@ def test_an_interrupted_turn_is_gone_on_with_at_the_start(remit: Run, tmp_path: 
         listed = remit("session", "list", "--json", "--root", root)
         (session,) = json.loads(listed.stdout)["sessions"]
         name = session["session_id"]
-        assert "not finished yet" in remit("session", "show", name, "--root", root).stdout
+        assert "unfinished" in remit("session", "show", name, "--root", root).stdout
         result = remit("session", "resume", name, "--root", root, stdin="/session\n", **env)
     assert result.returncode == 0, result.stderr
-    assert "[going on with the unfinished turn: hello]" in result.stderr
+    assert "[resuming the unfinished turn: hello]" in result.stderr
     assert "Good day." in result.stdout
     assert f"{name}, 1 turns" in result.stdout
 
@@ -451,7 +451,7 @@ def test_a_person_at_a_terminal_is_asked(clerk: Callable[..., Clerk]) -> None:
         terminal.type("refund order 12 at last\r")
         terminal.wait_for(question)
         terminal.type("later\r")
-        terminal.wait_for("Later: /approvals")
+        terminal.wait_for("To decide later, use /approvals")
         terminal.wait_for(PROMPT)
         assert terminal.end("/exit\r") == 0
     assert it.refunds() == ["12"]
@@ -487,7 +487,7 @@ def test_ctrl_c_cancels_the_turn_and_stays(clerk: Callable[..., Clerk]) -> None:
             assert time.monotonic() < end
             time.sleep(0.02)
         terminal.type("\x03")
-        terminal.wait_for("[cancelled; what was sent is on record]")
+        terminal.wait_for("[cancelled; calls already sent are recorded]")
         terminal.wait_for(PROMPT)
         terminal.type("still there?\r")
         terminal.wait_for("Here I am.")

@@ -53,7 +53,7 @@ def test_old_entries_are_archived_read_checked_and_erased(remit: Run, work: Path
     assert again.stdout.startswith("Nothing to archive")
     assert _json(*ledger("query", "--archive", archive), remit=remit)["entries"][:-1] == whole
     here = remit(*map(str, ledger("query", "--limit", "3")))
-    assert "--archive DIR reads them too" in here.stderr
+    assert "add --archive DIR to read them" in here.stderr
     gone = next(one for one in whole if one["metadata"].get("session_id") == "SES-4")
     shown = remit(*map(str, ledger("show", gone["id"])))
     assert shown.returncode == 1
@@ -65,7 +65,7 @@ def test_old_entries_are_archived_read_checked_and_erased(remit: Run, work: Path
     assert remit(*map(str, ledger("prove", gone["id"]))).returncode == 0
     checked = remit(*map(str, ledger("verify")))
     assert re.search(r"archived: 2\d\d more entries", checked.stdout)
-    assert "--archive DIR reads them" in checked.stderr
+    assert "add --archive DIR to read them" in checked.stderr
     assert _json(*ledger("verify", "--archive", archive), remit=remit)["verified"]
     with (
         open_root_ledger(Root(root), load_settings(Root(root).config).settings.ledger) as client,
@@ -94,7 +94,9 @@ def test_old_entries_are_archived_read_checked_and_erased(remit: Run, work: Path
         ):  # fmt: skip
             refused = remit(*map(str, ledger(*given)))
             assert refused.returncode == 1, refused.stdout
-            assert f"Another process works on archive: process {os.getpid()} on" in refused.stderr
+            assert (
+                f"Another process is working on archive: process {os.getpid()} on" in refused.stderr
+            )
     (part,) = archive.glob("*/part-*")
     part.write_bytes(part.read_bytes()[:-20])
     broken = _json(*ledger("verify", "--archive", archive), remit=remit, code=1)

@@ -20,7 +20,7 @@ def test_a_change_is_shown_and_accepted(remit: Run, work: Path) -> None:
     file.write_text(json.dumps({"note": "Note it.", "other": "Other."}))
     assert "No tool is pinned" in remit("mcp", "pins").stdout
     first = remit("mcp", "diff", "s")
-    assert (first.returncode, first.stdout) == (0, "The tools of s are as they were pinned.\n")
+    assert (first.returncode, first.stdout) == (0, "The tools of s match their pins.\n")
     listed = remit("mcp", "pins", "s").stdout
     assert "pinned" in listed
     assert "s__note" in listed

@@ -43,7 +43,7 @@ def test_a_team_with_its_keys_and_budget(remit: Run) -> None:
     assert (key["team_id"], key["team_name"]) == ("payments-billing", "Payments")
     assert key["limits"] == {"requests_per_minute": 60, "token_limit": 1000}
     shown = remit("key", "show", "k1").stdout
-    assert "at most 60 calls a minute" in shown
+    assert "limit 60 calls a minute" in shown
     assert "0 tokens of 1000" in shown
     listed = remit("key", "list").stdout
     assert "60 calls a minute" in listed
@@ -57,13 +57,13 @@ def test_a_team_with_its_keys_and_budget(remit: Run) -> None:
 
 @pytest.mark.usefixtures("root")
 def test_what_cannot_be_declared(remit: Run) -> None:
-    assert "give one with --id" in remit("organisation", "create", "--name", "支払い").stderr
+    assert "Give one with --id" in remit("organisation", "create", "--name", "支払い").stderr
     assert remit("organisation", "create", "--id", "o", "--name", "支払い").returncode == 0
     again = remit("organisation", "create", "--id", "o", "--name", "x")
     assert (again.returncode, "already" in again.stderr) == (1, True)
     missing = remit("organisation", "show", "nope")
     assert missing.returncode == 1
-    assert "organisation list` shows those there are: o" in missing.stderr
+    assert "organisation list` lists those that exist: o" in missing.stderr
 
 
 def test_limits_are_changed_with_what_they_were_and_by_whom(remit: Run, root: Path) -> None:
@@ -76,7 +76,7 @@ def test_limits_are_changed_with_what_they_were_and_by_whom(remit: Run, root: Pa
     assert (first["before"], bool(first["by"])) == (None, True)
     done = remit("budget", "set", "--team", "t", "--tokens", "7", "--on-short", "clamp")
     assert "at most" not in done.stdout
-    assert "Before: 10 USD, 5 tokens a minute. Set by " in done.stderr
+    assert "Before: $10; 5 tokens a minute. Set by " in done.stderr
     ended = _json(remit("budget", "set", "--team", "t", "--unlimited", "--json"))
     assert ended["before"] == {"token_limit": 7, "on_short": "clamp"}
     with LedgerClient(root / "ledger.db") as ledger:

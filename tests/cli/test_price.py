@@ -127,7 +127,7 @@ def test_a_file_that_a_setting_names_is_kept_the_same_way(remit: Run, root: Path
             ["gpt-4o", "--input", "1", "--output", "2", "--provider", "opnai"],
             "Did you mean openai?",
         ),
-        (["no-such", "--input", "1", "--output", "2"], "Name its provider"),
+        (["no-such", "--input", "1", "--output", "2"], "Give the provider"),
         (["gpt-4o", "--input", "1"], "Missing option '--output'"),
     ],
 )
@@ -156,7 +156,7 @@ def test_a_table_is_imported_whole_or_not_at_all(remit: Run, root: Path, work: P
         ('inptu = "2"\noutput = "8"\n', "Did you mean input?"),
         ('input = "-2"\noutput = "8"\n', "must be US dollars"),
         ('input = "2"\noutput = "8"\n[models.new]\nprovider = "openai"\ndate = 2026-12-01\n'
-         'input = "1"\noutput = "1"\n', "no context_window"),
+         'input = "1"\noutput = "1"\n', "lacks context_window"),
     ):  # fmt: skip
         table.write_text(head + bad)
         done = remit("price", "import", table)

@@ -64,6 +64,6 @@ def test_a_session_and_its_trace_say_what_was_set_aside_and_why(
         assert aside.id in page.split(said)[1]
 
         session.end()
-        assert f"{said}, which it has since" in shown("session", "show", name)
+        assert f"{said} (no longer set aside)" in shown("session", "show", name)
         (step,) = json.loads(shown("session", "show", name, "--json"))["set_aside"]
         assert step["in_force"] is False

@@ -115,12 +115,12 @@ def test_a_key_of_the_provider_is_kept_only_when_asked_for(
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        ([], 1, "No provider is set up"),
+        ([], 1, "No provider was found"),
         (["--provider", "openai"], 1, "Set OPENAI_API_KEY"),
         (["--provider", "opnai"], 2, "Did you mean openai?"),
         (["--provider", "ollama"], 1, "lists no model"),
         (["--base-url", "office.example"], 2, "not an http(s) URL"),
-        (["--budget-usd", "much"], 2, "not a sum"),
+        (["--budget-usd", "much"], 2, "not an amount"),
     ],
 )
 def test_what_is_missing_is_said_and_nothing_is_made(
@@ -201,8 +201,8 @@ def test_chat_and_ask_say_that_they_make_a_root(
     for command in (["ask", "hi"], ["chat"]):
         (work / ".remit").rename(work / "old") if (work / ".remit").exists() else None
         done = remit(*command, **nothing)
-        assert f"making one at {work / '.remit'}" in done.stderr
-    assert "making one" not in remit("ask", "hi", **nothing).stderr
+        assert f"Creating one at {work / '.remit'}" in done.stderr
+    assert "Creating one" not in remit("ask", "hi", **nothing).stderr
 
 
 def test_a_root_remembers_that_its_ledger_is_in_a_database(

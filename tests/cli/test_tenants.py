@@ -154,8 +154,8 @@ def test_a_name_that_no_tenant_can_have() -> None:
 def test_what_cannot_be_a_tenant_changes_nothing(tmp_path: Path) -> None:
     host = Host(new_host(tmp_path / "host"), "")
     for arguments, root, said in (
-        (("acme",), host.root, "There is a tenant acme already"),
-        (("sub",), host.tenant("acme"), "A tenant has no tenants"),
+        (("acme",), host.root, "The tenant acme already exists"),
+        (("sub",), host.tenant("acme"), "A tenant cannot have tenants"),
         (("new", "--database", "file.db"), host.root, "postgresql:// URL"),
         (("new", "--database", "postgresql://127.0.0.1:1/x"), host.root, "cannot be used"),
     ):

@@ -87,7 +87,7 @@ def test_verifying(remit: Run, root: Path) -> None:
     assert remit("trail", "verify", "--task", "T2").returncode == 0
     unknown = remit("trail", "verify", "--task", "TYPO")
     assert (unknown.returncode, unknown.stdout) == (1, "")
-    assert "no thought of a task 'TYPO'" in unknown.stderr
+    assert "task 'TYPO' has no thoughts" in unknown.stderr
 
 
 def test_out_and_in_again(remit: Run, root: Path, tmp_path: Path) -> None:

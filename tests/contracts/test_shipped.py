@@ -212,8 +212,8 @@ PACK = PromptPack.parse("PRM-TEST-001", "[system]\nS\n[user]\n{{ word }}{{ part.
         ({"input": {"word": "w", "part": {}}, "renders": ["S", "v"]}, "does not contain 'v'"),
         ({"input": {"word": "w", "part": {}}, "renders": "S"}, "not a list of texts"),
         ({"input": {"word": "w", "part": {}}, "outputs": "yes"}, "'outputs' is none of"),
-        ({"input": "w"}, "no input that is an object"),
-        ("w", "no input that is an object"),
+        ({"input": "w"}, "an object as input"),
+        ("w", "an object as input"),
     ],
 )
 def test_an_example_that_does_not_hold_is_named(example: Any, told: str) -> None:

@@ -62,7 +62,7 @@ def _command_problem(line: str) -> str:
     while isinstance(command, click.Group) and words and words[0][:1].isalpha():
         found = command.get_command(context, words[0])
         if found is None:
-            return f"no command {words[0]!r}"
+            return f"Unknown command {words[0]!r}"
         command, words = found, words[1:]
     options = {name for one in command.params for name in [*one.opts, *one.secondary_opts]}
     for word in words:
@@ -92,7 +92,7 @@ def _variable(word: str) -> bool:
         ("ledger query --event-type X | head", ""),
         ("mcp --http", ""),
         ("mcp pins", ""),
-        ("ledger fly", "no command 'fly'"),
+        ("ledger fly", "Unknown command 'fly'"),
         ("serve --wings", "no option '--wings'"),
     ],
 )

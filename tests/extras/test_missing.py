@@ -47,7 +47,7 @@ def test_other_commands_of_packages_need_no_distribution(core: dict[str, str], r
     assert listed.returncode == 0, listed.stderr
     explained = run(core, "-m", "remit", "package", "--help")
     assert explained.returncode == 0, explained.stderr
-    assert "  index     Package indexes: where packages come from" in explained.stdout
+    assert "  index     Manage package indexes" in explained.stdout
 
 
 @pytest.mark.parametrize(

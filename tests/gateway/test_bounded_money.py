@@ -236,7 +236,7 @@ REFUSED = {
     "chat, an unknown service": 'service_tier "scale"',
     "transcriptions, tokens in pieces": "chunking_strategy",
     "responses, a template": "prompt",
-    "transcriptions, no known format": "file, whose length cannot be read",
+    "transcriptions, no known format": "file (its length is unreadable)",
 }
 """Rows of which no call is sent, and the field that the refusal names."""
 

@@ -134,7 +134,7 @@ def test_the_refusal_states_how_to_set_the_provider_up(
 ) -> None:
     answer = ask(gateway(ledger, "mock")[""], f"{provider}/model-1")
     assert answer.error_message == (
-        f"model-1 is a model of {provider}, which is not set up; {help_}"
+        f"model-1 belongs to {provider}, which is not configured; {help_}"
     )
     refused = ledger.read(answer.exchange_entry_id)
     assert refused.event_type == "PROMPT_REJECTED"

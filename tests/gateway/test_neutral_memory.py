@@ -71,7 +71,7 @@ async def test_a_stream_of_a_provider_object_is_ended_with_the_account(
         assert len(response.content) == size
     else:
         assert response.error_code == "SERVER_ERROR"
-        assert "the largest and was ended" in (response.error_message or "")
+        assert "the largest and was cut off" in (response.error_message or "")
         assert provider.sent <= 4 * _MIB
         assert 0 < len(response.content) <= provider.sent
         entry = ledger.read(response.exchange_entry_id)

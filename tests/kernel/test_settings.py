@@ -28,9 +28,9 @@ def test_a_removed_setting_is_ignored_with_one_warning(
     assert loaded.settings.gateway.timeout_ms == 9000
     assert not any("breaker_rows" in key or "min_score" in key for key, _, _ in loaded.rows())
     assert [record.getMessage() for record in caplog.records] == [
-        f"gateway.breaker_rows ({config}) is no longer a setting and is ignored: take it out.",
+        f"gateway.breaker_rows ({config}) is no longer a setting and is ignored; remove it.",
         "supervisor.attention.min_score (environment REMIT_SUPERVISOR__ATTENTION__MIN_SCORE) "
-        "is no longer a setting and is ignored: take it out.",
+        "is no longer a setting and is ignored; remove it.",
     ]
 
 
@@ -69,5 +69,5 @@ def test_installed_defaults_of_before_are_read_with_the_settings_of_now(
 def test_any_other_unknown_key_is_an_error(tmp_path: Path) -> None:
     config = tmp_path / "remit.toml"
     config.write_text("[gateway]\nbreaker_rowz = 7\n", "utf-8")
-    with pytest.raises(ConfigError, match=r"There is no setting gateway\.breaker_rowz"):
+    with pytest.raises(ConfigError, match=r"Unknown setting gateway\.breaker_rowz"):
         load_settings(config, environment={})

@@ -53,7 +53,7 @@ def test_during_the_search(answered: Path, provider: Scripted) -> None:
                "--usd", 1, "--root", answered, "--json")  # fmt: skip
     done = run_remit(*command)
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"{gone}, which the search looked at, was erased meanwhile" in done.stderr
+    assert f"{gone}, which the search used, was erased during the search" in done.stderr
     again = json.loads(run_remit(*command).stdout)
     assert again["search"]["ended"] == "complete"
     assert again["held_out"]["replayed"] == sum(known.values())

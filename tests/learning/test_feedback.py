@@ -71,7 +71,7 @@ def test_every_kind_of_target_by_every_shape_of_id(
                 f"{talk.session_id}/9", f"{talk.session_id}/x", "a\x00b", dispatch[:-1],
                 next(ledger.query(event_type="SESSION_START")).id,
             ):  # fmt: skip
-                with pytest.raises(EntryNotFoundError, match="feedback can be given on"):
+                with pytest.raises(EntryNotFoundError, match="cannot be rated"):
                     give_feedback(ledger, nothing, score=1, by="me")
             assert ledger.count() == before
         assert runtime.ledger.verify().verified

@@ -166,7 +166,7 @@ def test_effects_by_epoch_and_the_report(world: Any) -> None:  # noqa: F811
     world.runtime.close()
     said = run_remit("learn", "report", "--root", world.place).stdout
     assert "too few samples of reward" in said
-    assert "Was the question right?" in said
+    assert "Did the contracts ask the right question?" in said
     value = json.loads(run_remit("learn", "report", "--root", world.place, "--json").stdout)
     assert value["calibration"]["open"] == 1
     file = world.place / "report.html"

@@ -44,7 +44,7 @@ def test_a_budget_that_ends_and_a_kill_and_going_on(answered: Path, provider: Sc
     for limit in (("0.000001",), ("1", "--calls", "1")):
         few = learned(answered, *limit)  # type: ignore[arg-type]
         assert (few["search"]["ended"], few["search"]["additions"]) == ("budget", [])
-        assert "budget of the search ended" in few["missing"][0]
+        assert "used up its budget" in few["missing"][0]
     assert len(provider.bodies) == 1
     killed: list[subprocess.Popen[bytes]] = []
 
@@ -211,7 +211,7 @@ def test_two_at_once(answered: Path, provider: Scripted) -> None:
     provider.reply = meanwhile
     provider.bodies.clear()
     done = learned(answered, 1)
-    assert "under way in another process" in others[0].stderr
+    assert "running in another process" in others[0].stderr
     assert len(provider.bodies) == done["search"]["calls"] + done["held_out"]["replayed"]
 
 

@@ -125,6 +125,6 @@ def test_noise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert search["after"] > search["before"]
         assert found["proposal_id"] == ""
         assert found["gate"]["low"] <= 0
-        assert any("may be none" in one or "above 0" in one for one in found["missing"])
+        assert any("may be zero" in one or "above 0" in one for one in found["missing"])
         with Runtime.open(root) as runtime:
             assert list(Proposals(Root(root), runtime.ledger).all()) == []

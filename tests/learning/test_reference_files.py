@@ -23,15 +23,18 @@ BAD = (
     (b"[" * 100_000, "cannot be read"),
     (b'{"a": ' * 100_000, "cannot be read"),
     (b"[]", "is no object"),
-    (b"{}", "has no right answer"),
+    (b"{}", "contains no reference answers"),
     (b'{"LED-00000001": "a", "LED-00000001": "b"}', "LED-00000001' twice"),
     (b'{"LED-00000001": ["42"]}', "is not a text or number"),
     (b'{"LED-00000001": true}', "is not a text or number"),
     (b'{"LED-00000001": " . "}', "is not a text or number"),
     (b'{"LED-00000001": "\\ud800"}', "cannot be read"),
-    (b'{"LED-7fffffff": "42"}', "No exchange on record has the id 'LED-7fffffff'"),
+    (b'{"LED-7fffffff": "42"}', "The ledger has no exchange with the id 'LED-7fffffff'"),
     (b'{"LED-a": "42", "\\u0000": "1", "b": "2", "c": "3"}', "and 1 more"),
-    (b'{"LED-00000000": "42"}', "No exchange on record"),  # there is one, and it is no exchange
+    (
+        b'{"LED-00000000": "42"}',
+        "The ledger has no exchange",
+    ),  # there is one, and it is no exchange
 )
 
 
@@ -92,7 +95,7 @@ def test_what_does_not_count_is_said(answered: Path, provider: Scripted) -> None
     references.write_text(json.dumps(dict.fromkeys(known, '{"tea": 1}')))
     for command in commands(answered, references):
         done = run_remit(*command, "--json")
-        assert "1 of 30 right answers are of exchanges that do not count" in done.stderr
+        assert "1 of 30 reference answers were not used" in done.stderr
     sent = [json.dumps(body["messages"]) for body in provider.bodies]
     assert any(RULE in one for one in sent)
     assert not any(RULE in one and "erased under" in one for one in sent)
@@ -105,11 +108,11 @@ def test_references_of_a_route_are_checked_before_the_first_is_graded(answered: 
     good = [json.dumps({"exchange_id": one, "reference": "tea"}) for one in known]
     before = written(answered)
     for bad, message in (
-        ('{"exchange_id": "LED-7fffffff", "reference": "42"}', "No exchange on record"),
+        ('{"exchange_id": "LED-7fffffff", "reference": "42"}', "The ledger has no exchange"),
         (f'{{"exchange_id": "{known[0]}", "reference": "coffee"}}', "another answer"),
         ('{"exchange_id": "LED-00000001", "reference": "."}', "Line 31"),
         ("[" * 100_000, "Line 31"),
-        ('{"exchange_id": "\\ud800", "reference": "42"}', "No exchange on record"),
+        ('{"exchange_id": "\\ud800", "reference": "42"}', "The ledger has no exchange"),
         ("7", "Line 31"),
     ):
         references.write_text("\n".join([*good, bad]))

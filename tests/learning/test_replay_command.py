@@ -170,7 +170,7 @@ def test_prices_that_change_after_the_budget_ended(answered: Path, provider: Scr
     (answered / "remit.toml").write_text(f'{toml}\n[budget]\nprices = "own.toml"\n')
     asked = len(provider.bodies)
     done = run_remit(*arguments(answered, 1))
-    assert (done.returncode, "prices are others" in done.stderr) == (1, True), done.stderr
+    assert (done.returncode, "prices changed" in done.stderr) == (1, True), done.stderr
     assert f"{first['kept']} elsewhere" in done.stderr
     assert len(provider.bodies) == asked
 
@@ -181,7 +181,7 @@ def test_pairs_of_another_rule_are_not_read(answered: Path, provider: Scripted) 
     asked = len(provider.bodies)
     head, _, rest = kept.read_text().partition("\n")
     for first, why in (
-        (json.dumps({"run": json.loads(head)["run"]}), "held out by another rule"),
+        (json.dumps({"run": json.loads(head)["run"]}), "rule for held-out exchanges changed"),
         (rest.partition("\n")[0], "is not what it wrote"),
         ("[]", "is not what it wrote"),
         ('"run"', "is not what it wrote"),
@@ -316,8 +316,8 @@ def test_bad_input_asks_nothing(answered: Path, provider: Scripted) -> None:
     for text, message in (
         ("{", "cannot be read"),
         ('{"kind": "prompt", "wrong": 1}', "is no change"),
-        ('{"kind": "prompt"}', "does not state that"),
-        ('{"kind": "boundary", "boundary": {"max_tokens": 9}}', "nothing to grade answers by"),
+        ('{"kind": "prompt"}', "cannot contain these fields"),
+        ('{"kind": "boundary", "boundary": {"max_tokens": 9}}', "Answers cannot be graded"),
     ):
         change.write_text(text)
         done = run_remit(*common, "--change", change)

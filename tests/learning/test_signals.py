@@ -188,5 +188,5 @@ def test_settled_weights_bound_a_flood_among_others() -> None:
     ],
 )
 def test_a_policy_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="policy of signals"):
+    with pytest.raises(ConfigError, match="signal policy"):
         SignalPolicy.from_json(json.dumps({**json.loads(_SHIPPED), **change}).encode())

@@ -58,7 +58,7 @@ async def swaps(place: Path) -> None:
 
     run = await change(begun, "models")
     assert run.outcome["alarm"] == "none in 110"  # the first 200 exchanges are the baseline
-    assert "of 200: more graded exchanges are needed" in run.outcome["refused"]
+    assert "of 200: more graded exchanges are required" in run.outcome["refused"]
     assert [what for _, what in run.marks] == [
         "adopted: a learned route", "gemini answers as llama", "no alarm", "refused"
     ]  # fmt: skip

@@ -72,7 +72,7 @@ def test_keys_are_made_and_shown(root: Path, tmp_path: Path) -> None:
 
 
 def test_trust_from_the_first_key_to_a_rotation(root: Path, tmp_path: Path) -> None:
-    assert ok(root, "show") == "1 trusted key has to sign a package\nno key is trusted\n"
+    assert ok(root, "show") == "a package must be signed by 1 trusted key\nno key is trusted\n"
     old = key_of(tmp_path / "old.pem", b"o" * 32)
     new = key_of(tmp_path / "new.pem", b"n" * 32)
     told = ok(root, "add", old.public, "--name", "team 2029")

@@ -99,9 +99,9 @@ def test_where_nothing_was_measured_no_model_is_called_the_best(
         runtime.budgeter.allocate(BudgetScope("SES-TESTTEST"), 10**6)
         response = runtime.gateway.route(prompt_request(model_id="auto"))
         why = runtime.router.explain(response.decision_entry_id)["why"]
-        assert why[0].startswith("Nothing was measured: no ability of cheap")
+        assert why[0].startswith("No abilities are stated for cheap")
     shown = run_remit("route", "status", "--root", root).stdout
-    assert "nothing was measured: no ability of cheap" in shown
+    assert "no measurements yet: cheap" in shown
     assert "best single" not in shown + str(why)
 
 

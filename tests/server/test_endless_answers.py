@@ -48,7 +48,9 @@ def served(provider: RawProvider, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 def _refused(served: Served, session: str, raw: bytes) -> None:
-    assert b"the largest and was ended" in raw or b"the answer holds more than" in raw, raw[-300:]
+    assert b"the largest and was cut off" in raw or b"the answer contains more than" in raw, raw[
+        -300:
+    ]
     entry = served.exchange(session)
     assert entry.metadata["error_code"] == "SERVER_ERROR"
     assert "answer" in str(entry.metadata["error_message"])

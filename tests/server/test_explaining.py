@@ -69,7 +69,7 @@ def test_a_call_that_went_out_as_it_came(served: Served) -> None:
     assert told["tokens"]["input"] <= told["bound"]["input_tokens"]
     assert told["bound"]["output_tokens"] == 50
     said = " ".join(told["why"])
-    assert "byte for byte as it came (openai.chat)" in said
+    assert "unchanged, byte for byte (openai.chat)" in said
     assert "which may use only gpt-4o-mini" in said
     assert _told(served, headers["x-remit-dispatch"]) == told
 
@@ -77,9 +77,9 @@ def test_a_call_that_went_out_as_it_came(served: Served) -> None:
 @pytest.mark.parametrize(
     ("model", "how", "word"),
     [
-        ("fast", "registry", "a name of the registry that means openai/gpt-4o-mini"),
-        ("openai/gpt-4o-mini", "provider/model", "which names provider and model"),
-        ("nobodys-model", "default", "no prefix says whose model it is"),
+        ("fast", "registry", "a name in the registry for openai/gpt-4o-mini"),
+        ("openai/gpt-4o-mini", "provider/model", "which gives provider and model"),
+        ("nobodys-model", "default", "no prefix matches"),
     ],
 )
 def test_by_which_name_it_was_asked_for(served: Served, model: str, how: str, word: str) -> None:
@@ -89,7 +89,9 @@ def test_by_which_name_it_was_asked_for(served: Served, model: str, how: str, wo
     assert word in told["why"][0]
     if how != "default":
         assert [change["path"] for change in told["changed"]] == ["/model"]
-        assert "but for /model (the provider's name of the model)" in " ".join(told["why"])
+        assert "with these changes: /model (the provider's name of the model)" in " ".join(
+            told["why"]
+        )
 
 
 def test_a_translated_call(served: Served) -> None:
@@ -112,13 +114,13 @@ def test_who_failed_and_who_answered_instead(served: Served) -> None:
     assert (passed["model_id"], passed["error_code"]) == ("gpt-bad@status=500", "SERVER_ERROR")
     assert told["translated_from"] == "openai.chat"
     said = " ".join(told["why"])
-    assert "gpt-bad@status=500 was passed over, SERVER_ERROR: HTTP 500" in said
-    assert "Try 3, LED-" in said
+    assert "gpt-bad@status=500 failed (SERVER_ERROR: HTTP 500" in said
+    assert "Attempt 3, LED-" in said
     assert "anthropic/claude-good answered after" in said
     first, second, *_ = [entry.id for entry in served.entries("EXCHANGE", session)]
     failed = _told(served, first)
     assert failed["tried_again_by"] == second
-    assert f"It was tried again: {second}." in " ".join(failed["why"])
+    assert f"The call was retried: {second}." in " ".join(failed["why"])
 
 
 def test_a_key_that_may_not_use_the_model(served: Served) -> None:
@@ -129,7 +131,9 @@ def test_a_key_that_may_not_use_the_model(served: Served) -> None:
     assert status == 200
     told = _told(served, headers["x-remit-exchange"])
     assert [row["error_code"] for row in told["passed_over"]] == ["MODEL_NOT_ALLOWED"]
-    assert "gpt-shut was passed over, MODEL_NOT_ALLOWED: the key may not use it." in told["why"]
+    assert (
+        "gpt-shut was skipped (MODEL_NOT_ALLOWED: the key may not use this model)." in told["why"]
+    )
 
 
 def test_a_refused_call(served: Served) -> None:
@@ -137,12 +141,12 @@ def test_a_refused_call(served: Served) -> None:
     assert status == 404
     told = _told(served, headers["x-remit-exchange"])
     assert (told["outcome"], told["error_code"]) == ("rejected", "PROVIDER_NOT_FOUND")
-    assert told["why"][-1] == "Nothing was sent, held or charged."
+    assert told["why"][-1] == "Nothing was sent, reserved or charged."
 
 
 def test_what_is_no_call_is_said_so(served: Served) -> None:
     (entry, *_) = served.ledger.query(event_type="KEY_CREATED", limit=1)
-    with pytest.raises(NotFoundError, match="KEY_CREATED: neither a decision nor a model"):
+    with pytest.raises(NotFoundError, match="so it is neither a routing decision nor a model"):
         explain(served.ledger, entry.id)
     with pytest.raises(NotFoundError, match="no decision 'LED-ffffffff'"):
         explain(served.ledger, "LED-ffffffff")
@@ -167,7 +171,7 @@ def test_the_command_line_tells_it_and_gives_the_bytes(served: Served, tmp_path:
     assert _run(served, "ledger", "show", entry, "--answer") == came
     said = _run(served, "route", "explain", entry).decode()
     assert said.startswith(f"{entry} (EXCHANGE, ")
-    assert "gpt-4o-mini was asked for; its prefix says whose model it is." in said
+    assert "gpt-4o-mini was requested; names beginning with gpt- go to openai." in said
     told = json.loads(_run(served, "route", "explain", entry, "--json"))
     assert told["call"]["wire"] == "openai.chat"
 

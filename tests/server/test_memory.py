@@ -82,8 +82,8 @@ def _check_ended(served: Served, session: str, came: bytes) -> int:
     """Check the record of a stream that the account ended; return how much of it was recorded."""
     exchange = served.exchange(session).metadata
     assert exchange["error_code"] == "SERVER_ERROR"
-    assert "this answer was the largest and was ended" in exchange["error_message"]
-    assert b"this answer was the largest and was ended" in came
+    assert "this answer was the largest and was cut off" in exchange["error_message"]
+    assert b"this answer was the largest and was cut off" in came
     received = exchange["response"]
     assert received == "x" * len(received)
     assert came.count(b"x" * 100) <= len(received)

@@ -234,7 +234,7 @@ def test_an_end_refuses_at_once_everywhere_and_tells_streams(serve: Serve) -> No
         for session in sessions.values():
             told = served.exchange(session).metadata
             assert told["error_code"] == "CANCELLED"
-            assert "the server was ended" in told["error_message"]
+            assert "the server shut down" in told["error_message"]
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

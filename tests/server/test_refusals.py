@@ -226,7 +226,7 @@ def _long_chain(made: Bench) -> tuple[NewKey, Answer]:
 ROWS: Mapping[str, Row] = {
     "INVALID_INPUT": Row(
         _plain(model="claude-sonnet-4-5", n=2),
-        ("n asks", "leave this out"), "claude-sonnet-4-5", "anthropic",
+        ("n requests", "leave this out"), "claude-sonnet-4-5", "anthropic",
     ),
     "AUTH_ERROR": Row(
         _plain(key={"agents": ("mine",)}, headers={"x-remit-agent": "other"}),
@@ -258,18 +258,18 @@ ROWS: Mapping[str, Row] = {
     ),
     "UNBOUNDED": Row(
         _plain(service_tier="nobody-knows"),
-        ("openai/gpt-4o-mini", "service_tier", "leave this out"),
+        ("openai/gpt-4o-mini", "leave out service_tier", "key without a limit"),
     ),
     "RATE_LIMITED": Row(
         _plain(_limits(tpm=1)),
-        ("1 tokens of this minute", "openai/gpt-4o-mini", "max_tokens", "remit budget set"),
+        ("1 tokens left in this minute", "openai/gpt-4o-mini", "max_tokens", "remit budget set"),
     ),
-    "CIRCUIT_OPEN": Row(_circuit, ("openai/gpt-4.1", "name another model"), "gpt-4.1"),
+    "CIRCUIT_OPEN": Row(_circuit, ("openai/gpt-4.1", "use another model"), "gpt-4.1"),
     "IDEMPOTENCY_CONFLICT": Row(
-        _repeated("conflict"), ("idempotency key", "send the call again later")
+        _repeated("conflict"), ("idempotency key", "repeat the request later")
     ),
-    "IDEMPOTENCY_MISMATCH": Row(_repeated("mismatch"), ("idempotency key", "name another key")),
-    "IDEMPOTENCY_ERASED": Row(_repeated("erased"), ("idempotency key", "name another key")),
+    "IDEMPOTENCY_MISMATCH": Row(_repeated("mismatch"), ("idempotency key", "send another key")),
+    "IDEMPOTENCY_ERASED": Row(_repeated("erased"), ("idempotency key", "send another key")),
 }  # fmt: skip
 
 

@@ -71,17 +71,17 @@ def test_json_holds_the_same(run: Run) -> None:
 def test_verify_names_a_mismatch(run: Run) -> None:
     forged = run("SES-FORGED0001", "--verify")
     assert forged.returncode == 1
-    assert "DOES NOT AGREE" in forged.stdout
+    assert "DOES NOT MATCH" in forged.stdout
     page = run("SES-FORGED0001", "--verify", "--html", "-")
     assert page.returncode == 1
-    assert "1 of 1 trace hashes do not agree" in page.stdout
-    assert "DOES NOT AGREE" in page.stderr
+    assert "1 of 1 trace hashes do not match" in page.stdout
+    assert "DOES NOT MATCH" in page.stderr
     honest = run("SES-EMPTY00001", "--verify")
     assert honest.returncode == 0
     assert " agrees" in honest.stdout
     none = run(SESSION, "--turn", "5", "--verify")
     assert none.returncode == 0
-    assert "There is no trace hash" in none.stdout
+    assert "This journey has no trace hashes" in none.stdout
 
 
 def test_a_page_is_written(run: Run, tmp_path: Path) -> None:

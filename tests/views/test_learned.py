@@ -64,9 +64,9 @@ def test_intervals_stand_where_they_are() -> None:
     assert len([one for one in placed if one[0] == "share"]) == 1  # no line without samples
     words = page.words()
     for part in (
-        "made things worse", "as predicted", "US dollars saved a call", "+0.1 (+0.05 to +0.15)",
+        "made things worse", "as predicted", "US dollars saved per call", "+0.1 (+0.05 to +0.15)",
         "+$0.002 (+$0.001 to +$0.003)", "40% (25% to 50%) of 400", "no samples yet",
-        "it was the question", "The answer looked right, the question was wrong.",
+        "the question was the cause", "The answer looked right, the question was wrong.",
         "remit learn rollback PRP-1f2e",
     ):  # fmt: skip
         assert part in words, part
@@ -101,5 +101,5 @@ def test_nothing_of_the_record_is_markup() -> None:
 
 def test_before_anything_was_learned() -> None:
     words = Page(learning_page(report())).words()
-    assert "Nothing that was learned has been adopted yet." in words
-    assert "No exchange on record names a contract of this root." in words
+    assert "No proposal has been adopted yet." in words
+    assert "No recorded exchange uses a contract of this root." in words

@@ -124,12 +124,12 @@ def test_the_page_tells_the_story(client: LedgerClient, story: Story) -> None:
     for part in (
         f"{SESSION} agent admin-001", "Turn 1", "Turn 5", "compare the two reports", "read left",
         "wants the tool read_file", "tool result", "Revenue grew by 4 %.",
-        "An attempt before failed", "SERVER_ERROR: 529 overloaded", "You read reports.",
-        "by grace", "the outbox was empty", "Another process went on",
-        "Escalated: no answer passed the gate", "Left out of the context: 2 items",
-        "over the budget", "Waits for a person.", "No answer is on record yet.",
-        "cost, 1 call without a price", "settled at 500 tokens", "whether it did is not known",
-        "were not computed again",
+        "Earlier attempt failed", "SERVER_ERROR: 529 overloaded", "You read reports.",
+        "by grace", "the outbox was empty", "Another process resumed",
+        "Escalated: no answer passed the quality gate", "Left out of the context: 2 items",
+        "over the budget", "Waiting for approval.", "No answer is recorded yet.",
+        "cost, 1 call without a price", "settled at 500 tokens", "Whether the tool ran is unknown",
+        "were not recomputed",
     ):  # fmt: skip
         assert part in words, part
     assert len(page.having("turn")) == 5
@@ -205,12 +205,16 @@ def test_the_page_asks_nobody_for_anything(client: LedgerClient, story: Story) -
     ("hashes", "tone", "words"),
     [
         (None, "wait", f"remit trace {SESSION} --verify"),
-        ([], "wait", "There is no trace hash"),
-        ([{"entry_id": "LED-00000009", "agrees": True}], "good", "The trace hash agrees"),
+        ([], "wait", "This journey has no trace hashes"),
+        (
+            [{"entry_id": "LED-00000009", "agrees": True}],
+            "good",
+            "The recomputed trace hash matches",
+        ),
         (
             [{"entry_id": "LED-00000009", "agrees": True}, {"entry_id": "LED-00000013"}],
             "bad",
-            "1 of 2 trace hashes do not agree with the entries. LED-00000013",
+            "1 of 2 trace hashes do not match the entries. LED-00000013",
         ),
     ],
 )

@@ -43,10 +43,10 @@ def test_the_tree_tells_the_story(client: LedgerClient, story: Story) -> None:
     for part in (
         "├─ turn 2  answered", "├─ user  compare the two reports", "left out  2 items",
         "read left  PRC-SYNTHESIZE-001 1.2.0  completed", "tool  read_file  ok",
-        'arguments  {"path":"left.txt"}', "attempt before  model-a",
+        'arguments  {"path":"left.txt"}', "earlier attempt  model-a",
         "SERVER_ERROR: 529 overloaded", "cost unknown", "tool  send_mail  unknown",
         "resumed by another process", "question  send_mail  granted  by grace",
-        "because  the outbox was empty", "gate  reject", "escalation", "turn 5  waiting",
+        "reason  the outbox was empty", "gate  reject", "escalation", "turn 5  waiting",
         "approval  delete_file  waiting", "its process died", "settled at 500 tokens",
         "answer  Left grew by 4 %, right is flat.",
     ):  # fmt: skip

@@ -121,10 +121,10 @@ def test_pages_hold_every_row_once(ledger: LedgerClient, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({"by": ["colour"]}, "not kept by 'colour'"),
-        ({"by": ["day", "hour"]}, "one period"),
-        ({"by": ["user", "user"]}, "once"),
-        ({"where": {"day": "x"}}, "not kept by 'day'"),
+        ({"by": ["colour"]}, "Cannot group by 'colour'"),
+        ({"by": ["day", "hour"]}, "two periods"),
+        ({"by": ["user", "user"]}, "twice"),
+        ({"where": {"day": "x"}}, "Cannot group by 'day'"),
         ({"by": ["user"], "after": ["a"]}, "cursor"),
         ({"by": ["user"], "order": "name", "after": ["a", "b"]}, "cursor"),
         ({"by": ["day"], "order": "name", "after": ["1); DROP TABLE usage"]}, "cursor"),

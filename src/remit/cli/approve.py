@@ -37,14 +37,18 @@ _WHOLE_ID = len("LED-00000000")
 
 @click.command()
 @click.argument("request_id", required=False, metavar="[ID]")
-@click.option("--deny", is_flag=True, help="Say no.")
+@click.option("--deny", is_flag=True, help="Deny the call.")
 @click.option("--edit", is_flag=True, help="Change the arguments in $EDITOR first.")
-@click.option("--arguments", help="What the tool is to run with instead, as JSON.")
-@click.option("--until", help="When it ends, unused: 2h, or a time.")
-@click.option("--delegate", metavar="NAME", help="Without an ID: NAME approves for you --until.")
-@click.option("--reason", default="", help="A word for the record, and for the model when denied.")
-@click.option("--run", is_flag=True, help="Then go on with the session, here and at once.")
-@click.option("--model", help="With --run: which model answers.")
+@click.option("--arguments", help="Arguments to run the tool with instead, as a JSON object.")
+@click.option("--until", help="Expiry if unused: a duration such as 2h, or a time.")
+@click.option(
+    "--delegate", metavar="NAME", help="Without an ID: let NAME approve for you until --until."
+)
+@click.option(
+    "--reason", default="", help="Reason, recorded permanently; a denial also tells the model."
+)
+@click.option("--run", is_flag=True, help="After the decision, resume the session in this process.")
+@click.option("--model", help="With --run: the model that answers.")
 @decides
 def approve(
     root: Path | None,
@@ -61,9 +65,9 @@ def approve(
     run: bool,
     model: str | None,
 ) -> None:
-    """Let a tool run that waits for a person, or not. Without an ID: what waits.
+    """Approve or deny a waiting tool call. Without an ID, list the waiting calls.
 
-    ID is a request's id, the beginning of its number where no other has it, or `last`.
+    ID is a request's id, a unique prefix of its number, or `last`.
     """
     from remit.agents import ApprovalQueue
     from remit.gateway.auth import expiry_of
@@ -72,16 +76,18 @@ def approve(
     settings = open_settings(root)[1].settings.approvals
     if delegate is not None:
         if request_id is not None or moment_until is None:
-            raise click.UsageError("--delegate NAME takes --until, and no ID.")
+            raise click.UsageError("--delegate NAME requires --until and takes no ID.")
         with open_ledger(root, signing=True) as client:
             entry_id = ApprovalQueue(client, settings).delegate(
                 by=by or whoami(), to=delegate, until=moment_until, reason=reason
             )
-        emit(as_json, {"entry_id": entry_id}, [f"{delegate} approves: {entry_id}"])
+        emit(as_json, {"entry_id": entry_id}, [f"{delegate} can now approve for you ({entry_id})"])
         return
     if request_id is None:
         if deny or run or by or reason or edit or arguments or until:
-            raise click.UsageError("Name a request; `remit approve` alone lists what waits.")
+            raise click.UsageError(
+                "Name a request. `remit approve` without options lists the waiting calls."
+            )
         with open_ledger(root) as client:
             waiting = ApprovalQueue(client, settings).pending()
         if as_json:
@@ -101,7 +107,7 @@ def approve(
             if not as_json:
                 say(f"instead    {json_text(given)}")
         if request.state == "pending":
-            confirm("Deny it?" if deny else "Let it run?", yes=yes, err=as_json)
+            confirm("Deny this call?" if deny else "Approve this call?", yes=yes, err=as_json)
         queue.decide(
             request.request_id,
             granted=not deny,
@@ -112,7 +118,7 @@ def approve(
         )
         decided = queue.get(request.request_id)
     if not as_json and decided.state == "pending":
-        say(f"granted by {', '.join(decided.signed_by)}; it takes {decided.people} people")
+        say(f"approved by {', '.join(decided.signed_by)}; {decided.people} approvals are needed")
         return
     if not as_json:
         say(f"{decided.state} by {decided.decided_by}")
@@ -121,13 +127,13 @@ def approve(
     if as_json:
         echo_json({**decided.to_dict(), **({"turn": turn} if run else {})})
     elif not run:
-        note(f"Its order goes on {when}.")
+        note(f"The order continues {when}.")
 
 
 def print_waiting(waiting: list[Approval], session_id: str = "") -> None:
     """A line for each request; those of ``session_id`` are marked."""
     if not waiting:
-        say("Nothing waits for a person.")
+        say("No tool call is waiting for approval.")
         return
     for request in waiting:
         mark = "this session" if request.session_id == session_id else request.session_id
@@ -152,10 +158,10 @@ def ask_person(
         shown = call_text(tool_id, arguments, _LONGEST_LINE)
         if shown != full:
             say_text(full)
-        question, words = f"Let {shown} run?", "[y/N/edit/later]"
+        question, words = f"Approve {shown}?", "[y/N/edit/later]"
         if kind == "unknown_outcome":
-            say("It began, and it is not known whether it took effect.")
-            question, words = f"Let {shown} run again?", "[y/N/later]"
+            say("The call started, but its outcome is unknown.")
+            question, words = f"Run {shown} again?", "[y/N/later]"
         drop_typed_ahead()
         try:
             said = click.prompt(f"{question} {words}", default="n", show_default=False)
@@ -223,8 +229,8 @@ def named_request(queue: ApprovalQueue, name: str) -> Approval:
     whole = [one for one in found if _short(one) == short]
     if len(found) > 1 and len(whole) != 1:
         raise ApprovalError(
-            f"{name!r} could be {' or '.join(one.request_id for one in found)}.",
-            next_step="Name one of them whole.",
+            f"{name!r} is ambiguous: {', '.join(one.request_id for one in found)}.",
+            next_step="Give the full id of one of them.",
         )
     return (whole or found)[0] if found else queue.get(name)
 
@@ -248,16 +254,16 @@ def _print_request(request: Approval, agent_id: str) -> None:
     say(f"order      {request.wo_id}")
     say(f"tool       {request.tool_id}")
     if request.kind == "unknown_outcome":
-        say("unknown    it began, and it is not known whether it took effect:")
+        say("unknown    The call started, but its outcome is unknown:")
         say(f"           {request.unknown_because}")
     arguments = request.arguments
     text = pretty_json(arguments) if isinstance(arguments, Mapping) else str(arguments)
     for line in indented("arguments  ", text):
         say(line)
     if request.signed_by:
-        say(f"granted    by {', '.join(request.signed_by)} of {request.people} people")
+        say(f"approved   by {', '.join(request.signed_by)} ({request.people} approvals needed)")
     if request.expires_at:
-        say(f"until      {request.expires_at}")
+        say(f"expires    {request.expires_at} if unused")
     if request.used_by:
         say(f"used       {request.used_by}")
     if request.decided_by:
@@ -268,9 +274,9 @@ def _when(root: Path | None, request: Approval, agent_id: str) -> str:
     """When the order goes on: this program has only the shell's own agent."""
     _, loaded = open_settings(root)
     if agent_id == loaded.settings.chat.agent_id:
-        return f"when its session is resumed: `remit session resume {request.session_id}`"
+        return f"when you resume its session: `remit session resume {request.session_id}`"
     return (
-        f"when {request.session_id} is resumed by the program of the agent {agent_id}: "
+        f"when the program of the agent {agent_id} resumes {request.session_id} with "
         "`conversation.resume()`"
     )
 
@@ -287,7 +293,7 @@ def _go_on(
 
     with Runtime.open(root, model=model, by=whoami()) as runtime:
         if agent_id != runtime.loaded.settings.chat.agent_id:
-            note(f"It is decided. Its order goes on {when}.")
+            note(f"The decision is recorded. The order continues {when}.")
             raise SystemExit(1)
         runtime.require_model()
         with TurnPrinter(quiet=as_json) as printer:

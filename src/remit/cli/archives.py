@@ -29,7 +29,7 @@ def from_archive(function: _F) -> _F:
         multiple=True,
         metavar="DIR",
         type=click.Path(path_type=Path, exists=True, file_okay=False),
-        help="Where what was archived is; may be given more than once.",
+        help="Directory of an archive. Repeat for several archives.",
     )
     return option(function)
 
@@ -44,7 +44,7 @@ def opened(archives: tuple[Path, ...]) -> Archive:
 def say_archived(client: LedgerClient) -> None:
     """Say that what was archived is not shown."""
     if end := client.archived_to:
-        note(f"Entries before LED-{end:08x} may be in an archive: --archive DIR reads them too.")
+        note(f"Entries before LED-{end:08x} may be in an archive; add --archive DIR to read them.")
 
 
 @contextlib.contextmanager
@@ -65,11 +65,13 @@ def exclusive(client: LedgerClient, root: Path | None) -> Iterator[Guard]:
 
 
 @click.command()
-@click.option("--before", metavar="WHEN|SEQ|ID", help="What is older: a time, or an entry.")
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Of the archive.")
+@click.option("--before", metavar="WHEN|SEQ|ID", help="Archive entries before this time or entry.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), help="Directory of the new archive."
+)
 @click.option(
     "--format", "kind", type=click.Choice(["parquet", "jsonl"]),
-    help="Of the parts (default: parquet where pyarrow is installed).",
+    help="File format (default: parquet if pyarrow is installed, else jsonl).",
 )  # fmt: skip
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes (default: one per core).")
 @click.option("--finish", is_flag=True, help="Only complete an interrupted archive or erasure.")
@@ -85,16 +87,17 @@ def archive(
     finish: bool,
     archives: tuple[Path, ...],
 ) -> None:
-    """Move old entries out of the database: what sessions did that are over.
+    """Move old entries of ended sessions from the database to an archive.
 
-    A checked copy first, then an ARCHIVED entry, then the rows go. Proofs work as before.
+    Remit copies the entries, verifies the copy, records an ARCHIVED entry, and deletes the rows.
+    Proofs keep working.
     """
     from remit.ledger import archive as package
     from remit.runtime.state import carried_state
 
     if finish:
         if before or out:
-            raise click.UsageError("--finish goes without --before and --out.")
+            raise click.UsageError("--finish excludes --before and --out.")
         _finish(root, as_json, archives)
         return
     if not before or out is None or archives:
@@ -112,20 +115,20 @@ def archive(
             progress=progress,
         )
     if not done.archived_id:
-        lines = [f"Nothing to archive: what is before entry {done.end} was."]
+        lines = [f"Nothing to archive: all entries before entry {done.end} are archived."]
     else:
         lines = [
-            f"{done.entries} of the entries {done.first} to {done.end - 1} left for "
-            f"{done.directory}, under {done.archived_id}",
-            f"{done.stayed} entries of before {done.end} stay",
+            f"{done.entries} of the entries {done.first} to {done.end - 1} were moved to "
+            f"{done.directory} ({done.archived_id})",
+            f"{done.stayed} entries before {done.end} stay in the database",
         ]
     emit(as_json, asdict(done), lines)
     for path in package.interrupted_copies(out):
-        note(f"{path} is the copy of an interrupted run: remove it.")
+        note(f"{path} is left over from an interrupted run. Remove it.")
     if done.remainder and not as_json:
         note(done.remainder)
     if done.archived_id and not as_json:
-        note("Keep the archive as you keep the ledger: what left is nowhere else.")
+        note("Back up the archive like the ledger: it holds the only copy of these entries.")
 
 
 def _finish(root: Path | None, as_json: bool, archives: tuple[Path, ...]) -> None:
@@ -137,7 +140,7 @@ def _finish(root: Path | None, as_json: bool, archives: tuple[Path, ...]) -> Non
     found = {"removed": removed, "purged": purged, "remainder": remainder or None}
     lines = [f"{removed} archived entries removed from the database"]
     if archives:
-        lines.append(f"{purged} erased values taken out of the archive")
+        lines.append(f"{purged} erased values deleted from the archive")
     emit(as_json, found, lines)
     if remainder and not as_json:
         note(remainder)
@@ -151,6 +154,6 @@ def require_archive(client: LedgerClient, archives: tuple[Path, ...], what: str)
     """
     if client.archived_to and not archives:
         raise InvalidInputError(
-            f"Entries of this ledger were archived: {what} needs the archive too.",
-            next_step="Name it: --archive DIR.",
+            f"Some entries of this ledger are archived, and {what} needs the archive.",
+            next_step="Add --archive DIR.",
         )

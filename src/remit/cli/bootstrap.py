@@ -20,14 +20,14 @@ __all__ = ["bootstrap"]
 
 @click.group()
 def bootstrap() -> None:
-    """Everything that a new root needs, as one file."""
+    """Build and install the bootstrap file, which contains all that a new root needs."""
 
 
 @bootstrap.command()
-@click.option("--out", required=True, type=FILE, help="The file.")
+@click.option("--out", required=True, type=FILE, help="Output file.")
 @reads
 def build(root: Path | None, as_json: bool, out: Path) -> None:
-    """Write CP_BOOTSTRAP.tar.gz: this Remit and its packages, the same bytes on any machine."""
+    """Write CP_BOOTSTRAP.tar.gz: this Remit and its packages. The build is reproducible."""
     from remit.kernel.canonical import sha256_hex
     from remit.packages import build_bundle
     from remit.packages.distribution import repack_wheel
@@ -58,12 +58,12 @@ def build(root: Path | None, as_json: bool, out: Path) -> None:
 @bootstrap.command()
 @click.option(
     "--packages", "directory", required=True, metavar="DIR",
-    type=FOLDER, help="packages/ of the unpacked bootstrap.",
+    type=FOLDER, help="The directory packages/ of the unpacked bootstrap.",
 )  # fmt: skip
-@click.option("--dev", is_flag=True, help="Let unsigned packages pass; the record says so.")
+@click.option("--dev", is_flag=True, help="Accept unsigned packages; the waiver is recorded.")
 @reads
 def install(root: Path | None, as_json: bool, directory: Path, dev: bool) -> None:
-    """Install all packages of a bootstrap and run every gate; exit 1 when one fails."""
+    """Install all packages of a bootstrap and run every gate; exit 1 if a gate fails."""
     from remit.kernel.root import Root
     from remit.packages import read_bundle, receipt_path
     from remit.runtime.installation import install_bootstrap
@@ -72,7 +72,7 @@ def install(root: Path | None, as_json: bool, directory: Path, dev: bool) -> Non
         root = Path(os.environ["REMIT_ROOT"])
     if root is None:  # not the nearest one: a bootstrap is for a place that somebody named
         raise InvalidInputError(
-            "No root is named to install into.", next_step="Name it with --root DIR, or REMIT_ROOT."
+            "No root was given to install into.", next_step="Give --root DIR, or set REMIT_ROOT."
         )
     archives = read_bundle(directory, settings_of(root).packages)
     installed, report = install_bootstrap(Root(root), archives, dev=dev, by=whoami())

@@ -43,14 +43,14 @@ def limit_options(prefix: str = "", least: int = 0) -> Callable[[Any], Any]:
     def decorate(function: Any) -> Any:
         for option in (
             windowed,
-            click.option("--tpm", type=click.IntRange(least), help="Most tokens a minute."),
-            click.option("--rpm", type=click.IntRange(least), help="Most calls a minute."),
+            click.option("--tpm", type=click.IntRange(least), help="Limit of tokens per minute."),
+            click.option("--rpm", type=click.IntRange(least), help="Limit of calls per minute."),
             click.option(f"--{prefix}turns", "turns", type=click.IntRange(0),
-                         help="Most model calls."),
+                         help="Limit of model calls."),
             click.option(f"--{prefix}tokens", "tokens", type=click.IntRange(0),
-                         help="Most tokens, in and out."),
+                         help="Limit of tokens, input and output together."),
             click.option(f"--{prefix}usd", "usd", metavar="USD",
-                         help="Most US dollars, such as 12.50."),
+                         help="Limit in US dollars, such as 12.50."),
         ):  # fmt: skip
             function = option(function)
         return function
@@ -70,12 +70,13 @@ def windowed(function: Any) -> Any:
     """The options that say for how long limits hold, and what becomes of a call that is short."""
     for option in (
         click.option("--on-short", type=click.Choice(["refuse", "clamp"]), default="refuse",
-                     show_default=True, help="Refuse a call that may need more than is left, or "
-                     "lower its output limit to what is left."),
-        click.option("--time-zone", help="Whose midnight begins a window, such as Europe/Berlin; "
-                     "UTC when left out."),
+                     show_default=True, help="If a call may exceed the remaining budget: refuse "
+                                             "it, or lower its output limit."),
+        click.option("--time-zone", help="Time zone in which a window begins at midnight, such "
+                                         "as Europe/Berlin (default: UTC)."),
         click.option("--window", type=click.Choice(["day", "week", "month"]),
-                     help="What dollars, tokens and turns are of; for ever when left out."),
+                     help="Period of the dollar, token and call limits (default: no period; they "
+                          "never reset)."),
     ):  # fmt: skip
         function = option(function)
     return function
@@ -83,7 +84,7 @@ def windowed(function: Any) -> Any:
 
 @click.group()
 def budget() -> None:
-    """Limits and spending of sessions, keys, users, teams and organisations."""
+    """Show and set budgets of sessions, keys, users, teams and organisations."""
 
 
 def _scoped(function: Any) -> Any:
@@ -91,7 +92,7 @@ def _scoped(function: Any) -> Any:
     for name in reversed(_OWNERS):
         text = "A virtual key, by name or id." if name == "key" else f"A {name}."
         function = click.option(f"--{name}", help=text.replace("A o", "An o"))(function)
-    return click.option("--agent", help="With --session: an agent in it.")(function)
+    return click.option("--agent", help="With --session: an agent of the session.")(function)
 
 
 @budget.command()
@@ -99,7 +100,7 @@ def _scoped(function: Any) -> Any:
 @limited
 @reads
 def show(root: Path | None, as_json: bool, limit: int | None, **named: str | None) -> None:
-    """What was spent, is held, and may be spent; everything when nothing is named."""
+    """Show limits, spending and reservations of one budget, or of all."""
     from remit.gateway.auth import Directory
     from remit.gateway.budget import TokenBudgeter, usd_of
 
@@ -119,8 +120,8 @@ def show(root: Path | None, as_json: bool, limit: int | None, **named: str | Non
         shown = [state for state in states if state.scope == scope.key]
         if not states:
             raise click.UsageError(
-                f"There is no budget for {scope.key}. `remit budget set` makes one; "
-                "what was used counts from then on."
+                f"There is no budget for {scope.key}. `remit budget set` creates one; usage is "
+                "counted from then on."
             )
     limits = [state.nano_limit for state in shown if state.nano_limit is not None]
     found = {
@@ -139,13 +140,13 @@ def show(root: Path | None, as_json: bool, limit: int | None, **named: str | Non
 @budget.command("set")
 @_scoped
 @limit_options()
-@click.option("--unlimited", is_flag=True, help="Take all limits away; what is used still counts.")
+@click.option("--unlimited", is_flag=True, help="Remove all limits; usage is still counted.")
 @reads
 def set_(root: Path | None, as_json: bool, unlimited: bool, **given: Any) -> None:
-    """Give a scope these limits, and no others.
+    """Set the limits of a budget; they replace all earlier limits.
 
-    With a window, dollars, tokens and turns are of each day, week or month; to change the window
-    starts a new one. Else what was spent stays.
+    With --window, the dollar, token and call limits apply to each day, week or month. A change of
+    the window starts a new window; any other change keeps what was spent.
     """
     from remit.gateway.auth import Directory
     from remit.gateway.budget import TokenBudgeter
@@ -153,16 +154,18 @@ def set_(root: Path | None, as_json: bool, unlimited: bool, **given: Any) -> Non
     limits = limits_of(given)
     if limits.any == unlimited:
         raise click.UsageError(
-            "--unlimited takes all limits away: give it alone."
+            "--unlimited removes all limits and cannot be combined with a limit."
             if unlimited
-            else "No limit was given. Pass --usd, --tokens, --turns, --rpm or --tpm (these limits "
-            "replace all there are), or --unlimited to take them away."
+            else "No limit was given. Pass --usd, --tokens, --turns, --rpm or --tpm, which "
+            "replace all limits, or --unlimited, which removes them."
         )
     named = {name: given.pop(name) for name in (*_OWNERS, "agent")}
     with open_ledger(root, signing=True) as client:
         scope = _scope(client, named)
         if scope is None:
-            raise click.UsageError("Name one of --key, --session, --user, --team, --organisation.")
+            raise click.UsageError(
+                "Give one of --key, --session, --user, --team and --organisation."
+            )
         budgeter = TokenBudgeter(client)
         entry_id = budgeter.allocate(scope, limits=limits, by=whoami())
         (state,) = [state for state in budgeter.status(scope) if state.scope == scope.key]
@@ -178,17 +181,17 @@ def set_(root: Path | None, as_json: bool, unlimited: bool, **given: Any) -> Non
     emit(as_json, found, [state_line(state, name)])
     if not as_json:
         was = "no budget" if before is None else limits_line(before)
-        note(f"Before: {was}. Set by {said['by']}, on record as {entry_id}.")
+        note(f"Before: {was}. Set by {said['by']}, recorded as {entry_id}.")
 
 
 @budget.command()
-@click.option("--repair", is_flag=True, help="Make the live state what the ledger says.")
-@click.option("--full", is_flag=True, help="Add up the whole ledger, however great it is.")
+@click.option("--repair", is_flag=True, help="Set the stored balances to the sums of the ledger.")
+@click.option("--full", is_flag=True, help="Add up the whole ledger, whatever its size.")
 @reads
 def check(root: Path | None, as_json: bool, repair: bool, full: bool) -> None:
-    """Add up the ledger and compare the live state with it; exit 1 when they differ.
+    """Compare the stored balances with the ledger; exit 1 if they differ.
 
-    In a great ledger ([gates] full_entries) what the last check added up is not added up again.
+    In a large ledger ([gates] full_entries) the check continues from the last one.
     """
     from remit.gateway.budget import BudgetAudit, audit_budgets
     from remit.ledger import LedgerError, reason_of
@@ -209,16 +212,15 @@ def check(root: Path | None, as_json: bool, repair: bool, full: bool) -> None:
     verdict = "equal" if audit.equal else "repaired" if repair else "NOT EQUAL"
     problems = [said if seq is None else f"seq {seq}: {said}" for seq, said in audit.unread]
     lines = [
-        f"{found.scope}  {found.field}: live {found.live}, by the ledger {found.ledger}"
+        f"{found.scope}  {found.field}: stored {found.live}, ledger {found.ledger}"
         for found in audit.differences
     ]
     lines += [
-        f"{one.row}  {one.field}: live {one.live}, by the ledger {one.ledger}"
-        for one in audit.usage
+        f"{one.row}  {one.field}: stored {one.live}, ledger {one.ledger}" for one in audit.usage
     ]
     lines += problems
     lines.append(
-        f"{verdict}: {audit.scopes} scopes; {audit.held_calls} calls in flight hold "
+        f"{verdict}: {audit.scopes} scopes; {audit.held_calls} calls in flight reserve "
         f"{audit.held_tokens} tokens"
     )
     found = {"equal": audit.equal, **asdict(audit), "repaired": repair and not audit.equal}
@@ -236,25 +238,35 @@ def _scope(client: LedgerClient, named: dict[str, str | None]) -> BudgetScope | 
     agent = named.pop("agent", None) or ""
     given = [(owner, name) for owner, name in named.items() if name]
     if len(given) > 1:
-        raise click.UsageError("Name one scope only.")
+        raise click.UsageError(
+            "Give only one of --key, --session, --user, --team and --organisation."
+        )
     if agent and not named["session"]:
-        raise click.UsageError("An agent has a budget within a session: name it with --session.")
+        raise click.UsageError("The budget of an agent belongs to a session: give --session too.")
     with KeyStore(client) as keys:
         return keys.budget_scope(*given[0], agent=agent) if given else None
 
 
 def limits_line(limits: BudgetLimits | Mapping[str, Any]) -> str:
-    """Limits in words; a mapping as :meth:`BudgetLimits.to_dict` gives it."""
+    """Return limits as text, such as ``$500, 40 calls a month (UTC)``; ``no limit`` if none is set.
+
+    Args:
+        limits: limits, or a mapping as :meth:`BudgetLimits.to_dict` gives it.
+    """
+    from remit.views.wording import dollars
+
     stated = limits if isinstance(limits, Mapping) else limits.to_dict()
-    units = {
-        "usd_limit": "{} USD", "token_limit": "{} tokens", "turn_limit": "{} calls",
-        "requests_per_minute": "{} calls a minute", "tokens_per_minute": "{} tokens a minute",
-    }  # fmt: skip
-    parts = [text.format(stated[name]) for name, text in units.items() if name in stated]
-    line = ", ".join(parts) or "no limit"
-    if window := stated.get("window"):
-        line += f"; of each {window} ({stated.get('time_zone')})"
-    return line + ("; output lowered where short" if stated.get("on_short") == "clamp" else "")
+    amounts = [dollars(stated["usd_limit"])] if "usd_limit" in stated else []
+    units = {"token_limit": "tokens", "turn_limit": "calls"}
+    amounts += [f"{stated[name]:,} {unit}" for name, unit in units.items() if name in stated]
+    line = ", ".join(amounts)
+    if line and (window := stated.get("window")):
+        line += f" a {window} ({stated.get('time_zone')})"
+    rates = {"requests_per_minute": "calls a minute", "tokens_per_minute": "tokens a minute"}
+    found = [f"{stated[name]:,} {unit}" for name, unit in rates.items() if name in stated]
+    line = "; ".join([part for part in (line, ", ".join(found)) if part]) or "no limit"
+    lowered = "; output limit lowered if short"
+    return line + (lowered if stated.get("on_short") == "clamp" else "")
 
 
 def state_line(state: BudgetStatus, name: str = "") -> str:
@@ -264,7 +276,7 @@ def state_line(state: BudgetStatus, name: str = "") -> str:
     if shown["limit_usd"] is not None:
         money += f" of {shown['limit_usd']:.6f}"
     if shown["reserved_usd"]:
-        money += f", {shown['reserved_usd']:.6f} held"
+        money += f", {shown['reserved_usd']:.6f} reserved"
     tokens = f"{state.spent_tokens} tokens"
     if state.token_limit is not None:
         tokens += f" of {state.token_limit}"
@@ -272,13 +284,13 @@ def state_line(state: BudgetStatus, name: str = "") -> str:
     if state.turn_limit is not None:
         calls += f" of {state.turn_limit}"
     if state.unpriced_calls:
-        calls += f", {state.unpriced_calls} without a price"
+        calls += f", {state.unpriced_calls} unpriced"
     if state.requests_per_minute is not None:
-        calls += f"; at most {state.requests_per_minute} calls a minute"
+        calls += f"; limit {state.requests_per_minute} calls a minute"
     if state.tokens_per_minute is not None:
-        calls += f"; at most {state.tokens_per_minute} tokens a minute"
+        calls += f"; limit {state.tokens_per_minute} tokens a minute"
     if state.period:
         calls += f"; this {state.period}, until {shown['window_end']}"
     if state.on_short:
-        calls += "; output lowered where short"
+        calls += "; output limit lowered if short"
     return f"{state.scope}{f' ({name})' if name else ''}  {money}; {tokens}; {calls}"

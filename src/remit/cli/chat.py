@@ -23,30 +23,30 @@ _LAST = re.compile(r"(?:the\s+)?last(?:\s+one)?(?=$|[\s,:])[\s,:]*", re.IGNORECA
 _WIDE = 60
 
 _HELP = """\
-/session   this session's id               /cost       what it has used
-/trace     the last turn, step by step     /verify     check the whole ledger
-/approvals what waits for a person         /approve [ID] [reason]  let a tool run
-/resume    go on with an unfinished turn   /deny [ID] [reason]     do not let it run
-/cancel    end the unfinished turn         /help       this
+/session   show the session id             /cost       show usage and cost
+/trace     show the steps of the last turn /verify     verify the ledger
+/approvals list waiting tool calls         /approve [ID] [reason]  approve a tool call
+/resume    resume the unfinished turn      /deny [ID] [reason]     deny a tool call
+/cancel    cancel the unfinished turn      /help       show this help
 /exit      end the session
-ID: a request's id, how its number begins, or `last`; none where one waits."""
+ID: a request's id, a unique prefix of its number, or `last`; optional if one call waits."""
 
 
 def _which(function: Any) -> Any:
     """``--model`` and ``--session``."""
-    about = "Which model answers: auto, a provider, a model, provider/model."
-    session = click.option("--session", "session_id", help="Go on with this session.")
+    about = "The model that answers: auto, a provider, a model, or provider/model."
+    session = click.option("--session", "session_id", help="Continue this session.")
     return click.option("--model", help=about)(session(function))
 
 
 @click.command()
 @_which
-@click.option("--agent", "agent_id", help="Talk to this agent, which a package brought.")
+@click.option("--agent", "agent_id", help="Talk to this agent of an installed package.")
 @common
 def chat(
     root: Path | None, model: str | None, session_id: str | None, agent_id: str | None
 ) -> None:
-    """Talk to the ADMIN agent. With piped input it answers each line."""
+    """Talk to the ADMIN agent. With piped input, the agent answers each line."""
     run_chat(root, model, session_id, agent_id)
 
 
@@ -63,7 +63,7 @@ def run_chat(
         with agent.session(session_id) as conversation:
             note(
                 f"{conversation.session_id} on {runtime.provider_id}/{runtime.model_id}; "
-                "/help says what else there is"
+                "/help lists the commands"
             )
             shell = Shell(runtime, conversation)
             if session_id is not None:
@@ -82,9 +82,9 @@ def ask(
     session_id: str | None,
     model: str | None,
 ) -> None:
-    """One message, one answer.
+    """Ask the ADMIN agent one question and print the answer.
 
-    Exit 1 when no answer passed the quality gate, or when a tool waits for a person.
+    Exit 1 if no answer passed the quality gate, or if a tool call waits for approval.
     """
     from remit.agents.supervisor import TurnPendingError
     from remit.cli.turns import TurnPrinter, turn_data
@@ -114,7 +114,7 @@ def _announce(root: Path | None) -> None:
     from remit.kernel.root import find_root
 
     if not (place := find_root(root)).exists():
-        note(f"There is no root yet: making one at {place.path.resolve()} (as `remit init` does).")
+        note(f"There is no root yet. Creating one at {place.path.resolve()}, as `remit init` does.")
 
 
 class Shell:
@@ -147,7 +147,7 @@ class Shell:
         if before is None:
             return
         if self._runtime.leases.is_held(f"session:{self._conversation.session_id}"):
-            note("The last turn of this session is being worked on by another process.")
+            note("Another process is working on the last turn of this session.")
         elif before.waiting_for:
             self._decide_waiting()
         else:
@@ -164,7 +164,7 @@ class Shell:
             elif (command := self._commands.get(name)) is not None:
                 self._guarded(partial(command, rest.strip()))
             else:
-                note(f"There is no {name}.\n{_HELP}")
+                note(f"Unknown command {name}.\n{_HELP}")
 
     # -- turns -------------------------------------------------------------------------------
 
@@ -177,10 +177,10 @@ class Shell:
                 with TurnPrinter() as printer:
                     result = begin(on_event=printer)
             except KeyboardInterrupt:
-                note("\n[cancelled; what was sent is on record]")
+                note("\n[cancelled; calls already sent are recorded]")
                 return
             if result is None:
-                note("There is no unfinished turn.")
+                note("This session has no unfinished turn.")
                 return
             printer.finish(result)
             if result.waiting and sys.stdin.isatty():
@@ -212,7 +212,7 @@ class Shell:
 
     def _cancel(self, _: str) -> None:
         cancelled = self._conversation.cancel()
-        note("The turn is cancelled." if cancelled else "There is no unfinished turn.")
+        note("The turn is cancelled." if cancelled else "This session has no unfinished turn.")
 
     # -- approvals ---------------------------------------------------------------------------
 
@@ -226,7 +226,10 @@ class Shell:
         for request in self._waiting():
             answer, given = ask_person(request.tool_id, request.arguments, request.kind)
             if answer == "later":
-                note("Later: /approvals, /approve ID, /deny ID; or `remit approve` elsewhere.")
+                note(
+                    "To decide later, use /approvals, /approve ID or /deny ID here, or `remit "
+                    "approve`."
+                )
                 return
             self._runtime.approvals.decide(
                 request.request_id,
@@ -242,7 +245,8 @@ class Shell:
         for request in self._waiting():
             called = call_text(request.tool_id, request.arguments)
             note(
-                f"{called} waits: `remit approve {request.request_id}`, or with --deny; then "
+                f"{called} waits for approval. Run `remit approve {request.request_id}` (--deny "
+                "to deny), then "
                 f"`remit session resume {self._conversation.session_id}`"
             )
 
@@ -259,7 +263,7 @@ class Shell:
         decided = queue.get(request.request_id)
         note(f"{decided.tool_id} is {decided.state}.")
         if decided.session_id != self._conversation.session_id:
-            note(f"Its order goes on when {decided.session_id} is resumed.")
+            note(f"The order continues when {decided.session_id} is resumed.")
         elif not self._waiting():
             self._resume()
 
@@ -275,8 +279,8 @@ class Shell:
         name, _, reason = rest.partition(" ")
         if not name and len(here) != 1:
             raise ApprovalError(
-                f"{len(here)} calls of this session wait.",
-                next_step="Name one; /approvals lists them.",
+                f"{len(here)} tool calls of this session wait for approval.",
+                next_step="Give the ID of one; /approvals lists them.",
             )
         if not name:
             return here[0], ""
@@ -313,7 +317,7 @@ class Shell:
 
         last = self._conversation.turn_count + (self._conversation.unfinished() is not None)
         if not last:
-            note("There is no turn yet.")
+            note("This session has no turn yet.")
             return
         ledger, session_id = self._runtime.ledger, self._conversation.session_id
         print_trace(open_journey(ledger, session_id=session_id, turn=last))
@@ -325,7 +329,10 @@ class Shell:
         word = "verified" if report.verified else "NOT VERIFIED"
         say(f"{word}: {report.entries} entries, {report.contents} content values")
         if report.last_full:
-            note(f"{report.unread} entries were not read again; all were on {report.last_full}.")
+            note(
+                f"{report.unread} entries were verified earlier and not read again. The last "
+                f"full verification was on {report.last_full}."
+            )
         for problem in report.problems:
             say(f"  {problem}")
 

@@ -13,14 +13,14 @@ from remit.cli.shared import emit, open_settings, reads
 
 @click.group()
 def config() -> None:
-    """Look at the settings."""
+    """Show the settings."""
 
 
 @config.command()
-@click.option("--meaning", is_flag=True, help="Say what each setting means.")
+@click.option("--meaning", is_flag=True, help="Explain each setting.")
 @reads
 def show(root: Path | None, as_json: bool, meaning: bool) -> None:
-    """Every setting, its value, and where that came from."""
+    """List every setting with its value and source."""
     from remit.kernel.settings import describe
 
     _, loaded = open_settings(root)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import errno
 import importlib.util
 import os
 import platform
@@ -55,13 +56,13 @@ class _Check(NamedTuple):
 
 
 @click.command()
-@click.option("--full", is_flag=True, help="Check the whole ledger, however great it is.")
+@click.option("--full", is_flag=True, help="Verify the whole ledger, whatever its size.")
 @reads
 def doctor(root: Path | None, as_json: bool, full: bool) -> None:
-    """Check that everything a conversation needs is there; exit 1 when something is not.
+    """Check this installation; exit 1 if a check fails.
 
-    What works and could be better is advice. In a great ledger ([gates] full_entries) it goes on
-    from the last verification.
+    A line marked "note" is advice. In a large ledger ([gates] full_entries) verification
+    continues from the last one.
     """
     checks = [*_until_failure("root", _checks(root, full))]
     passed = all(check.state != "fail" for check in checks)
@@ -118,16 +119,17 @@ def _files(place: Root) -> Iterator[_Check]:
     from remit.kernel.installation import InstalledFiles
 
     changed = InstalledFiles(place.path).changed()
-    how = f"{len(changed)} files are not as installed, such as {changed[0]}" if changed else ""
-    yield _held("packages", not changed, how or "every file is as it was installed",
-                "Keep copies; `remit package restore` replaces what was changed.")  # fmt: skip
+    how = f"{len(changed)} installed files were changed, such as {changed[0]}" if changed else ""
+    yield _held("packages", not changed, how or "no installed file was changed",
+                "Copy the changes you need; `remit package restore` replaces changed "
+                "files.")  # fmt: skip
     open_ = [path for path in (place.config, *sorted(place.keys.glob("*"))) if _others_read(path)]
-    how = f"others may read {', '.join(path.name for path in open_)}" if open_ else ""
-    yield _held("modes", not open_, how or "only its owner reads remit.toml and the keys",
+    how = f"other users can read {', '.join(path.name for path in open_)}" if open_ else ""
+    yield _held("modes", not open_, how or "only the owner can read remit.toml and the keys",
                 f"chmod 600 {' '.join(map(str, open_))}", "advice")  # fmt: skip
     free = shutil.disk_usage(place.path).free
     yield _held("disk", free > _FREE_BYTES, f"{free // (1 << 20):,} MiB free",
-                "Free space: calls are refused when nothing can be recorded.")  # fmt: skip
+                "Free some space: Remit refuses calls that it cannot record.")  # fmt: skip
 
 
 def _spaces(place: Root, settings: Settings) -> Iterator[_Check]:
@@ -143,8 +145,9 @@ def _spaces(place: Root, settings: Settings) -> Iterator[_Check]:
         }
         for source, key in keys.items():
             if key != key.strip():
-                yield _Check("keys", "advice", f"{source} begins or ends in white space",
-                             "Set the key again without it; Remit ignores it.")  # fmt: skip
+                yield _Check("keys", "advice", f"{source} begins or ends with white space",
+                             "Set the key without white space; Remit ignores the white "
+                             "space.")  # fmt: skip
 
 
 def _others_read(path: Path) -> bool:
@@ -168,16 +171,16 @@ def _ledger(client: LedgerClient, root: Path | None, full: bool) -> Iterator[_Ch
     apart_s = abs(client.wall_ms / 1000 - time.time())
     how = f"{report.entries} entries, {report.problem_count} problems"
     if report.last_full:
-        how += f"; {report.unread} not read again, all checked on {report.last_full} (--full)"
+        how += f"; {report.unread} verified earlier (last full check: {report.last_full})"
     yield _held("ledger", report.verified, f"{how}. {lost}" if lost else how,
                 "`remit ledger verify` names each problem.")  # fmt: skip
-    how = "no step back among the latest entries"
+    how = "the latest timestamps are in order"
     if back:
-        how = f"it went back {len(back)} times lately, last at {entry_id(back[-1])}: order is "
-        how += "that of the entries' numbers"
+        how = f"the clock was set back {len(back)} times, last at {entry_id(back[-1])}; "
+        how += "entry ids give the order"
     if apart_s > _CLOCKS_APART_S:
-        how = f"this machine's and the database's differ by {apart_s:.0f} s"
-    yield _held("clock", apart_s <= _CLOCKS_APART_S, how, "Let NTP keep both clocks.")
+        how = f"the clocks of this machine and the database differ by {apart_s:.0f} s"
+    yield _held("clock", apart_s <= _CLOCKS_APART_S, how, "Synchronise both clocks with NTP.")
 
 
 def _limits(client: LedgerClient) -> Iterator[_Check]:
@@ -199,9 +202,9 @@ def _limits(client: LedgerClient) -> Iterator[_Check]:
             if limit is not None and spent >= limit * _NEAR:
                 near.append(names.get(state.scope, state.scope))
                 break
-    how = f"{len(near)} near their limit or at it: {', '.join(near[:_LISTED])}" if near else ""
-    yield _held("budgets", not near, how or "none is near its limit",
-                "`remit budget show` says how much; `remit budget set` gives more.",
+    how = f"{len(near)} budgets have used 90 % or more: {', '.join(near[:_LISTED])}" if near else ""
+    yield _held("budgets", not near, how or "no budget is near its limit",
+                "`remit budget show` shows the amounts; `remit budget set` raises a limit.",
                 "advice")  # fmt: skip
 
 
@@ -212,7 +215,7 @@ def _prices(place: Root, settings: Settings, client: LedgerClient) -> Iterator[_
     found = prices_of(place, settings.budget.prices)
     how = found.table.version
     if found.file.data and not found.packaged:
-        how += f"; {len(found.own.models)} of the operator's own in {found.file.name}"
+        how += f"; {len(found.own.models)} own prices in {found.file.name}"
     problem = None
     if not found.packaged:
         problem = next(check_prices(place.path, client, settings.budget.prices), None)
@@ -232,8 +235,10 @@ def _port(settings: Settings) -> Iterator[_Check]:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except OSError as error:
-        yield _Check("port", "advice", f"{where} cannot be listened on: {error.strerror or error}",
-                     "A server may run there already; else choose another with --port, or set "
+        how = f"port {port} is in use" if error.errno == errno.EADDRINUSE else (
+            f"{where} cannot be used: {error.strerror or error}")  # fmt: skip
+        yield _Check("port", "advice", how,
+                     "If no `remit serve` runs there, choose another port with --port, or set "
                      "[server] host and port.")  # fmt: skip
     else:
         yield _Check("port", "ok", f"{where} is free for `remit serve`")
@@ -246,7 +251,7 @@ def _models(place: Root, settings: Settings) -> Iterator[_Check]:
     rules = rules_of(place, settings.routing)
     there = rules.version_hash != RULES_UNAVAILABLE
     yield _held("routing rules", there, rules.version_hash if there else "cannot be read",
-                "`remit init` puts the shipped ones back where they are missing.")  # fmt: skip
+                "`remit init` restores missing files.")  # fmt: skip
     providers, provider_id, model_id = resolve_model(settings)
     yield _Check("model", "ok", f"{provider_id}/{model_id}")
     require_reachable(settings, providers, provider_id, model_id)

@@ -29,16 +29,20 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("target", required=False, metavar="[ID]")
-@click.option("--score", type=float, help="0 (bad) to 1 (good).")
-@click.option("--label", default="", help="A word for counting, such as wrong_unit.")
-@click.option("--reason", default="", help="Why; content, erased with what it is about.")
-@click.option("--by", help="Who says it (default: the user who runs this).")
-@click.option("--reference", help="Grade the answer instead: 1 where it is this one, else 0.")
+@click.option("--score", type=float, help="Score from 0 (bad) to 1 (good).")
+@click.option("--label", default="", help="Label to count by, such as wrong_unit.")
+@click.option("--reason", default="", help="Reason; erased together with its subject.")
+@click.option("--by", help="Author of the feedback (default: the current user).")
+@click.option("--reference", help="Grade the answer by this reference: 1 if equal, else 0.")
 @click.option(
-    "--schema", type=FILE, help="Grade the answer instead: 1 where this JSON Schema takes it."
+    "--schema", type=FILE, help="Grade the answer by this JSON Schema: 1 if valid, else 0."
 )
-@click.option("--idempotency-key", default="", help="Makes two calls with the same one count once.")
-@click.option("--shares", is_flag=True, help="How much of the feedback each party gave.")
+@click.option(
+    "--idempotency-key",
+    default="",
+    help="Idempotency key: repeated feedback with the same key is recorded once.",
+)
+@click.option("--shares", is_flag=True, help="Show the share of feedback of each author.")
 @limited
 @reads
 def feedback(
@@ -55,10 +59,10 @@ def feedback(
     idempotency_key: str,
     shares: bool,
 ) -> None:
-    """Say how good an answer was. Without a score or label: what was said.
+    """Rate an answer. Without a score or label, list the recorded feedback.
 
-    ID is an exchange, turn or work order by an entry id (LED-…) or WO-…, a router's decision by
-    DEC-…, a turn of a session by SES-…/3, or its latest by SES-….
+    ID is an entry (LED-…) of an exchange, turn or work order, a work order (WO-…), a routing
+    decision (DEC-…), a turn of a session (SES-…/3), or a session (SES-…) for its latest turn.
     """
     from remit.learning import give_feedback, grade_by_reference, grade_by_schema
 
@@ -67,7 +71,7 @@ def feedback(
         return
     grades = [reference is not None, schema is not None, score is not None or bool(label)]
     if sum(grades) > 1:
-        raise click.UsageError("Give a score and label, or --reference, or --schema.")
+        raise click.UsageError("Give --score and --label, or --reference, or --schema.")
     if not any(grades):
         if reason or by or idempotency_key:
             raise click.UsageError("Give --score, --label, --reference or --schema.")
@@ -75,7 +79,7 @@ def feedback(
             _list(client, target, as_json, limit)
         return
     if target is None:
-        raise click.UsageError("Name what the feedback is about.")
+        raise click.UsageError("Give the ID that the feedback is about.")
     name = by or whoami()
     with open_ledger(root, signing=True) as client:
         if reference is not None:
@@ -140,7 +144,7 @@ def _line(given: Feedback) -> str:
     if given.reason:
         line += f"  {given.reason}"
     if given.again:
-        line += "  recorded before under this idempotency key"
+        line += "  already recorded under this idempotency key"
     elif given.replaces:
-        line += f"  instead of {given.replaces}"
+        line += f"  replaces {given.replaces}"
     return one_line(line)

@@ -22,14 +22,22 @@ __all__ = ["gate", "run_gates"]
 
 @click.group()
 def gate() -> None:
-    """Gates: packages, files, orders, constraints, signatures and the record."""
+    """Run gates, which check packages, files, orders and the ledger."""
 
 
 @gate.command()
-@click.option("--all", "every", is_flag=True, help="All gates.")
-@click.option("--gate", "names", multiple=True, metavar="GATE", help="One gate; may be repeated.")
-@click.option("--enforce", is_flag=True, help="Exit 1 when a gate fails.")
-@click.option("--full", is_flag=True, help="Check the whole ledger, whatever was verified before.")
+@click.option("--all", "every", is_flag=True, help="Run all gates.")
+@click.option(
+    "--gate",
+    "names",
+    multiple=True,
+    metavar="GATE",
+    help="Run this gate. Repeat for several gates.",
+)
+@click.option("--enforce", is_flag=True, help="Exit 1 if a gate fails.")
+@click.option(
+    "--full", is_flag=True, help="Verify the whole ledger, including entries verified earlier."
+)
 @reads
 def check(
     root: Path | None,
@@ -39,7 +47,7 @@ def check(
     enforce: bool,
     full: bool,
 ) -> None:
-    """Run gates, print and record their results. Without --enforce the exit is 0."""
+    """Run gates, then print and record the results. Without --enforce, exit 0."""
     from remit.packages.gates import GATES
 
     if every == bool(names):
@@ -51,7 +59,7 @@ def check(
     report = run_gates(root, names or None, full=full)
     emit(as_json, report.to_dict(), _lines(report))
     if report.unrecorded:
-        note(f"The results are not on record: {report.unrecorded}")
+        note(f"The results could not be recorded: {report.unrecorded}")
     if enforce and not report.passed:
         sys.exit(1)
 
@@ -134,4 +142,4 @@ def _lines(report: GateReport) -> Iterator[str]:
         if (more := gate.error_count - len(gate.findings)) > 0:
             yield f"       … and {more} more"
     passed = sum(gate.passed for gate in report.gates)
-    yield f"{passed} of {len(report.gates)} gates pass"
+    yield f"{passed} of {len(report.gates)} gates passed"

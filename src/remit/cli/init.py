@@ -12,16 +12,16 @@ from remit.cli.shared import FOLDER, common, note, show_step, whoami
 @click.command()
 @click.argument("directory", required=False, type=FOLDER)
 @click.option(
-    "--bare", is_flag=True, help="Keys and an empty ledger only: `remit ledger import` comes next."
+    "--bare", is_flag=True, help="Create only keys and an empty ledger, for `remit ledger import`."
 )
 @click.option(
     "--new-ledger",
     is_flag=True,
-    help="Begin a new record where the old one is lost, and trust the root's own key again.",
+    help="Start a new ledger if the old one is lost, and trust the root's own key again.",
 )
 @common
 def init(directory: Path | None, root: Path | None, bare: bool, new_ledger: bool) -> None:
-    """Make a root in DIRECTORY (default: ./.remit), or put back what is missing of one."""
+    """Create a root in DIRECTORY (default: ./.remit), or restore its missing files."""
     from remit.kernel.installation import InstalledFiles
     from remit.kernel.root import Root, find_root
     from remit.packages.shipped import ASIDE_FOLDER
@@ -35,18 +35,28 @@ def init(directory: Path | None, root: Path | None, bare: bool, new_ledger: bool
     editable = make_root(place, bare=bare, new_ledger=new_ledger, by=whoami(), step=show_step)
     made = len(_files(place.path) - before)
     if editable and not before:
-        note("Remit runs from an editable install: no hashes to check. Waived, on record.")
-    note(f"{place.path} is {'made' if made else 'complete'}.")
+        note(
+            "Remit is an editable install without file hashes. The check is waived; the waiver "
+            "is recorded."
+        )
+    note(f"{place.path} {'was created' if made else 'is complete'}.")
     aside = place.path / ASIDE_FOLDER
     if aside.is_dir() and not any(file.is_relative_to(aside) for file in before):
-        note(f"Files of an earlier version were in the way; they lie in {aside} now.")
+        note(f"Files of an earlier version were moved to {aside}.")
     for path in InstalledFiles(place.path).changed():
         note(
-            f"{path} is not as it was installed; `remit package restore` replaces it. Keep a copy."
+            f"{path} was changed after installation. `remit package restore` replaces it; keep a "
+            "copy."
         )
     if made and not bare:
-        note("next: `remit setup` sets a provider up, makes a key with a budget and a first call;")
-        note("      `remit chat` talks to the ADMIN agent; `remit doctor` says what is missing.")
+        note(
+            "next: `remit setup` configures a provider, creates a key with a budget, and makes "
+            "a first call;"
+        )
+        note(
+            "      `remit chat` starts a conversation with the ADMIN agent; `remit doctor` "
+            "checks the installation."
+        )
 
 
 def _files(root: Path) -> set[Path]:

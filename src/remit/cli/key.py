@@ -23,32 +23,49 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     """Names with commas between them."""
     names = () if value is None else tuple(name.strip() for name in value.split(","))
     if not all(names):
-        raise click.BadParameter("There is an empty name in the list.")
+        raise click.BadParameter("The list contains an empty name.")
     return names
 
 
 @click.group()
 def key() -> None:
-    """Virtual keys: who may call, and what for."""
+    """Manage virtual keys, which authenticate callers and limit what they may do."""
 
 
 @key.command()
-@click.option("--name", required=True, help="What people call it.")
+@click.option("--name", required=True, help="Display name.")
 @click.option(
     "--role", type=click.Choice(["admin", "operator", "agent", "auditor"]), default="agent",
     show_default=True,
 )  # fmt: skip
 @limit_options("budget-", 1)
-@click.option("--models", callback=_names, metavar="A,B", help="Only these; gpt-4o* is a pattern.")
-@click.option("--agents", callback=_names, metavar="A,B", help="Only in the name of these agents.")
-@click.option("--tiers", callback=_names, metavar="A,B", help="Only in these: hot, ho2, ho1.")
-@click.option("--expires", help="30d, 12h, or a date (its beginning, UTC).")
-@click.option("--user", "user_id", default="", help="Id of the user it is for.")
-@click.option("--team", "team_id", default="", help="Id of the team.")
-@click.option("--organisation", "organisation_id", default="", help="Id of the organisation.")
+@click.option(
+    "--models",
+    callback=_names,
+    metavar="A,B",
+    help="Allowed models; gpt-4o* is a pattern (default: all).",
+)
+@click.option(
+    "--agents",
+    callback=_names,
+    metavar="A,B",
+    help="Agents that the key may act for (default: all).",
+)
+@click.option(
+    "--tiers", callback=_names, metavar="A,B", help="Allowed tiers: hot, ho2, ho1 (default: all)."
+)
+@click.option("--expires", help="Expiry: a duration such as 30d or 12h, or a date (00:00 UTC).")
+@click.option("--user", "user_id", default="", help="Id of the user that the key belongs to.")
+@click.option("--team", "team_id", default="", help="Id of the team that the key belongs to.")
+@click.option(
+    "--organisation",
+    "organisation_id",
+    default="",
+    help="Id of the organisation that the key belongs to.",
+)
 @reads
 def create(root: Path | None, as_json: bool, name: str, expires: str | None, **scopes: Any) -> None:
-    """Make a key. It is shown this once."""
+    """Create a key and print its secret, which is shown only once."""
     from remit.gateway.auth import expiry_of
     from remit.gateway.budget import TokenBudgeter
 
@@ -65,10 +82,10 @@ def create(root: Path | None, as_json: bool, name: str, expires: str | None, **s
 
 
 @key.command("list")
-@click.option("--all", "everything", is_flag=True, help="Those that were revoked as well.")
+@click.option("--all", "everything", is_flag=True, help="Include revoked keys.")
 @reads
 def list_all(root: Path | None, as_json: bool, everything: bool) -> None:
-    """Keys by name, without their secrets."""
+    """List keys by name, without secrets."""
     with _keys(root, signing=False) as (client, keys):
         found = list(_with_limits(client, keys.list(include_revoked=everything)))
     rows = [[_cell(item, shown, column) for column in _COLUMNS] for item, shown in found]
@@ -79,7 +96,7 @@ def list_all(root: Path | None, as_json: bool, everything: bool) -> None:
 @click.argument("name_or_id")
 @reads
 def show(root: Path | None, as_json: bool, name_or_id: str) -> None:
-    """One key, without its secret: what it may do, its limits and what it spent."""
+    """Show a key's permissions, limits and spending, without its secret."""
     from remit.gateway.budget import BudgetScope, TokenBudgeter
 
     with _keys(root, signing=False) as (client, keys):
@@ -96,24 +113,24 @@ def show(root: Path | None, as_json: bool, name_or_id: str) -> None:
 
 @key.command()
 @click.argument("name_or_id")
-@click.option("--reason", default="", help="Why; stays on record.")
+@click.option("--reason", default="", help="Reason (recorded permanently).")
 @reads
 def revoke(root: Path | None, as_json: bool, name_or_id: str, reason: str) -> None:
-    """End a key for good, everywhere within a second. Doing it twice changes nothing."""
+    """Revoke a key permanently; all servers refuse it within a second."""
     with _keys(root) as (_, keys):
         key_id = keys.find(name_or_id).key_id
         entry_id = keys.revoke(key_id, reason, requested_by=whoami())
         found = keys.find(key_id)
-    line = f"{found.key_id}  {found.name}  revoked at {found.revoked}, see {entry_id}"
+    line = f"{found.key_id}  {found.name}  revoked at {found.revoked} ({entry_id})"
     emit(as_json, {"id": found.key_id, "name": found.name, "entry": entry_id}, [line])
 
 
 @key.command()
 @click.argument("name_or_id")
-@click.option("--grace", default="0s", help="The old secret counts for so long: 24h, 15m.")
+@click.option("--grace", default="0s", help="How long the old secret stays valid: 24h, 15m.")
 @reads
 def rotate(root: Path | None, as_json: bool, name_or_id: str, grace: str) -> None:
-    """Give a key a new secret; its id, scopes, budget and history stay."""
+    """Give a key a new secret. Its id, permissions, budget and history stay."""
     from remit.gateway.auth import duration_of
 
     grace_s = duration_of(grace).total_seconds()
@@ -133,8 +150,8 @@ def _keys(root: Path | None, *, signing: bool = True) -> Iterator[tuple[LedgerCl
 def _show_new(made: NewKey, as_json: bool) -> None:
     """The secret alone on standard output, so that a script can take it."""
     emit(as_json, {"id": made.key_id, "name": made.name, "key": made.key}, [made.key])
-    note(f"This is the key {made.name} ({made.key_id}). It is not stored and will not be shown "
-         "again.")  # fmt: skip
+    note(f"This is the secret of the key {made.name} ({made.key_id}). It is not stored and will "
+         "not be shown again.")  # fmt: skip
 
 
 def _with_limits(

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def learn() -> None:
-    """What was learned: signals, proposals, and their adoption."""
+    """Review what Remit learned: signals, proposals, and their adoption."""
 
 
 learn.add_command(judge)
@@ -47,12 +47,12 @@ learn.add_command(signals)
 @learn.command()
 @click.option(
     "--state", type=click.Choice(["open", "adopted", "rejected", "rolled_back"]),
-    help="Those of this state alone.",
+    help="Only proposals in this state.",
 )  # fmt: skip
 @limited
 @reads
 def proposals(root: Path | None, as_json: bool, state: str | None, limit: int | None) -> None:
-    """List proposals, the latest first."""
+    """List proposals, newest first."""
     with _proposals(root) as known:
         found = [one for one in known.all() if state in (None, one.state)]
     if as_json:
@@ -73,9 +73,9 @@ def proposals(root: Path | None, as_json: bool, state: str | None, limit: int | 
 @click.argument("proposal_id", metavar="ID")
 @reads
 def show(root: Path | None, as_json: bool, proposal_id: str) -> None:
-    """Show a proposal: what it changes, why, what it predicts, who gave the evidence.
+    """Show a proposal: the change, its reason, the predicted effect and the evidence.
 
-    ID is a proposal's id, the beginning of one, or `last`.
+    ID is a proposal's id, a unique prefix of it, or `last`.
     """
     with _proposals(root) as known:
         proposal = known.get(proposal_id)
@@ -88,8 +88,8 @@ def show(root: Path | None, as_json: bool, proposal_id: str) -> None:
 def _decision(verb: str, meaning: str) -> None:
     @learn.command(verb, help=meaning)
     @click.argument("proposal_id", metavar="ID")
-    @click.option("--reason", required=True, help="Why; it stays on record.")
-    @click.option("--by", help="Who decides (default: the user who runs this).")
+    @click.option("--reason", required=True, help="Reason (recorded permanently).")
+    @click.option("--by", help="Person who decides (default: the current user).")
     @reads
     def decide(
         root: Path | None, as_json: bool, proposal_id: str, reason: str, by: str | None
@@ -99,12 +99,15 @@ def _decision(verb: str, meaning: str) -> None:
         line = f"{decided.proposal_id} {decided.state.replace('_', ' ')} ({decided.decision})"
         emit(as_json, decided.to_dict(), [line])
         if decided.epoch and not as_json:
-            note(f"Policy epoch {decided.epoch}. A program that has the root open opens it again.")
+            note(
+                f"Policy epoch {decided.epoch}. Restart programs that have this root open; "
+                "servers reload it themselves."
+            )
 
 
-_decision("adopt", "Install what is proposed. Running servers take it up within seconds.")
-_decision("reject", "Decide against a proposal.")
-_decision("rollback", "Go back to what was in force before a proposal was adopted.")
+_decision("adopt", "Adopt a proposal. Running servers apply it within seconds.")
+_decision("reject", "Reject a proposal.")
+_decision("rollback", "Roll back an adopted proposal.")
 
 
 def _shown(proposal: Proposal, stale: str, by_key: dict[str, int]) -> Iterator[str]:
@@ -125,7 +128,7 @@ def _facts(proposal: Proposal, stale: str, by_key: dict[str, int]) -> Iterator[s
     given = ", ".join(f"{key} {count}" for key, count in by_key.items())
     yield f"evidence   {len(proposal.evidence)} entries: {given}"
     if stale:
-        yield f"stale      {stale}: it has to be proposed again"
+        yield f"stale      {stale}; propose the change again"
     if proposal.decision:
         said = f"{proposal.decided_by}: {proposal.decision_reason} ({proposal.decision})"
         yield f"decided    {proposal.state} by {said}"

@@ -36,7 +36,7 @@ def read_table(file: Path) -> dict[str, Any]:
             f"{file} cannot be read: {cut(str(error).rstrip('.'), 200)}."
         ) from error
     if not isinstance(value, dict):
-        raise InvalidInputError(f"{file} is no object.")
+        raise InvalidInputError(f"{file} does not contain an object.")
     return value
 
 
@@ -52,12 +52,13 @@ def read_references(file: Path) -> dict[str, str]:
             answer = str(answer)
         if not _is_answer(answer):
             raise InvalidInputError(
-                f"The right answer to {exchange_id[:40]!r} in {file} is not a text or number.",
+                f"The reference answer to {exchange_id[:40]!r} in {file} is neither text nor a "
+                "number.",
                 next_step='Write {"LED-0000002a": "42 euros", …}.',
             )
         found[exchange_id] = answer
     if not found:
-        raise InvalidInputError(f"{file} has no right answer in it.")
+        raise InvalidInputError(f"{file} contains no reference answers.")
     return found
 
 
@@ -77,13 +78,12 @@ def read_lines(file: Path) -> dict[str, str]:
             exchange_id = reference = None
         if not (isinstance(exchange_id, str) and _is_answer(reference)):
             raise InvalidInputError(
-                f"Line {number} of {file} is no reference answer.",
+                f"Line {number} of {file} is not a reference answer.",
                 next_step='Write {"exchange_id": "LED-…", "reference": "42"} on each line.',
             )
         if found.setdefault(exchange_id, reference) != reference:
             raise InvalidInputError(
-                f"Line {number} of {file} gives another answer to {exchange_id[:40]} than a line "
-                "before it."
+                f"Line {number} of {file} contradicts an earlier line about {exchange_id[:40]}."
             )
     return found
 
@@ -99,8 +99,9 @@ def require_exchanges(ledger: LedgerReader, references: Collection[str]) -> None
     if unknown:
         more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
         raise InvalidInputError(
-            f"No exchange on record has the id {', '.join(unknown[:_NAMED])}{more}.",
-            next_step="Name exchanges of this root: `remit ledger query --event-type EXCHANGE`.",
+            f"The ledger has no exchange with the id {', '.join(unknown[:_NAMED])}{more}.",
+            next_step="`remit ledger query --event-type EXCHANGE` lists the exchanges of this "
+            "root.",
         )
 
 
@@ -109,8 +110,9 @@ def note_unused(references: Mapping[str, str], used: Collection[str]) -> int:
     unused = len(references.keys() - set(used))
     if unused:
         note(
-            f"{unused} of {len(references)} right answers are of exchanges that do not count: of "
-            "another contract or version, without an answer, erased, or made by learning itself."
+            f"{unused} of {len(references)} reference answers were not used. Their exchanges "
+            "belong to another contract or version, have no answer, are erased, or were made by "
+            "learning itself."
         )
     return unused
 
@@ -124,7 +126,7 @@ def _read(file: Path) -> bytes:
     if len(data) > _MOST_BYTES:
         raise InvalidInputError(
             f"{file} is longer than {_MOST_BYTES // 1024**2} MiB.",
-            next_step="Give a part of it.",
+            next_step="Give a shorter file.",
         )
     return data
 

@@ -24,14 +24,14 @@ __all__ = ["judge"]
 @click.option("--contract", "contract_id", help="Grade the latest answers under this contract.")
 @click.option(
     "--latest", type=click.IntRange(min=1), default=20, show_default=True,
-    help="How many of them.",
+    help="Number of answers to grade.",
 )  # fmt: skip
 @click.option("--model", help="The model that judges (default: the configured one).")
-@click.option("--usd", type=NumberRange(min=0), help="The most that it may cost.")
-@click.option("--calls", type=click.IntRange(min=1), help="The most calls that it may make.")
+@click.option("--usd", type=NumberRange(min=0), help="Spending limit in US dollars.")
+@click.option("--calls", type=click.IntRange(min=1), help="Limit of model calls.")
 @click.option(
     "--width", type=NumberRange(min=0, min_open=True), default=0.1, show_default=True,
-    help="Width of the mean's interval that is wanted, for the number of labels.",
+    help="Wanted width of the confidence interval; the report says how many labels it needs.",
 )  # fmt: skip
 @reads
 def judge(
@@ -45,11 +45,11 @@ def judge(
     calls: int | None,
     width: float,
 ) -> None:
-    """Have a model grade answers under PRC-JUDGE-001, within a budget. Without any to grade: how
-    far each judge's grades can be relied on.
+    """Have a model grade answers under PRC-JUDGE-001, within a budget. Without IDs or --contract,
+    show how reliable each judge's grades are.
 
-    ID is that of an exchange. A grade is feedback whose source is `judge`; it counts where no
-    person or program gave one. What this judge graded before is passed over.
+    ID is the id of an exchange. A grade is feedback with the source `judge`; it is used if no
+    person or program graded the answer. Answers that this judge already graded are skipped.
     """
     from remit.learning.judges import read_judges
 
@@ -57,7 +57,7 @@ def judge(
         with open_ledger(root) as ledger:
             found = read_judges(ledger, width=width)
         shown = [one.to_dict() for one in found]
-        lines = _lines(found) if found else ["No judge graded anything."]
+        lines = _lines(found) if found else ["No judge has graded any answer yet."]
         emit(as_json, {"judges": shown}, lines)
         return
     if exchange_ids and contract_id is not None:
@@ -82,12 +82,15 @@ def judge(
     shown = [one.to_dict() for one in mine]
     value = {"judge": made.name, **asdict(done), "judges": shown}
     line = (
-        f"{len(done.graded)} graded, {done.passed_over} passed over, {done.failed} failed; "
+        f"{len(done.graded)} graded, {done.passed_over} skipped, {done.failed} failed; "
         f"{done.calls} calls for {done.usd:.6f} USD"
     )
     emit(as_json, value, (line, *_lines(mine)))
     if done.ended == "budget":
-        note("The budget ended before all were graded: the same command goes on.")
+        note(
+            "The budget was spent before all answers were graded. Run the command again to "
+            "continue."
+        )
 
 
 def _latest(ledger: LedgerClient, contract_id: str, number: int) -> Iterator[str]:
@@ -125,8 +128,8 @@ def _lines(found: Sequence[JudgeReport]) -> Iterator[str]:
                 f"  length            {slope.value:+.3f} [{slope.low:+.3f}, {slope.high:+.3f}] per "
                 f"1,000 characters, correlation {known.length_correlation or 0:+.2f}"
             )
-        yield "  position          none: it sees one answer at a time"
-        more = f"{one.labels_needed} more of people's grades make the interval {one.width:g} wide"
+        yield "  position          not applicable: the judge sees one answer at a time"
+        more = f"{one.labels_needed} more grades by people narrow the interval to {one.width:g}"
         yield f"  labels            {more}"
         if one.labels_needed and one.label_next:
             yield f"  grade next        {' '.join(one.label_next)}"

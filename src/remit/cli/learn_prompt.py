@@ -27,20 +27,30 @@ _NANO = 1_000_000_000
 
 @click.command()
 @click.argument("contract_id", metavar="CONTRACT")
-@click.option("--usd", type=NumberRange(min=0), required=True, help="The most that it costs.")
+@click.option("--usd", type=NumberRange(min=0), required=True, help="Spending limit in US dollars.")
 @click.option(
     "--calls", type=click.IntRange(min=1), default=300, show_default=True,
-    help="The most calls of the search.",
+    help="Limit of model calls of the search.",
 )  # fmt: skip
 @click.option(
     "--examples", type=click.IntRange(min=4), default=40, show_default=True,
-    help="How many recorded exchanges the search looks at, the latest; half of them validate.",
+    help="Number of latest exchanges that the search uses; half of them are for validation.",
 )  # fmt: skip
-@click.option("--reflect", help="A model that proposes additions (default: what is demanded).")
-@click.option("--schema", type=FILE, help="Grade by this JSON Schema (default: the contract's).")
-@click.option("--references", type=FILE, help="Grade by right answers: JSON, by exchange id.")
-@click.option("--propose", is_flag=True, help="Make a proposal, where the gain is sure.")
-@click.option("--reason", default="", help="What the proposal is for.")
+@click.option(
+    "--reflect", help="Model that proposes additions (default: derive them from the contract)."
+)
+@click.option(
+    "--schema", type=FILE, help="Grade answers by this JSON Schema (default: the contract's)."
+)
+@click.option(
+    "--references",
+    type=FILE,
+    help="Grade answers by references: a JSON object keyed by exchange id.",
+)
+@click.option(
+    "--propose", is_flag=True, help="Create a proposal if the improvement is significant."
+)
+@click.option("--reason", default="", help="Reason of the proposal.")
 @reads
 def prompt(
     root: Path | None,
@@ -55,11 +65,11 @@ def prompt(
     propose: bool,
     reason: str,
 ) -> None:
-    """Search for additions to a prompt that make answers better, and measure the best of them.
+    """Search for additions to a prompt that improve answers, and measure the best one.
 
-    The search looks at exchanges that are not held out; the best candidate is then asked on the
-    held-out ones, once, and that alone decides. The same command goes on after its budget ended or
-    it was killed, and answers that are on record are not paid again.
+    The search uses exchanges that are not held out. The best candidate is then tested once on the
+    held-out exchanges, and only this test decides. If the budget runs out or the process is killed,
+    run the command again to continue; recorded answers are not paid for twice.
     """
     from remit.gateway.auth import Identity
     from remit.learning import (
@@ -78,7 +88,7 @@ def prompt(
         raise InvalidInputError("A proposal needs a reason.", next_step="Give --reason.")
     model = (reflect or "").partition("/")
     if reflect and not (model[0] and model[2]):
-        raise click.UsageError("Name the model that reflects as provider/model.")
+        raise click.UsageError("Give --reflect as provider/model.")
     budget = round(usd * _NANO)
     right = read_references(references) if references else None
     given = read_table(schema) if schema else None
@@ -96,8 +106,8 @@ def prompt(
             held.enter_context(file_lock(place / ".lock", 0))
         except PackageError as error:
             raise InvalidInputError(
-                f"`remit learn prompt {contract_id}` is under way in another process.",
-                next_step="Wait until it has ended, so that no answer is paid twice.",
+                f"`remit learn prompt {contract_id}` is running in another process.",
+                next_step="Wait until that process has ended, so that no answer is paid for twice.",
             ) from error
         loop = PromptLoop(
             runtime.gateway, runtime.ledger, runtime.contracts, InstalledFiles(runtime.root.path),
@@ -126,7 +136,7 @@ def prompt(
                 progress=lambda done, total: note(f"held out: {done} of {total}"),
             )  # fmt: skip
             if measured[0].ended == "budget":
-                missing.append("The budget ended before all held-out exchanges were asked.")
+                missing.append("The budget was spent before all held-out exchanges were tested.")
             elif propose:
                 learner = Learner(
                     runtime.root, runtime.ledger, runtime.loaded, Identity(whoami(), "operator")
@@ -160,10 +170,10 @@ def _name(schema: Any, references: Any) -> str:
 
 def _why_none(found: Found, reflect: str | None) -> str:
     if found.ended == "budget":
-        return "The budget of the search ended first: give more --usd, or more --calls."
+        return "The search used up its budget. Raise --usd or --calls."
     if not found.candidates and not reflect:
-        return "There was no candidate: name a model that proposes additions, --reflect."
-    return "No candidate did better than the prompt as it is."
+        return "No candidate was found. Give a model that proposes additions with --reflect."
+    return "No candidate was better than the current prompt."
 
 
 def _lines(found: Found, measured: Measured | None, missing: Sequence[str]) -> Iterator[str]:
@@ -172,7 +182,7 @@ def _lines(found: Found, measured: Measured | None, missing: Sequence[str]) -> I
         yield f"validation  {found.before:.3f} before, {found.after:.3f} after"
         yield from (f"addition    {one}" for one in found.additions)
         done, (known, gate) = measured
-        yield f"held out    {len(done.pairs)} of {done.wanted} asked again, {done.failed} failed"
+        yield f"held out    {len(done.pairs)} of {done.wanted} tested, {done.failed} failed"
         yield f"effect      {known.value:+.4f} [{known.low:+.4f}, {known.high:+.4f}]"
         yield f"            always valid [{gate.low:+.4f}, {gate.high:+.4f}]"
     yield from (f"missing: {line}" for line in missing)

@@ -19,27 +19,41 @@ if TYPE_CHECKING:
 __all__ = ["replay"]
 
 _CAUSES = {
-    "question": "It was the question: changing it helps, and more than another model.",
-    "model": "It was the model: another one helps, and more than the change of the question.",
-    "both": "Either change helps, and neither surely more than the other.",
-    "neither": "Neither helps: each gains less than 0.1, surely.",
-    "undecided": "Too few exchanges to say: record more of them, or give more --usd.",
+    "question": "The question was the cause: changing it improves answers more than another "
+    "model does.",
+    "model": "The model was the cause: another model improves answers more than the changed "
+    "question does.",
+    "both": "Both changes improve answers; neither is significantly better than the other.",
+    "neither": "Neither change improves answers: each gains significantly less than 0.1.",
+    "undecided": "There are too few exchanges to decide. Record more, or raise --usd.",
 }
 
 
 @click.command()
-@click.option("--contract", "contract_id", required=True, help="Of which exchanges.")
-@click.option("--change", type=FILE, help="A change of its prompt or boundary, as JSON or TOML.")
-@click.option("--proposal", help="Or that of a proposal: its id, or `last`.")
-@click.option("--model", help="The model that answers (default: the contract's, or as recorded).")
-@click.option("--usd", type=NumberRange(min=0), required=True, help="The most that it costs.")
-@click.option("--schema", type=FILE, help="Grade by this JSON Schema (default: the contract's).")
-@click.option("--references", type=FILE, help="Grade by right answers: JSON, by exchange id.")
+@click.option(
+    "--contract", "contract_id", required=True, help="Contract whose exchanges are replayed."
+)
+@click.option(
+    "--change", type=FILE, help="A change of the contract's prompt or boundary, as JSON or TOML."
+)
+@click.option("--proposal", help="Replay the change of this proposal: an id, or `last`.")
+@click.option(
+    "--model", help="The model that answers (default: the contract's, else the recorded one)."
+)
+@click.option("--usd", type=NumberRange(min=0), required=True, help="Spending limit in US dollars.")
+@click.option(
+    "--schema", type=FILE, help="Grade answers by this JSON Schema (default: the contract's)."
+)
+@click.option(
+    "--references",
+    type=FILE,
+    help="Grade answers by references: a JSON object keyed by exchange id.",
+)
 @click.option(
     "--attribute", "both", is_flag=True,
-    help="Was it the question or the model: the change alone and the model alone, in turns.",
+    help="Test the change alone and the model alone, to find out which one matters.",
 )  # fmt: skip
-@click.option("--queue", help="Have a worker do it: submit it as an order to this queue.")
+@click.option("--queue", help="Submit the replay as an order to this queue, for a worker.")
 @reads
 def replay(
     root: Path | None,
@@ -54,9 +68,10 @@ def replay(
     both: bool,
     queue: str | None,
 ) -> None:
-    """Ask held-out exchanges again under a change, and grade both answers alike.
+    """Ask held-out exchanges again under a change, and grade both answers by the same rule.
 
-    The same command goes on after its budget ended or it was killed; no call is paid twice.
+    If the budget runs out or the process is killed, run the command again to continue; no call is
+    paid for twice.
     """
     from remit.agents.queue import Submission
     from remit.runtime import Runtime
@@ -64,9 +79,12 @@ def replay(
 
     changed = sum(one is not None for one in (change, proposal))
     if changed > 1 or not (changed or model):
-        raise click.UsageError("Give --change or --proposal, --model, or one of these and a model.")
+        raise click.UsageError(
+            "Give --change, --proposal or --model; --model can be combined "
+            "with either of the others."
+        )
     if both and not (changed and model):
-        raise click.UsageError("--attribute takes a change or a proposal, and a --model.")
+        raise click.UsageError("--attribute requires --model and one of --change and --proposal.")
     right = read_references(references) if references else None
     given = read_table(schema) if schema else None
     with Runtime.open(root, model=model, by=whoami()) as runtime:
@@ -89,7 +107,10 @@ def replay(
     else:
         _say_effect(found, made.file, as_json)
     if any(one.ended == "budget" for one in found.sides):
-        note("The budget ended before all were asked: the same command with a larger one goes on.")
+        note(
+            "The budget was spent before all exchanges were asked. Run the command again with a "
+            "larger --usd to continue."
+        )
 
 
 def _say_effect(found: ReplayDone, kept: Path, as_json: bool) -> None:
@@ -110,7 +131,7 @@ def _say_attribution(made: Attribution, found: Sequence[ReplayResult], as_json: 
     gains = (
         ("question changed", made.question),
         ("model changed", made.model),
-        ("the first less the second", made.advantage),
+        ("difference", made.advantage),
     )
     shown = (
         f"{_CAUSES[made.cause]} ({made.cause})",

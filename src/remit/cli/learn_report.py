@@ -20,17 +20,21 @@ _NAMED = 5  # missing requirements in a line
 
 
 @click.command()
-@click.option("--propose", is_flag=True, help="Propose to roll back what surely made things worse.")
+@click.option(
+    "--propose",
+    is_flag=True,
+    help="Propose a rollback of changes that made answers significantly worse.",
+)
 @click.option(
     "--html",
     "page",
     type=click.File("w", encoding="utf-8", lazy=True, atomic=True),
-    help="Write one self-contained page with pictures; - is standard output.",
+    help="Write a self-contained HTML page with charts; - is standard output.",
 )
 @reads
 def report(root: Path | None, as_json: bool, propose: bool, page: IO[str] | None) -> None:
-    """What was proposed and adopted, whether it did what it predicted, and whether contracts ask
-    the right question."""
+    """Report proposals, whether adopted changes had the predicted effect, and whether contracts
+    ask the right question."""
     from remit.contracts import ContractLoader
     from remit.gateway.auth import Identity
     from remit.kernel.installation import InstalledFiles
@@ -55,7 +59,14 @@ def report(root: Path | None, as_json: bool, propose: bool, page: IO[str] | None
                 f"{one.proposal_id[:12]}`, then `remit learn adopt`."
                 for one in made
             ]
-            asked += refused or ([] if made else ["Nothing in force looks worse: no rollback."])
+            asked += refused or (
+                []
+                if made
+                else [
+                    "No adopted change made answers significantly "
+                    "worse, so no rollback was proposed."
+                ]
+            )
     if page is None:
         emit(as_json, value, (*_lines(found), *asked))
         return
@@ -69,7 +80,7 @@ def _lines(found: Report) -> Iterator[str]:
     from remit.learning import Estimate
 
     yield f"policy epoch {found.epoch}" + (
-        "" if found.epoch else ": nothing learned was ever adopted"
+        "" if found.epoch else ": no proposal has been adopted yet"
     )
     yield ", ".join(f"{n} {state.replace('_', ' ')}" for state, n in found.states.items())
     for one in found.proposals:
@@ -80,31 +91,32 @@ def _lines(found: Report) -> Iterator[str]:
             )
     for judge in found.uncalibrated:
         yield (
-            f"UNCALIBRATED: rewards under {judge.contract_id} that are {judge.judge}'s alone; "
-            f"people graded {judge.calibration.labelled} of its {judge.calibration.judged} answers"
+            f"UNCALIBRATED: only {judge.judge} graded these answers under {judge.contract_id}; "
+            f"people graded {judge.calibration.labelled} of the {judge.calibration.judged} "
+            "answers that it judged"
         )
     if found.effects:
         yield ""
-        yield "Did it do what it predicted?"
+        yield "Did the changes have the predicted effect?"
     for effect in found.effects:
         name = effect.proposal_id[:12]
         what = f"{name} {effect.kind} of {effect.target}, epoch {effect.epoch}"
         yield f"  {what}: {_came(effect)}"
         if effect.harmful and effect.disappoints:
-            yield f"    it made things worse: remit learn rollback {name}"
+            yield f"    answers became worse; undo the change with `remit learn rollback {name}`"
     if found.effects:
         known = found.calibration
-        yield f"  predictions: {known.held} held, {known.missed} missed, {known.open} open"
+        yield f"  predictions: {known.held} confirmed, {known.missed} missed, {known.open} open"
     if found.questions:
         yield ""
-        yield "Was the question right?"
+        yield "Did the contracts ask the right question?"
     for question in found.questions:
         name = f"{question.contract_id} {question.contract_version}".rstrip()
         yield f"  {name} ({question.prompt_pack_id or 'no pack'}), {question.exchanges} exchanges"
         yield f"    valid answers           {_share(question.success)}"
         yield f"    corrected by the user   {_share(question.repair)}"
         yield f"    equal questions differ  {_share(question.disagreement)}"
-        yield f"    demand never stated     {_share(question.unstated)}"
+        yield f"    unstated demands        {_share(question.unstated)}"
         if question.missing:
             shown = [f"{one.kind} {one.name} ({one.of})" for one, _ in question.missing[:_NAMED]]
             yield f"    not in the prompt: {', '.join(shown)}"
@@ -113,16 +125,16 @@ def _lines(found: Report) -> Iterator[str]:
     for cause in found.attributions:
         name = f"{cause['contract_id']} {cause['contract_version']}"
         gains = [_signed(Estimate(**cause[side])) for side in ("question", "model")]
-        yield f"  {name}, question or model: {cause['cause']}, by {cause['exchanges']} exchanges"
+        yield f"  {name}, question or model: {cause['cause']} ({cause['exchanges']} exchanges)"
         yield f"    another question gains {gains[0]}, another model {gains[1]}"
 
 
 def _came(one: Effect) -> str:
     predicted = "erased" if one.predicted is None else _signed(one.predicted)
     if one.realised is None:
-        return f"predicted {predicted}; too few samples of {one.metric} to say what came"
+        return f"predicted {predicted}; too few samples of {one.metric} to measure the effect"
     word = {True: "held", False: "missed", None: "open"}[one.held]
-    return f"predicted {predicted}, came {_signed(one.realised)} of {one.metric}: {word}"
+    return f"predicted {predicted}, measured {_signed(one.realised)} of {one.metric}: {word}"
 
 
 def _signed(one: Estimate) -> str:

@@ -18,20 +18,22 @@ _LATEST = 20_000
 
 
 @click.command()
-@click.option("--since", help="Compare what came since this time (ISO 8601) with what came before.")
+@click.option("--since", help="Compare samples since this time (ISO 8601) with earlier ones.")
 @click.option(
     "--latest",
     type=click.IntRange(min=1),
     default=_LATEST,
     show_default=True,
-    help="Read at most so many exchanges, the latest.",
+    help="Read only this many of the latest exchanges.",
 )
-@click.option("--crossed", "only_crossed", is_flag=True, help="Only those past their threshold.")
+@click.option(
+    "--crossed", "only_crossed", is_flag=True, help="Show only signals past their threshold."
+)
 @click.option(
     "--observe",
     "writes",
     is_flag=True,
-    help="Read every exchange, and put those past their threshold on record (SIGNAL_OBSERVED).",
+    help="Read every exchange, and record signals past their threshold (SIGNAL_OBSERVED).",
 )
 @limited
 @reads
@@ -44,10 +46,10 @@ def signals(
     writes: bool,
     limit: int | None,
 ) -> None:
-    """Show how models, contracts, tools, routes and agents do, against a baseline.
+    """Compare models, contracts, tools, routes and agents with a baseline.
 
-    Without --since the baseline is what came before the policy epoch in force, or, before the
-    first epoch, the first samples of each. Intervals hold however often they are looked at.
+    Without --since, the baseline is the time before the current policy epoch; before the first
+    epoch, it is the first samples of each. The intervals stay valid under repeated checks.
     """
     from remit.kernel.installation import InstalledFiles
     from remit.learning import SignalPolicy, current_signals, observe
@@ -80,7 +82,7 @@ def signals(
     ]  # fmt: skip
     say_list(table(heads, rows) if rows else ["No signals."], limit)
     read = "all" if found.complete else "the latest"
-    note(f"From {read} {found.exchanges:,} exchanges; live: {found.window}.")
+    note(f"Based on {read} {found.exchanges:,} exchanges; live window: {found.window}.")
     for entry_id in written:
         note(f"{entry_id} SIGNAL_OBSERVED")
 

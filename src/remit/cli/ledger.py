@@ -50,7 +50,7 @@ _FOLLOW_S = 0.3
 
 @click.group()
 def ledger() -> None:
-    """Read, verify, prove, erase: the record."""
+    """Query, verify, prove, archive and erase the ledger."""
 
 
 for _command in (
@@ -62,19 +62,21 @@ for _command in (
 
 def _filters(function: Any) -> Any:
     for name in reversed(_FILTERS):
-        function = click.option(f"--{name}", help=f"Only this {name.replace('-', ' ')}.")(function)
+        function = click.option(
+            f"--{name}", help=f"Only entries with this {name.replace('-', ' ')}."
+        )(function)
     return function
 
 
 @ledger.command()
 @_filters
-@click.option("--text", help='Words that its content holds; "a phrase" in double quotes.')
+@click.option("--text", help='Words or a "phrase" that the content contains.')
 @limited
 @click.option("--order", type=click.Choice(["asc", "desc"]), default="asc", show_default=True)
 @from_archive
 @reads
 def query(root: Path | None, as_json: bool, archives: tuple[Path, ...], **filters: Any) -> None:
-    """Entries that match all that is given, in ledger order."""
+    """List entries that match all filters, in ledger order."""
     with open_ledger(root) as client:
         _check_event_type(client, filters["event_type"])
         if filters["text"] is not None:
@@ -114,24 +116,24 @@ def _check_event_type(client: LedgerClient, event_type: str | None) -> None:
         return
     if near := nearest(event_type, {*EVENTS, *client.count_by_event()}):
         raise InvalidInputError(
-            f"There is no event type {event_type!r}.", next_step=f"Did you mean {near}?"
+            f"Unknown event type {event_type!r}.", next_step=f"Did you mean {near}?"
         )
-    note(f"No entry has the event type {event_type!r}, and Remit writes none.")
+    note(f"Unknown event type {event_type!r}: Remit does not write it, and no entry has it.")
 
 
 @ledger.command()
 @click.argument("entry_id")
 @click.option("--record", is_flag=True, help="Write the canonical record's exact bytes.")
-@click.option("--body", is_flag=True, help="Write the exact bytes that were sent in a call.")
-@click.option("--answer", is_flag=True, help="Write the exact bytes that a call brought back.")
+@click.option("--body", is_flag=True, help="Write the exact request body of a call.")
+@click.option("--answer", is_flag=True, help="Write the exact response body of a call.")
 @from_archive
 @reads
 def show(
     root: Path | None, as_json: bool, entry_id: str, archives: tuple[Path, ...], **exact: bool
 ) -> None:
-    """One entry, its content in place; or one of its exact texts, and nothing else.
+    """Show an entry with its content, or write one of its exact byte strings.
 
-    The answer of a stream is what the stream adds up to.
+    For a stream, the answer is the combined response.
     """
     wanted = [name for name, is_wanted in exact.items() if is_wanted]
     if len(wanted) > 1:
@@ -194,10 +196,12 @@ def _is_json(text: str) -> bool:
 
 @ledger.command()
 @click.option("-n", "number", type=click.IntRange(min=0), default=10, show_default=True)
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes (JSON: a line each).")
+@click.option(
+    "-f", "--follow", is_flag=True, help="Keep printing new entries (with --json, one line each)."
+)
 @reads
 def tail(root: Path | None, as_json: bool, number: int, follow: bool) -> None:
-    """The latest entries."""
+    """Show the latest entries."""
     with open_ledger(root) as client:
         last = client.count() - 1
         first = max(0, last + 1 - number)
@@ -218,7 +222,7 @@ def tail(root: Path | None, as_json: bool, number: int, follow: bool) -> None:
 @ledger.command()
 @reads
 def stats(root: Path | None, as_json: bool) -> None:
-    """How many entries of which kind."""
+    """Count entries by event type."""
     with open_ledger(root) as client:
         head = client.head()
         result: dict[str, Any] = {
@@ -242,7 +246,7 @@ def stats(root: Path | None, as_json: bool) -> None:
 @ledger.command()
 @reads
 def recover(root: Path | None, as_json: bool) -> None:
-    """Settle calls whose process died before their answer was on record, and batches that ended."""
+    """Settle calls of dead processes, and batches that ended."""
     from remit.gateway import InFlightCalls
     from remit.gateway.budget import TokenBudgeter
 
@@ -253,10 +257,10 @@ def recover(root: Path | None, as_json: bool) -> None:
         waiting = calls.count()
         batches = client.select("SELECT count(*) FROM batches")[0][0]
     found: dict[str, Any] = {"settled": settled, "waiting": waiting}
-    lines = [f"{len(settled)} settled, {waiting} still within their lease"]
+    lines = [f"{len(settled)} settled, {waiting} not settled yet (lease not expired)"]
     if batches:
         found["batches"] = _settle_batches(root)
-        lines.append(f"{found['batches']} of {batches} batches are still out")
+        lines.append(f"{found['batches']} of {batches} batches have not ended yet")
     emit(as_json, found, lines)
 
 
@@ -280,8 +284,8 @@ def _settle_batches(root: Path | None) -> int:
 @click.argument("entry_id", required=False)
 @click.option("--session", "session_id", help="Erase all content of a session.")
 @click.option("--subject", "subject_id", help="Erase all content that belongs to a person.")
-@click.option("--reason", help="Stays on record: name the request, not the person.")
-@click.option("--yes", is_flag=True, help="Do it. Without it, only say what would go.")
+@click.option("--reason", help="Reason (recorded permanently): name the request, not the person.")
+@click.option("--yes", is_flag=True, help="Erase. Without --yes, only show what would be erased.")
 @from_archive
 @reads
 def erase(
@@ -292,13 +296,13 @@ def erase(
     archives: tuple[Path, ...],
     **which: str | None,
 ) -> None:
-    """Erase content for good; records, chain and old proofs stay valid.
+    """Erase content permanently; records, hash chain and old proofs stay valid.
 
-    By entry, what the entry shows goes wherever its session shows it, and so does whatever
-    quotes a longer text of it there.
+    An erasure of one entry also erases copies of its content in other entries of the session,
+    and texts there that quote a longer part of it.
     """
     if yes and not reason:
-        raise InvalidInputError("An erasure needs --reason: it stays on record.")
+        raise InvalidInputError("An erasure requires --reason, which is recorded permanently.")
     with open_ledger(root, signing=True) as client:
         given: dict[str, Any] = {
             **which, "reason": reason or "-", "requested_by": whoami(), "dry_run": not yes,
@@ -313,17 +317,17 @@ def erase(
         gone = _forget(root, client) if yes else []
     _show_erasures([report], as_json, done=yes)
     for proposal_id in gone:
-        note(f"{proposal_id}, which was learned from it, is taken away.")
+        note(f"The proposal {proposal_id} was learned from this content and was removed.")
 
 
 @ledger.command()
-@click.option("--yes", is_flag=True, help="Do it. Without it, only say what would go.")
+@click.option("--yes", is_flag=True, help="Erase. Without --yes, only show what would be erased.")
 @from_archive
 @reads
 def retain(root: Path | None, as_json: bool, yes: bool, archives: tuple[Path, ...]) -> None:
-    """Erase content that is older than [ledger.retention_days] allows for its class of event."""
+    """Erase content older than [ledger.retention_days] for its event class."""
     with open_ledger(root, signing=True) as client:
-        require_archive(client, archives, "what is past its time")
+        require_archive(client, archives, "this erasure")
         if archives:
             from remit.ledger.archive import retain_archived
 
@@ -349,10 +353,10 @@ def _forget(root: Path | None, client: LedgerClient) -> list[str]:
 @ledger.command()
 @common
 def compact(root: Path | None) -> None:
-    """Make erased bytes leave the files, where an erasure could not do it at once."""
+    """Remove erased bytes from the database files, if the erasure could not do so itself."""
     with open_ledger(root) as client:
         left = client.compact()
-    note(left or "Nothing that was erased is left in the files.")
+    note(left or "The database files contain no erased content.")
 
 
 def _show_erasures(reports: list[ErasureReport], as_json: bool, *, done: bool) -> None:
@@ -370,9 +374,9 @@ def _show_erasures(reports: list[ErasureReport], as_json: bool, *, done: bool) -
     lines = [] if rows else ["nothing to erase"]
     for row in rows:
         what = f"{row['values']} content values first shown by {row['entries']} entries"
-        under = f"erased {what}, under {row['erasure_id']}"
+        under = f"erased {what} ({row['erasure_id']})"
         lines += [
-            under if done else f"would erase {what}; --yes does it",
+            under if done else f"would erase {what}; add --yes to erase",
             *(f"  in {session}" for session in row["sessions"]),
         ]
     emit(as_json, rows[0] if len(rows) == 1 else {"erasures": rows}, lines)

@@ -78,8 +78,8 @@ class _Commands(click.Group):
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-"):
             near = nearest(name, _COMMANDS)
-            hint = f"Did you mean {near}?" if near else "`remit --help` lists them."
-            raise click.UsageError(f"There is no command {name!r}. {hint}", ctx)
+            hint = f"Did you mean {near}?" if near else "`remit --help` lists the commands."
+            raise click.UsageError(f"Unknown command {name!r}. {hint}", ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -138,6 +138,6 @@ def main(arguments: list[str] | None = None) -> None:
             note(f"  next: {error.next_step}")
         sys.exit(2 if isinstance(error, InvalidInputError) else 1)
     except Exception as error:  # noqa: BLE001 - people get a sentence, not a traceback
-        note(f"error: Remit itself failed ({type(error).__name__}).")
-        note("  next: Run it again with --debug, and report what it prints.")
+        note(f"error: An internal error occurred ({type(error).__name__}).")
+        note("  next: Run the command again with --debug, and report the traceback.")
         sys.exit(1)

@@ -33,9 +33,9 @@ _DIGEST_CHARS = 16
 
 
 @click.group(invoke_without_command=True)
-@click.option("--http", is_flag=True, help="Listen for streamable HTTP, instead of stdio.")
+@click.option("--http", is_flag=True, help="Serve streamable HTTP instead of stdio.")
 @listening(4001)
-@click.option("--dev", is_flag=True, help="With --http: need no key. On loopback only.")
+@click.option("--dev", is_flag=True, help="With --http: require no key. Loopback only.")
 @common
 @click.pass_context
 def mcp(
@@ -47,10 +47,10 @@ def mcp(
     model: str | None,
     **given: Any,
 ) -> None:
-    """Offer thoughts, the router and the record to MCP clients.
+    """Serve the trail, the router and the ledger to MCP clients.
 
-    Over stdio for a client that starts it, which then acts as the local operator; with --http
-    for clients that come with a key of `remit key create`. The commands are about the MCP
+    Over stdio, the client that starts this command acts as the local operator. With --http,
+    clients authenticate with a key of `remit key create`. The subcommands manage the MCP
     servers that agents use.
     """
     if context.invoked_subcommand is not None:
@@ -76,7 +76,7 @@ mcp.add_command(wrap)
 @click.argument("server", required=False, default="")
 @reads
 def pins(root: Path | None, as_json: bool, server: str) -> None:
-    """The pinned tools of MCP servers, of one or of all."""
+    """List the pinned tools of one MCP server, or of all."""
     from remit.agents.tools import Pins
 
     with open_ledger(root) as client:
@@ -84,7 +84,9 @@ def pins(root: Path | None, as_json: bool, server: str) -> None:
     rows = ((_state(tool), tool.tool_id, *_pinned(tool)) for tool in found)
     lines = table(("STATE", "TOOL", "DEFINITION", "SINCE", "BY", "FROM"), rows)
     if not found:
-        lines = iter(["No tool is pinned: that happens when an agent first uses its server."])
+        lines = iter(
+            ["No tool is pinned yet. Tools are pinned when an agent first uses their server."]
+        )
     emit(as_json, {"pins": [tool.to_dict() for tool in found]}, lines)
 
 
@@ -92,9 +94,9 @@ def pins(root: Path | None, as_json: bool, server: str) -> None:
 @click.argument("server")
 @reads
 def diff(root: Path | None, as_json: bool, server: str) -> None:
-    """Ask a server for its tools, and show what differs from the pins. Exits with 1 when some do.
+    """List the tools of a server that differ from their pins; exit 1 if any do.
 
-    The server is started, as an agent would. What was never seen before is pinned.
+    The command starts the server as an agent would, and pins tools that are new.
     """
     from remit.agents.tools import McpServer, Pins
     from remit.packages import Registry
@@ -108,10 +110,10 @@ def diff(root: Path | None, as_json: bool, server: str) -> None:
     if as_json:
         echo_json({"changed": [tool.to_dict() for tool in changed]})
     elif not changed:
-        say(f"The tools of {server} are as they were pinned.")
+        say(f"The tools of {server} match their pins.")
     else:
         _print_changes(changed)
-        note(f"\nAccept them with `remit mcp accept {server} [TOOL]`.")
+        note(f"\nAccept the changes with `remit mcp accept {server} [TOOL]`.")
     raise SystemExit(1 if changed else 0)
 
 
@@ -122,7 +124,7 @@ def diff(root: Path | None, as_json: bool, server: str) -> None:
 def accept(
     root: Path | None, as_json: bool, server: str, tool: str, by: str | None, yes: bool
 ) -> None:
-    """Accept what changed of a server's tools, or of one TOOL; it is shown before."""
+    """Show and accept changed tools of a server, or one changed TOOL."""
     from remit.agents.tools import Pins
 
     with open_ledger(root, signing=True) as client:
@@ -130,7 +132,7 @@ def accept(
         changed = own.changed(server, tool)
         if not as_json:
             _print_changes(changed)
-        confirm("Accept it?", yes=yes, err=as_json)
+        confirm("Accept these changes?", yes=yes, err=as_json)
         own.accept(changed, by=by or whoami())
     if as_json:
         echo_json({"accepted": [found.to_dict() for found in changed]})

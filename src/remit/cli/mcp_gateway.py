@@ -17,19 +17,19 @@ _KEY = "REMIT_KEY"
 
 @click.command()
 @click.argument("name", required=False, default="")
-@click.option("--http", is_flag=True, help="Listen for streamable HTTP, instead of stdio.")
+@click.option("--http", is_flag=True, help="Serve streamable HTTP instead of stdio.")
 @listening(4001, model=False)
-@click.option("--dev", is_flag=True, help="With --http: need no key. On loopback only.")
+@click.option("--dev", is_flag=True, help="With --http: require no key. Loopback only.")
 @common
 def gateway(root: Path | None, name: str, http: bool, dev: bool, **given: Any) -> None:
-    """Serve the MCP servers of the configuration: each call allowed, paid for, on record.
+    """Serve the configured MCP servers; authorise, bill and record every call.
 
-    Over stdio the server NAME of [mcp.NAME], for a client that starts this: it acts with the key
-    in REMIT_KEY, else as the local operator. With --http every one of them, at /mcp/NAME, for
-    clients that come with a key of `remit key create`.
+    Over stdio, serve the server NAME of [mcp.NAME]. The client that starts this command acts with
+    the key in REMIT_KEY, else as the local operator. With --http, serve every server at /mcp/NAME;
+    clients authenticate with a key of `remit key create`.
     """
     if http == bool(name):
-        raise click.UsageError("Name one MCP server, or serve all of them with --http.")
+        raise click.UsageError("Give the NAME of one MCP server, or serve all with --http.")
     place = served_root(root, http, dev, given)
 
     from remit.server.mcp import serve_http, serve_stdio
@@ -50,7 +50,7 @@ def served_root(root: Path | None, http: bool, dev: bool, given: dict[str, Any])
     from remit.kernel.root import find_root
 
     if not http and (dev or any(value is not None for value in given.values())):
-        raise click.UsageError("--host, --port and --dev go with --http.")
+        raise click.UsageError("--host, --port and --dev require --http.")
     return find_root(root).require().path.resolve()
 
 
@@ -58,7 +58,7 @@ def greeting(dev: bool) -> Callable[[str], None]:
     """Prints where the server listens."""
 
     def ready(url: str) -> None:
-        say(f"Remit speaks MCP at {url}")
+        say(f"Remit serves MCP at {url}")
         key = "  Clients send a key: Authorization: Bearer sk-remit-…  (`remit key create`)"
         note(DEV_MODE if dev else key)
 

@@ -25,14 +25,14 @@ _BACKUP = ".before-remit"
 
 @click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--undo", is_flag=True, help="Take the gateway out again.")
+@click.option("--undo", is_flag=True, help="Restore the original configuration.")
 @common
 def wrap(root: Path | None, file: Path, undo: bool) -> None:
-    """Have every MCP server of a client's configuration go through the gateway.
+    """Route every MCP server of a client's configuration through the gateway.
 
-    FILE is a .mcp.json, .vscode/mcp.json, .cursor/mcp.json or claude_desktop_config.json. What
-    starts or reaches a server moves to [mcp.NAME] of remit.toml; what is secret stays in FILE, as
-    environment of the gateway. A copy is kept beside FILE.
+    FILE is a .mcp.json, .vscode/mcp.json, .cursor/mcp.json or claude_desktop_config.json. Each
+    server's command or URL moves to [mcp.NAME] of remit.toml. Secrets stay in FILE, as environment
+    variables of the gateway. A backup of FILE is written next to it.
     """
     file = file.resolve()
     backup = file.with_name(file.name + _BACKUP)
@@ -50,7 +50,7 @@ def wrap(root: Path | None, file: Path, undo: bool) -> None:
         if _is_wrapped(entry):
             continue
         if why := _unfit(name, entry, known):
-            note(f"left as it is: {name}: {why}")
+            note(f"unchanged: {name}: {why}")
             continue
         settings, environment = _moved(name, entry)
         added.append(_toml(name, settings))
@@ -67,7 +67,7 @@ def wrap(root: Path | None, file: Path, undo: bool) -> None:
         }  # fmt: skip
         done.append(name)
     if not done:
-        say("Nothing to do: every server of this file is behind the gateway, or cannot be.")
+        say("Nothing to do: every server of this file already uses the gateway, or cannot use it.")
         return
     if not backup.exists():
         shutil.copy2(file, backup)
@@ -75,27 +75,27 @@ def wrap(root: Path | None, file: Path, undo: bool) -> None:
     _write(place.config, text.rstrip("\n") + "\n" + "".join(added))
     _write(file, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
     for name in done:
-        say(f"through the gateway: {name}")
-    note(f"Rules go into {place.config}, as [[mcp.NAME.rules]]; --undo takes the gateway out.")
+        say(f"now uses the gateway: {name}")
+    note(f"Add rules to {place.config} as [[mcp.NAME.rules]]. --undo restores the original file.")
 
 
 def _undo(file: Path, backup: Path, config: dict[str, Any], table: str) -> None:
     if not backup.exists():
         raise ConfigError(
-            f"There is no {backup.name} beside {file.name}.",
-            next_step="Nothing was wrapped here, or the copy was moved away.",
+            f"The backup {backup.name} is not next to {file.name}.",
+            next_step="This file was never wrapped, or the backup was moved.",
         )
     before, before_table = _read(backup)
     for name, entry in config[table].items():
         if _is_wrapped(entry) and name in before[before_table]:
             config[table][name] = before[before_table][name]
-            say(f"as before: {name}")
+            say(f"restored: {name}")
     if config == before:
         shutil.copy2(backup, file)
     else:  # it was edited since
         _write(file, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
     backup.unlink()
-    note("The tables [mcp.NAME] stay in remit.toml.")
+    note("remit.toml still contains the tables [mcp.NAME].")
 
 
 def _read(file: Path) -> tuple[dict[str, Any], str]:
@@ -104,8 +104,8 @@ def _read(file: Path) -> tuple[dict[str, Any], str]:
         config = json.loads(file.read_text("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ConfigError(
-            f"{file} is no JSON: {error}.",
-            next_step="Take comments and trailing commas out of it.",
+            f"{file} is not valid JSON: {error}.",
+            next_step="Remove comments and trailing commas.",
         ) from error
     for table in _TABLES:
         found = config.get(table) if isinstance(config, dict) else None
@@ -113,7 +113,7 @@ def _read(file: Path) -> tuple[dict[str, Any], str]:
             return config, table
     raise ConfigError(
         f"{file} names no MCP servers.",
-        next_step=f"It should have a table {' or '.join(map(repr, _TABLES))}.",
+        next_step=f"The file must contain a table {' or '.join(map(repr, _TABLES))}.",
     )
 
 
@@ -125,17 +125,17 @@ def _is_wrapped(entry: Mapping[str, Any]) -> bool:
 def _unfit(name: str, entry: Mapping[str, Any], known: Mapping[str, Any]) -> str:
     """Why a server cannot be wrapped; empty when it can."""
     if name in known:
-        return f"remit.toml has another [mcp.{name}]."
+        return f"remit.toml already contains a different [mcp.{name}]."
     if "url" in entry:
         if entry.get("type", "http") not in _HTTP:
-            return f"its transport is {entry['type']!r}, not streamable HTTP."
+            return f"the transport is {entry['type']!r}, not streamable HTTP."
         texts = [entry["url"]]
     else:
         texts = [entry.get("command"), *(entry.get("args") or []), entry.get("cwd") or ""]
     if not all(isinstance(text, str) for text in texts) or not texts[0]:
-        return "it has neither a command nor a url."
+        return "the entry has neither a command nor a url."
     if any(_PLACEHOLDER.search(text) for text in texts):
-        return "its command or url holds a ${…} that only the client fills."
+        return "the command or url contains a ${…} that only the client can fill in."
     return ""
 
 

@@ -22,13 +22,13 @@ def _store(root: Path | None) -> WeightStore:
 
 @click.group()
 def model() -> None:
-    """Local models: what there is, and getting more."""
+    """List, download and add local models."""
 
 
 @model.command("list")
 @reads
 def list_models(root: Path | None, as_json: bool) -> None:
-    """Models that are here, and those that can be pulled."""
+    """List installed models, and models that can be downloaded."""
     from remit.providers.weights import known_models
 
     here = {path.stem: path for path in _store(root).list()}
@@ -46,16 +46,16 @@ def list_models(root: Path | None, as_json: bool) -> None:
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    where = row["path"] if row["here"] else f"pull it ({row['title']}, {row['licence']})"
+    where = row["path"] if row["here"] else f"not installed ({row['title']}, {row['licence']})"
     return f"{row['name']}  {row['bytes'] // 1_000_000} MB  {where}"
 
 
 @model.command()
 @click.argument("name", required=False)
-@click.option("--if-needed", is_flag=True, help="Only when the configured model is a local one.")
+@click.option("--if-needed", is_flag=True, help="Do nothing unless the configured model is local.")
 @common
 def pull(name: str | None, if_needed: bool, root: Path | None) -> None:
-    """Fetch a known model (default: the configured one), check its SHA-256, keep it."""
+    """Download a known model (default: the configured one) and check its SHA-256."""
     from remit.runtime import resolve_model
 
     settings = settings_of(root)
@@ -64,18 +64,18 @@ def pull(name: str | None, if_needed: bool, root: Path | None) -> None:
     store = _store(root)
     name = name or settings.local.model
     if name not in {path.stem for path in store.list()}:
-        note(f"fetching the weights of {name} …")
+        note(f"downloading {name} …")
     _note_stored(store.pull(name, progress("unpacking")))
 
 
 @model.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--name", help="Its name; the file's when left out.")
+@click.option("--name", help="Name of the model (default: the file name).")
 @common
 def add(file: Path, name: str | None, root: Path | None) -> None:
-    """Take a GGUF file of your own; then `remit chat --model NAME`."""
+    """Add a GGUF file of your own, for use with `remit chat --model NAME`."""
     _note_stored(_store(root).add(file, name))
 
 
 def _note_stored(path: Path) -> None:
-    note(f"{path.stem} is here: {path} ({path.stat().st_size:,} bytes)")
+    note(f"{path.stem} is installed: {path} ({path.stat().st_size:,} bytes)")

@@ -29,30 +29,41 @@ if TYPE_CHECKING:
     from remit.ledger import LedgerClient
 
 _TASK_CHARS = 60
-_by = click.option("--by", help="Who says so (default: the user who runs this).")
+_by = click.option("--by", help="Person who decides (default: the current user).")
 
 
 @click.group()
 def order() -> None:
-    """Work that is submitted for workers (`remit worker`)."""
+    """Submit and manage orders for workers (`remit worker`)."""
 
 
 @order.command()
 @click.argument("agent")
 @click.argument("task")
-@click.option("--queue", default="default", show_default=True, help="Where it waits.")
-@click.option("--priority", type=click.IntRange(-1000, 1000), default=0, help="Lower goes first.")
-@click.option("--after", help="Not before: 2h, or a time.")
-@click.option("--key", default="", help="Names the work: submitted again, there is one order.")
+@click.option("--queue", default="default", show_default=True, help="Queue of the order.")
 @click.option(
-    "--for-key", default="", help="The virtual key (name or id) whose limits hold for it."
+    "--priority",
+    type=click.IntRange(-1000, 1000),
+    default=0,
+    help="Priority; lower numbers run first.",
 )
-@click.option("--user", default="", help="Whose budget it counts in.")
-@click.option("--subject", default="", help="The person of whom it speaks, for erasure.")
-@click.option("--tokens", type=click.IntRange(0), help="The most of its session.")
-@click.option("--usd", type=NumberRange(min=0), help="The most of its session.")
-@click.option("--attempts", type=click.IntRange(1, 1000), help="Until it is set aside.")
-@click.option("--wait", is_flag=True, help="Wait for its end, and show the answer.")
+@click.option("--after", help="Earliest start: a delay such as 2h, or a time.")
+@click.option(
+    "--key",
+    default="",
+    help="Idempotency key: repeated submissions with the same key create one order.",
+)
+@click.option(
+    "--for-key", default="", help="Virtual key (name or id) whose limits apply to the order."
+)
+@click.option("--user", default="", help="User whose budget is charged.")
+@click.option("--subject", default="", help="Person that the task is about, for erasure.")
+@click.option("--tokens", type=click.IntRange(0), help="Token limit of the session.")
+@click.option("--usd", type=NumberRange(min=0), help="Limit of the session in US dollars.")
+@click.option(
+    "--attempts", type=click.IntRange(1, 1000), help="Number of attempts before the order fails."
+)
+@click.option("--wait", is_flag=True, help="Wait until the order ends, and show the answer.")
 @_by
 @reads
 def submit(
@@ -60,7 +71,7 @@ def submit(
     after: str | None, key: str, for_key: str, user: str, subject: str, tokens: int | None,
     usd: float | None, attempts: int | None, wait: bool, by: str | None,
 ) -> None:  # fmt: skip
-    """Have a worker give AGENT one turn for TASK (`-`: from standard input)."""
+    """Submit TASK (`-`: standard input) for one turn of AGENT by a worker."""
     from remit.agents.queue import Submission, bind_to_key
     from remit.gateway.auth import expiry_of
     from remit.kernel.loops import run_blocking
@@ -85,14 +96,16 @@ def submit(
 
 
 @order.command("list")
-@click.option("--queue", default="", help="Of one queue.")
-@click.option("--state", default="", help="Of one state: ready, running, failed, completed, ….")
+@click.option("--queue", default="", help="Only orders of this queue.")
+@click.option(
+    "--state", default="", help="Only orders in this state: ready, running, failed, completed, …."
+)
 @limited
 @reads
 def list_orders(
     root: Path | None, as_json: bool, queue: str, state: str, limit: int | None
 ) -> None:
-    """What is not done, in the order in which it begins; with --state, also what is."""
+    """List unfinished orders in the order of their start; --state also lists finished ones."""
     with _orders(root) as (orders, _):
         most = limit if limit is not None else 1_000_000 if as_json else 51
         found = list(orders.list(queue=queue, state=state, limit=most))
@@ -109,14 +122,14 @@ def list_orders(
             for one in found
         ],
     )  # fmt: skip
-    say_list(lines if found else ["There are no such orders."], limit)
+    say_list(lines if found else ["No orders match."], limit)
 
 
 @order.command()
 @click.argument("order_id")
 @reads
 def show(root: Path | None, as_json: bool, order_id: str) -> None:
-    """How an order stands, and what it came to."""
+    """Show the state and the result of an order."""
     with _orders(root) as (orders, client):
         _show(client, orders, orders.get(order_id), as_json)
 
@@ -135,10 +148,10 @@ def _changing(name: str, about: str) -> None:
         emit(as_json, status.to_dict(), [f"{order_id} is {_state(status)}"])
 
 
-_changing("cancel", "Give an order up; one that runs ends in a moment.")
-_changing("retry", "Have an order tried again that failed.")
-_changing("pause", "Keep an order from beginning.")
-_changing("resume", "Let a paused order begin.")
+_changing("cancel", "Cancel an order; a running order stops shortly.")
+_changing("retry", "Retry a failed order.")
+_changing("pause", "Pause an order that has not started.")
+_changing("resume", "Release a paused order.")
 
 
 @order.command()
@@ -146,7 +159,7 @@ _changing("resume", "Let a paused order begin.")
 @_by
 @reads
 def fork(root: Path | None, as_json: bool, order_id: str, by: str | None) -> None:
-    """Submit what an order was submitted with again, as a new one."""
+    """Submit the content of an earlier order as a new order."""
     with _orders(root, signing=True) as (orders, _):
         forked = orders.fork(order_id, by=by or whoami())
     emit(as_json, {"order_id": forked}, [forked])
@@ -165,7 +178,7 @@ def _orders(
 
 def _state(status: OrderStatus) -> str:
     stopping = status.state in ("running", "ready") and status.stopping
-    return f"{status.state}, and stops" if stopping else status.state
+    return f"{status.state}, stopping" if stopping else status.state
 
 
 def _show(client: LedgerClient, orders: OrderQueue, status: OrderStatus, as_json: bool) -> None:

@@ -17,18 +17,19 @@ _COLUMNS = ("id", "name", "keys", "spent USD", "limit USD")
 
 
 def _owner_group(kind: OwnerKind, many: str) -> click.Group:
-    """The commands of one kind of owner."""
+    """Return the commands of one kind of owner, such as ``team``, called ``many`` in the plural."""
+    article = "an" if kind == "organisation" else "a"
 
     @click.group(kind)
     def group() -> None:
         """By name, with keys, budget and spending."""
 
-    group.help = f"{many.capitalize()} by name, with their keys, budgets and spending."
+    group.help = f"Manage {many}, with their keys, budgets and spending."
 
-    @group.command(help="Declare one, and set its budget where limits are given.")
-    @click.option("--id", "id_", help="By which keys and budgets name it; made of the name "
-                  "when left out.")  # fmt: skip
-    @click.option("--name", required=True, help="What people call it; content, that can be erased.")
+    @group.command(help=f"Declare {article} {kind}, and set its budget if limits are given.")
+    @click.option("--id", "id_", help="Id that keys and budgets refer to (default: derived from "
+                                      "the name).")  # fmt: skip
+    @click.option("--name", required=True, help="Display name; content that can be erased.")
     @limit_options("budget-")
     @reads
     def create(root: Path | None, as_json: bool, id_: str | None, name: str, **given: Any) -> None:
@@ -37,7 +38,7 @@ def _owner_group(kind: OwnerKind, many: str) -> click.Group:
 
         limits = limits_of(given)
         if not (wanted := id_ if id_ is not None else id_of(name)):
-            raise click.UsageError("No id can be made of that name: give one with --id.")
+            raise click.UsageError("An id cannot be derived from this name. Give one with --id.")
         with open_ledger(root, signing=True) as client:
             allocate = TokenBudgeter(client).allocate
             made = Directory(client).declare(
@@ -45,13 +46,13 @@ def _owner_group(kind: OwnerKind, many: str) -> click.Group:
                 in_transaction=lambda tx, scope: limits.any
                 and allocate(scope, limits=limits, by=whoami(), tx=tx),
             )  # fmt: skip
-        emit(as_json, made.to_dict(), [f"{made.id}  {made.name}  on record as {made.entry}"])
+        emit(as_json, made.to_dict(), [f"{made.id}  {made.name}  recorded as {made.entry}"])
         if not as_json and limits.any:
-            note(f"Its budget: {limits_line(limits)}.")
+            note(f"Budget: {limits_line(limits)}")
         if not as_json:
-            note(f"`remit key create --name … --{kind} {made.id}` makes a key of it.")
+            note(f"`remit key create --name … --{kind} {made.id}` creates a key for this {kind}.")
 
-    @group.command("list", help=f"{many.capitalize()}: declared, or named by a key or a budget.")
+    @group.command("list", help=f"List {many} that were declared, or that a key or a budget names.")
     @limited
     @reads
     def list_all(root: Path | None, as_json: bool, limit: int | None) -> None:
@@ -71,7 +72,7 @@ def _owner_group(kind: OwnerKind, many: str) -> click.Group:
         ]  # fmt: skip
         say_list(table(_COLUMNS, rows), limit)
 
-    @group.command(help="One, with its members, keys, budget and spending.")
+    @group.command(help=f"Show {article} {kind} with members, keys, budget and spending.")
     @click.argument("id_", metavar="ID")
     @reads
     def show(root: Path | None, as_json: bool, id_: str) -> None:
@@ -94,9 +95,9 @@ def _owner_group(kind: OwnerKind, many: str) -> click.Group:
                          f"{one['spent_tokens']} tokens")  # fmt: skip
         emit(as_json, one, lines)
 
-    @group.command(help="Give one another name; the id stays, and so do keys and budgets.")
+    @group.command(help=f"Rename {article} {kind}; id, keys and budgets stay.")
     @click.argument("id_", metavar="ID")
-    @click.option("--name", required=True, help="The new one.")
+    @click.option("--name", required=True, help="New display name.")
     @reads
     def rename(root: Path | None, as_json: bool, id_: str, name: str) -> None:
         from remit.gateway.auth import Directory
@@ -104,9 +105,7 @@ def _owner_group(kind: OwnerKind, many: str) -> click.Group:
         with open_ledger(root, signing=True) as client:
             before, after = Directory(client).rename(kind, id_, name, by=whoami())
         changed = {"before": before.name or None, "after": after.name, "entry": after.entry}
-        line = (
-            f"{after.id}  {before.name or '(erased)'} -> {after.name}  on record as {after.entry}"
-        )
+        line = f"{after.id}  {before.name or '(erased)'} -> {after.name}  recorded as {after.entry}"
         emit(as_json, {**after.to_dict(), **changed}, [line])
 
     return group

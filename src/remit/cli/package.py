@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["package"]
 
 _APPROVE = click.option(
-    "--approve", is_flag=True, help="They may do what they ask for; the record says who approved."
+    "--approve", is_flag=True, help="Approve the requested permissions; the approval is recorded."
 )
 
 
@@ -30,9 +30,13 @@ def _installing(function: Callable[..., None]) -> Callable[..., None]:
     """What ``install`` and ``upgrade`` take."""
     function = _APPROVE(reads(function))
     for option in (
-        click.option("--dev", is_flag=True, help="Let unsigned ones pass; the record says so."),
-        click.option("--version", default="", help="From an index: this version, not the newest."),
-        click.option("--index", default=None, help="From this index alone."),
+        click.option(
+            "--dev", is_flag=True, help="Accept unsigned packages; the waiver is recorded."
+        ),
+        click.option(
+            "--version", default="", help="From an index: this version instead of the newest."
+        ),
+        click.option("--index", default=None, help="Use only this index."),
         click.option("--id", "package_id", default="", help="Refuse anything but this package."),
         click.argument("archives", nargs=-1, required=True, metavar="ARCHIVE…"),
     ):
@@ -66,12 +70,12 @@ class _Index(click.Group):
 
 @click.group()
 def package() -> None:
-    """Packages: what shapes agents, signed, checked and recorded."""
+    """Manage packages, which define agents, contracts, prompts and policies."""
 
 
 _index = _Index(
     "index",
-    help="Package indexes: where packages come from, signed so that no mirror can change them.",
+    help="Manage package indexes, which are signed so that no mirror can change a package.",
 )
 for _command in (new, pack_, sign, verify, show, diff_, trust, key, _index):
     package.add_command(_command)
@@ -80,14 +84,14 @@ for _command in (new, pack_, sign, verify, show, diff_, trust, key, _index):
 @package.command()
 @_installing
 def install(root: Path | None, as_json: bool, **how: Any) -> None:
-    """Install archives, or packages of an index by their ids: all of them or none."""
+    """Install archives, or packages of an index by id; all of them or none."""
     _install(root, as_json, only_upgrade=False, **how)
 
 
 @package.command()
 @_installing
 def upgrade(root: Path | None, as_json: bool, **how: Any) -> None:
-    """Bring installed packages to a newer version."""
+    """Upgrade installed packages."""
     _install(root, as_json, only_upgrade=True, **how)
 
 
@@ -95,7 +99,7 @@ def upgrade(root: Path | None, as_json: bool, **how: Any) -> None:
 @click.argument("package_id")
 @reads
 def remove(root: Path | None, as_json: bool, package_id: str) -> None:
-    """Take a package and its files away; its archive is gone too."""
+    """Remove a package with its files and its stored archive."""
     with _manager(root) as (_, manager):
         gone = manager.remove(package_id)
     emit(as_json, {"removed": _plain(gone)}, [f"{gone.package_id} {gone.version} removed"])
@@ -103,13 +107,15 @@ def remove(root: Path | None, as_json: bool, package_id: str) -> None:
 
 @package.command()
 @click.argument("package_id")
-@click.option("--to", "version", default="", help="To this version (default: the one before).")
+@click.option(
+    "--to", "version", default="", help="Version to go back to (default: the previous one)."
+)
 @_APPROVE
 @reads
 def rollback(
     root: Path | None, as_json: bool, package_id: str, version: str, approve: bool
 ) -> None:
-    """Go back to a version that was installed before."""
+    """Go back to an earlier installed version."""
     with _manager(root) as (_, manager):
         now = manager.rollback(package_id, version, approve=approve)
     line = f"{now.package_id} rolled back to {now.version} ({now.entry_id})"
@@ -120,7 +126,7 @@ def rollback(
 @click.argument("package_ids", nargs=-1, metavar="[PACKAGE_ID…]")
 @reads
 def restore(root: Path | None, as_json: bool, package_ids: tuple[str, ...]) -> None:
-    """Put changed and missing files of packages back, as they were installed."""
+    """Restore changed and missing files of installed packages."""
     with _manager(root) as (_, manager):
         found = manager.restore(package_ids)
     lines = (
@@ -129,13 +135,17 @@ def restore(root: Path | None, as_json: bool, package_ids: tuple[str, ...]) -> N
     )
     emit(as_json, {"restored": list(found)}, lines)
     if not as_json:
-        note(f"{len(found)} files changed." if found else "Every file is as it was installed.")
+        note(
+            f"{len(found)} files restored or deleted."
+            if found
+            else "No installed file was changed."
+        )
 
 
 @package.command("list")
 @reads
 def list_all(root: Path | None, as_json: bool) -> None:
-    """What is installed: one's own packages first, then those that come with Remit."""
+    """List installed packages: your own first, then those shipped with Remit."""
     with _manager(root) as (_, manager):
         packages = sorted(manager.registry().packages.values(), key=lambda package: package.ships)
     width = max((len(package.package_id) for package in packages), default=0)
@@ -149,17 +159,17 @@ def list_all(root: Path | None, as_json: bool) -> None:
 
 
 @package.command()
-@click.option("--check", is_flag=True, help="Exit 1 when they are not what the ledger says.")
-@click.option("--rebuild", is_flag=True, help="Write them again from the ledger.")
+@click.option("--check", is_flag=True, help="Exit 1 if the registries differ from the ledger.")
+@click.option("--rebuild", is_flag=True, help="Rebuild the registries from the ledger.")
 @reads
 def registry(root: Path | None, as_json: bool, check: bool, rebuild: bool) -> None:
-    """The registries of packages, specifications, frameworks and files, from the ledger."""
+    """Compare the registries of installed files with the ledger."""
     with _manager(root) as (place, manager):
         if rebuild:
             manager.rebuild()
         found = manager.registry()
         differing = found.differing(place.path)
-    state = f"not as the ledger says: {differing}" if differing else "equal to the ledger"
+    state = f"different from the ledger: {differing}" if differing else "equal to the ledger"
     summary = {"equal": not differing, "differing": differing, "sha256": found.digest}
     emit(as_json, summary, [state, found.digest])
     raise SystemExit(1 if check and differing else 0)
@@ -182,12 +192,12 @@ def _install(
     emit(as_json, {"packages": [_plain(one) for one in now]}, lines)
     for one in () if as_json else now:
         if one.signature["waived"] and one.entry_id not in before:
-            note(f"{one.package_id} is not signed; that is waived, and on record.")
+            note(f"{one.package_id} is not signed. The waiver is recorded.")
 
 
 def _install_line(now: InstalledPackage, unchanged: bool) -> str:
     if unchanged:
-        return f"{now.package_id} {now.version} is installed ({now.entry_id})"
+        return f"{now.package_id} {now.version} is already installed ({now.entry_id})"
     did = "upgraded to {}" if now.operation == "upgrade" else "{} installed"
     return f"{now.package_id} {did.format(now.version)} ({now.entry_id})"
 

@@ -30,28 +30,30 @@ __all__ = ["diff_", "new", "pack_", "show", "view_of"]
 @click.command()
 @click.argument("directory", type=FOLDER)
 @click.option("--id", "package_id", required=True, metavar="PKG-…", help="The package's id.")
-@click.option("--title", default="", help="One line for people.")
+@click.option("--title", default="", help="One-line description.")
 @common
 def new(root: Path | None, directory: Path, package_id: str, title: str) -> None:
-    """Make a package with an agent that works, to be changed as you like."""
+    """Create a package with a working example agent."""
     from remit.packages import new_package
 
     made = new_package(directory, package_id, title=title)
     say(f"{made.package_id} {made.version} in {directory}")
     for asset in made.assets:
         say(f"  {asset.path} ({asset.classification})")
-    note(f"Change what you like, then run `remit package pack {directory} --update`.")
+    note(f"Edit the files, then run `remit package pack {directory} --update`.")
 
 
 @click.command("pack")
 @click.argument("directory", type=FOLDER)
-@click.option("--out", type=FILE, help="The archive (default: PKG-…-VERSION.tar.gz here).")
-@click.option("--update", is_flag=True, help="First write the files' hashes into manifest.json.")
+@click.option(
+    "--out", type=FILE, help="Output file (default: PKG-…-VERSION.tar.gz in the current directory)."
+)
+@click.option("--update", is_flag=True, help="Update the file hashes in manifest.json first.")
 @reads
 def pack_(
     root: Path | None, as_json: bool, directory: Path, out: Path | None, update: bool
 ) -> None:
-    """Make a package's archive: the same bytes for the same content, on any machine."""
+    """Build a package archive. The build is reproducible."""
     import io
 
     from remit.kernel.canonical import sha256_hex
@@ -70,7 +72,7 @@ def pack_(
         raise PackageError(
             "unreadable",
             f"{target} cannot be written: {error.strerror or error}.",
-            next_step="Name another file with --out.",
+            next_step="Choose another file with --out.",
         ) from error
     found = {
         "package_id": manifest.package_id,
@@ -86,7 +88,7 @@ def pack_(
 @click.argument("package", metavar="ARCHIVE|DIRECTORY")
 @reads
 def show(root: Path | None, as_json: bool, package: str) -> None:
-    """What a package is, needs, may do, and holds."""
+    """Show a package: description, dependencies, permissions and files."""
     manifest = view_of(package, package_settings(root), root).manifest
     emit(as_json, _plain(manifest), _lines(manifest))
 
@@ -96,14 +98,14 @@ def show(root: Path | None, as_json: bool, package: str) -> None:
 @click.argument("new_", metavar="NEW")
 @reads
 def diff_(root: Path | None, as_json: bool, old: str, new_: str) -> None:
-    """What changes from one version of a package to another; each an archive or a directory."""
+    """Compare two versions of a package; each is an archive or a directory."""
     from remit.packages import compare_packages
 
     settings = package_settings(root)
     found = compare_packages(view_of(old, settings, root), view_of(new_, settings, root))
     emit(as_json, asdict(found), found.lines())
     if found.widened and not as_json:
-        note("It may do more than before: installing it needs --approve.")
+        note("The new version requests more permissions: installing it requires --approve.")
 
 
 def view_of(argument: str, settings: PackageSettings, root: Path | None) -> Archive:
@@ -126,7 +128,7 @@ def view_of(argument: str, settings: PackageSettings, root: Path | None) -> Arch
         raise PackageError(
             "unreadable",
             f"{path} cannot be read: {error.strerror or error}.",
-            next_step="Name a package's archive or directory, or the id of an installed one.",
+            next_step="Give a package archive, a directory, or the id of an installed package.",
         ) from error
 
 

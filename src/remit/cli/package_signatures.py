@@ -14,17 +14,17 @@ __all__ = ["sign", "verify"]
 
 @click.command()
 @click.argument("archive", type=FILE)
-@click.option("--key", "key_file", required=True, type=FILE, help="The private key's file.")
+@click.option("--key", "key_file", required=True, type=FILE, help="File of the private key.")
 @click.option(
     "--expires",
     type=click.DateTime(["%Y-%m-%d"]),
-    help="The signature is not accepted for installs from this day on (UTC).",
+    help="Day (UTC) from which installs no longer accept the signature.",
 )
 @reads
 def sign(
     root: Path | None, as_json: bool, archive: Path, key_file: Path, expires: datetime | None
 ) -> None:
-    """Sign an archive. Writes ARCHIVE's .intoto.json; one more signature where there is one."""
+    """Sign an archive; write or extend the signature file ARCHIVE.intoto.json."""
     import io
     from datetime import UTC
 
@@ -35,7 +35,7 @@ def sign(
     limits = default_settings().packages
     incoming = IncomingArchive.from_file(archive, limits.compressed_bytes)
     if incoming.envelope and expires is not None:
-        raise click.UsageError("The end of an existing signature file cannot be changed.")
+        raise click.UsageError("The expiry of an existing signature file cannot be changed.")
     key = PackageKey.load(key_file)
     found = read_archive(io.BytesIO(incoming.data), limits)
     ends = None if expires is None else expires.replace(tzinfo=UTC)
@@ -56,7 +56,7 @@ def sign(
 @click.option("--id", "package_id", default="", help="Refuse anything but this package.")
 @reads
 def verify(root: Path | None, as_json: bool, archive: Path, package_id: str) -> None:
-    """Check an archive and its signatures against the root's trust; nothing is unpacked."""
+    """Verify an archive and its signatures against the trusted keys, without unpacking."""
     from remit.packages import IncomingArchive, TrustPolicy, admit, read_trust
 
     place, loaded, ledger = open_root(root)

@@ -29,27 +29,27 @@ def _public(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 @click.group()
 def key() -> None:
-    """Keys that sign packages."""
+    """Manage keys that sign packages."""
 
 
 @key.command()
-@click.option("--out", required=True, type=FILE, help="The new file, for the private key.")
-@click.option("--name", required=True, help="What people call it.")
+@click.option("--out", required=True, type=FILE, help="File to create for the private key.")
+@click.option("--name", required=True, help="Display name.")
 @reads
 def new(root: Path | None, as_json: bool, out: Path, name: str) -> None:
-    """Make a key pair. Prints the public key, which is what others need."""
+    """Create a key pair and print the public key, for others to trust."""
     from remit.packages import PackageKey
 
     made = PackageKey.create(out, name)
     _show_key(made, as_json)
-    note(f"The private key is in {out}, readable for you alone. Keep a copy and never share it.")
+    note(f"The private key is in {out}; only you can read it. Keep a backup and never share it.")
 
 
 @key.command(name="show")
 @click.argument("file", required=False, type=FILE)
 @reads
 def show_key(root: Path | None, as_json: bool, file: Path | None) -> None:
-    """Print the public key of a private key's file; without one, of the root's own key."""
+    """Print the public key of a private key file (default: the root's own key)."""
     from remit.packages import PackageKey
 
     if file is None:
@@ -61,13 +61,13 @@ def show_key(root: Path | None, as_json: bool, file: Path | None) -> None:
 
 @click.group()
 def trust() -> None:
-    """Which keys may sign the packages of this root."""
+    """Manage the keys that may sign packages of this root."""
 
 
 @trust.command()
 @reads
 def show(root: Path | None, as_json: bool) -> None:
-    """The keys, what they may sign, and how many have to. Exit 1 when the file was changed."""
+    """List trusted keys, their packages, and the required number of signatures."""
     from remit.packages.trust import TrustPolicy, read_trust, trust_problem
 
     path = open_settings(root)[0].path / TrustPolicy.FILE
@@ -81,17 +81,17 @@ def show(root: Path | None, as_json: bool) -> None:
 
 @trust.command()
 @click.argument("public", metavar="PUBLIC", callback=_public)
-@click.option("--name", required=True, help="What people call it.")
+@click.option("--name", required=True, help="Display name.")
 @click.option(
     "--packages", multiple=True, metavar="PATTERN",
-    help="Only these packages: PKG-ACME-* is a pattern. May be given several times; all, when "
-    "never given for this key.",
+    help="Packages that the key may sign; PKG-ACME-* is a pattern. Repeat for several (default: "
+         "all).",
 )  # fmt: skip
 @reads
 def add(
     root: Path | None, as_json: bool, public: str, name: str, packages: tuple[str, ...]
 ) -> None:
-    """Trust a key: ed25519: and 64 hex digits. Again, with another name or other packages."""
+    """Trust a key (ed25519: and 64 hex digits), or change its name or packages."""
     patterns = packages or None
     _change(root, as_json, lambda policy: policy.with_key(public, name, patterns))
 
@@ -100,16 +100,16 @@ def add(
 @click.argument("key_id")
 @reads
 def retire(root: Path | None, as_json: bool, key_id: str) -> None:
-    """A key signs nothing new. What it signed and is installed stays good."""
+    """Stop accepting new signatures of a key; installed packages stay valid."""
     _change(root, as_json, lambda policy: policy.with_status(key_id, "retired"))
 
 
 @trust.command()
 @click.argument("key_id")
-@click.option("--reason", required=True, help="Why; stays on record.")
+@click.option("--reason", required=True, help="Reason (recorded permanently).")
 @reads
 def revoke(root: Path | None, as_json: bool, key_id: str, reason: str) -> None:
-    """A key that others may have: no signature of it counts any more, for good."""
+    """Revoke a compromised key permanently: all its signatures become invalid."""
     _change(root, as_json, lambda policy: policy.with_status(key_id, "revoked"), reason)
 
 
@@ -117,14 +117,14 @@ def revoke(root: Path | None, as_json: bool, key_id: str, reason: str) -> None:
 @click.argument("number", metavar="N", type=click.IntRange(min=1))
 @reads
 def threshold(root: Path | None, as_json: bool, number: int) -> None:
-    """So many different keys have to sign a package."""
+    """Set how many different keys must sign a package."""
     _change(root, as_json, lambda policy: policy.with_threshold(number))
 
 
 @trust.command()
 @reads
 def restore(root: Path | None, as_json: bool) -> None:
-    """Write the file again from the ledger, in the place of what is there."""
+    """Rebuild the trust file from the ledger, and replace the current file."""
     from remit.packages import package_lock
     from remit.packages.trust import TrustPolicy, restore_trust
 
@@ -154,7 +154,7 @@ def _change(
         policy, entry_id, what = change_trust(
             place.path / TrustPolicy.FILE, ledger, change, by=whoami(), reason=reason
         )
-    line = f"{what} ({entry_id})" if entry_id else "nothing changed: it is so already"
+    line = f"{what} ({entry_id})" if entry_id else "no change: the policy is already as requested"
     emit(as_json, {"changed": what, "entry": entry_id, **_plain(policy)}, [line])
 
 
@@ -163,8 +163,8 @@ def _plain(policy: TrustPolicy) -> dict[str, Any]:
 
 
 def _lines(policy: TrustPolicy) -> Iterator[str]:
-    noun = "key has" if policy.threshold == 1 else "keys have"
-    yield f"{policy.threshold} trusted {noun} to sign a package"
+    noun = "key" if policy.threshold == 1 else "keys"
+    yield f"a package must be signed by {policy.threshold} trusted {noun}"
     if not policy.keys:
         yield "no key is trusted"
     width = max((len(key.name) for key in policy.keys), default=0)

@@ -40,7 +40,7 @@ def price() -> None:
 @price.command("list")
 @click.argument("pattern", required=False)
 @click.option("--provider", help="Only models of this provider.")
-@click.option("--own", is_flag=True, help="Only the operator's own prices.")
+@click.option("--own", is_flag=True, help="Only your own prices.")
 @reads
 def list_all(
     root: Path | None, as_json: bool, pattern: str | None, provider: str | None, own: bool

@@ -41,9 +41,9 @@ def named_model(
         return owner, model
     near = nearest(model, (one.bare_name for one in found.table))
     raise click.UsageError(
-        f"No provider is known to have {model}."
+        f"The provider of {model} is unknown."
         + (f" Did you mean {near}?" if near else "")
-        + " Name its provider with --provider."
+        + " Give the provider with --provider."
     )
 
 

@@ -36,28 +36,37 @@ if TYPE_CHECKING:
 _FETCH_S = 10
 _MAX_CHECKPOINT = 1_000_000
 _STATUS = {
-    "none": "No signed checkpoint was held against it: a ledger cut off at its end, or rewritten "
-    "whole, cannot be distinguished from a sound one. `remit init` makes a key.",
-    "unchecked": "Its checkpoints lead to these records, but there is no key to check their "
-    "signatures by.",
-    "stored": "Held against its own checkpoints, up to {size} entries. The owner of the key and "
-    "the disk could still have rewritten everything: hold a checkpoint outside (--checkpoint).",
-    "outside": "Held against the given checkpoint: its {size} entries are as they were.",
+    "none": "The ledger has no signed checkpoint, so a truncation or a full rewrite cannot be "
+    "detected. `remit init` creates a key.",
+    "unchecked": "The stored checkpoints match the records, but their signatures were not "
+    "checked because there is no key.",
+    "stored": "Verified with the stored checkpoints, up to {size} entries. The owner of the key "
+    "and the disk could still have rewritten everything. To detect a full rewrite, "
+    "keep a checkpoint elsewhere and pass it with --checkpoint.",
+    "outside": "Verified with the given checkpoint: its {size} entries are unchanged.",
     "failed": "",
 }
 
 
 @click.command()
-@click.option("--checkpoint", "source", metavar="FILE|URL", help="A checkpoint held outside.")
-@click.option("--from", "first", metavar="SEQ", default="0", help="Leave out what is before.")
+@click.option("--checkpoint", "source", metavar="FILE|URL", help="Checkpoint kept elsewhere.")
+@click.option(
+    "--from", "first", metavar="SEQ", default="0", help="Skip entries before this sequence number."
+)
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes (default: one per core).")
 @click.option(
     "--full/--incremental",
     default=True,
-    help="Incremental goes on from the last verification of this root, and reads again only some "
-    "of what that one read (default: full).",
+    help="Incremental continues from the last verification and rechecks only a sample of earlier "
+    "entries (default: full).",
 )
-@click.option("--witness", "witnesses", multiple=True, metavar="VKEY", help="Name its cosignature.")
+@click.option(
+    "--witness",
+    "witnesses",
+    multiple=True,
+    metavar="VKEY",
+    help="Require the cosignature of this witness.",
+)
 @from_archive
 @reads
 def verify(
@@ -70,7 +79,9 @@ def verify(
     witnesses: tuple[str, ...],
     archives: tuple[Path, ...],
 ) -> None:
-    """Check records, chain, tree, content, erasures and checkpoints; exit 1 when one is wrong."""
+    """Verify the whole ledger; exit 1 on a problem.
+
+    The command checks records, hash chain, tree, content, erasures and checkpoints."""
     from remit.ledger import LedgerError, VerificationReport
     from remit.ledger.tlog import VerifierKey
 
@@ -100,16 +111,16 @@ def verify(
         for said in report.notes:
             note(f"Not checked: {said}.")
         if report.first_seq:
-            note(f"Entries before {report.first_seq} were left out.")
+            note(f"Entries before {report.first_seq} were not checked.")
         if report.last_full:
             note(
-                f"{report.unread} entries, found sound by an earlier check, were not read again. "
-                f"Everything, the engine's file too, was checked on {report.last_full}."
+                f"{report.unread} entries were verified earlier and not read again. The last "
+                f"full check, including the database file, was on {report.last_full}."
             )
         if report.archived and not archives:
             note(
-                f"{report.archived} archived entries were held against the tree by their hashes; "
-                "--archive DIR reads them."
+                f"{report.archived} archived entries were checked only by their hashes; add "
+                "--archive DIR to read them."
             )
         note(_STATUS[report.checkpoint].format(size=report.checkpoint_size))
     raise SystemExit(0 if report.verified else 1)
@@ -183,22 +194,22 @@ def _read_checkpoint(source: str) -> bytes:
 @click.command()
 @common
 def key(root: Path | None) -> None:
-    """Print the verifier key (origin+hash+key): give it to anyone who is to check this ledger."""
+    """Print the verifier key (origin+hash+key), with which others verify this ledger."""
     from remit.ledger import LedgerKeyError, ledger_key
 
     place, loaded = open_settings(root)
     found = ledger_key(place, loaded.settings.ledger).verifier_key()
     if found is None:
-        raise LedgerKeyError("This root has no ledger key.", next_step="`remit init` makes one.")
+        raise LedgerKeyError("This root has no ledger key.", next_step="`remit init` creates one.")
     say_text(str(found))
 
 
 @click.command()
-@click.option("--reason", required=True, help="Why, for the record.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--reason", required=True, help="Reason (recorded permanently).")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @reads
 def fork(root: Path | None, as_json: bool, reason: str, yes: bool) -> None:
-    """Go on from an older copy, under a new origin, when all newer ones are lost for good."""
+    """Continue from an older copy under a new origin, after all newer copies were lost."""
     from remit.ledger import KeptHead, ledger_key
     from remit.ledger import fork as fork_ledger
 
@@ -206,30 +217,33 @@ def fork(root: Path | None, as_json: bool, reason: str, yes: bool) -> None:
     kept = KeptHead(ledger_key(place, loaded.settings.ledger))
     with open_ledger(root, signing=True) as client:
         if (problem := client.checkpoints.problem()) and not yes:
-            note(f"{problem} What was spent in what is missing is not known and counts no more.")
+            note(f"{problem} Spending in the lost entries is unknown and no longer counted.")
             if not sys.stdin.isatty():
-                raise click.UsageError("There is no terminal to ask on: confirm with --yes.")
-            click.confirm("Leave it behind for good?", abort=True, err=True)
+                raise click.UsageError(
+                    "Cannot ask for confirmation without a terminal. Confirm with --yes."
+                )
+            click.confirm("Give up the lost entries permanently?", abort=True, err=True)
         done = fork_ledger(client, kept, reason=reason, by=whoami())
     lines = [
-        f"{done.old_origin} ends with the {done.old_size} entries that were signed under it.",
-        f"{done.entries} entries go on; {done.entry_id} names what was left behind.",
-        f"From now on checked by {done.verifier_key}",
+        f"The log {done.old_origin} ends at {done.old_size} signed entries.",
+        f"The new log continues with {done.entries} entries; {done.entry_id} records what was "
+        "lost.",
+        f"New verifier key: {done.verifier_key}",
     ]
     emit(as_json, asdict(done), lines)
     if not as_json:
-        note("Start the server again, and give the new key to auditors and witnesses.")
+        note("Restart the server, and give the new key to auditors and witnesses.")
 
 
 @click.command()
-@click.option("--out", type=FILE, help="Write it to a file.")
+@click.option("--out", type=FILE, help="Write to this file (default: standard output).")
 @click.option(
     "--witness", "witnesses", nargs=2, multiple=True, metavar="URL VKEY",
-    help="Have it cosigned by a witness; may be given more than once.",
+    help="Request a cosignature of this witness. Repeat for several witnesses.",
 )  # fmt: skip
 @common
 def checkpoint(root: Path | None, out: Path | None, witnesses: tuple[tuple[str, str], ...]) -> None:
-    """Sign the ledger as it stands. Keep the checkpoint where the operator cannot reach it."""
+    """Sign a checkpoint of the ledger. Keep it where the operator cannot change it."""
     from remit.ledger.tlog import SignedCheckpoint, VerifierKey
 
     keys = [(url, VerifierKey.parse(text)) for url, text in witnesses]
@@ -257,10 +271,12 @@ def cosigned(client: Any, signed: Any, keys: list[tuple[str, Any]]) -> Any:
 
 @click.command()
 @click.argument("entry_id")
-@click.option("--out", type=FILE, help="Write it to a file.")
+@click.option("--out", type=FILE, help="Write to this file (default: standard output).")
 @common
 def prove(root: Path | None, entry_id: str, out: Path | None) -> None:
-    """Prove that an entry is on record (C2SP tlog-proof); `show ID --record` gives the record."""
+    """Prove that an entry is recorded (C2SP tlog-proof).
+
+    `remit ledger show ID --record` prints the record that the proof is for."""
     with open_ledger(root, signing=True) as client:
         proof = client.prove(entry_id)
     _write(out, proof)
@@ -277,13 +293,16 @@ def _write(out: Path | None, text: str) -> None:
 @click.command()
 @click.option(
     "--format", "kind", type=click.Choice(["jsonl", "parquet", "tiles"]), default="jsonl",
-    show_default=True, help="Everything; a table; or a static C2SP tlog-tiles directory.",
+    show_default=True, help="jsonl: everything; parquet: a table; tiles: a static C2SP "
+                            "tlog-tiles directory.",
 )  # fmt: skip
 @click.option("--tiles", "as_tiles", is_flag=True, help="The same as --format tiles.")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="File or directory.")
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path), help="Output file or directory."
+)
 @common
 def export(root: Path | None, kind: Any, as_tiles: bool, out: Path) -> None:
-    """Write the ledger out, with a signed checkpoint."""
+    """Export the ledger with a signed checkpoint."""
     kind = "tiles" if as_tiles else kind
     with open_ledger(root, signing=True) as client:
         if str(out) == "-":
@@ -295,16 +314,18 @@ def export(root: Path | None, kind: Any, as_tiles: bool, out: Path) -> None:
         later = client.count() - count
     note(f"{count} entries written to {out}.")
     if later > 0:
-        note(f"{later} later entries are under no checkpoint and were left out.")
+        note(f"{later} later entries are not covered by a checkpoint and were left out.")
 
 
 @click.command("import")
 @click.argument("source", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--key", "text", metavar="VKEY", help="Verifier key of the log it comes from.")
-@click.option("--verify", "again", is_flag=True, help="Verify the whole ledger afterwards too.")
+@click.option("--key", "text", metavar="VKEY", help="Verifier key of the exported log.")
+@click.option("--verify", "again", is_flag=True, help="Verify the whole ledger after the import.")
 @reads
 def import_(root: Path | None, as_json: bool, source: Path, text: str | None, again: bool) -> None:
-    """Read an export (jsonl) into an empty ledger: all of it, every line checked, or nothing."""
+    """Import an export (jsonl) into an empty ledger.
+
+    Every line is verified, and all entries are imported or none."""
     from remit.ledger.tlog import VerifierKey
     from remit.runtime.state import rebuild_state
 
@@ -324,10 +345,13 @@ def import_(root: Path | None, as_json: bool, source: Path, text: str | None, ag
     line = f"{report.entries} entries, {report.contents} content values, {report.erased} erased"
     emit(as_json, found, [line])
     if report.checkpoint == "unsigned" and not as_json:
-        note("No signature was checked: give --key, the verifier key of the log it comes from.")
+        note(
+            "No signature was checked. To check it, pass the verifier key of the exported log "
+            "with --key."
+        )
     if report.unsigned_subjects and not as_json:
-        note(f"Neither a record nor the export's checkpoint names the persons of "
-             f"{report.unsigned_subjects} values. Before you erase by --subject, compare them with "
-             "the source.")  # fmt: skip
+        note(f"The persons of {report.unsigned_subjects} values are not covered by a record or "
+             "by the checkpoint. Compare them with the source before you erase by "
+             "--subject.")  # fmt: skip
     if verified is False:
         raise SystemExit(1)

@@ -19,7 +19,7 @@ _DECISION = "DEC-… | LED-…"
 
 @click.group()
 def route() -> None:
-    """Which model answers a call, and why."""
+    """Explain which model answers a call, and why."""
 
 
 route.add_command(calibrate)
@@ -30,10 +30,10 @@ route.add_command(fit)
 @click.argument("decision", metavar=_DECISION)
 @reads
 def explain_(root: Path | None, as_json: bool, decision: str) -> None:
-    """Why a model answered: who was asked by which name, tried, passed over; changes, cost.
+    """Explain a call: the requested name, models tried and skipped, changes and cost.
 
-    Takes a decision's id, its ledger entry, or any entry of a call: EXCHANGE, DISPATCH,
-    EXCHANGE_ORPHANED, PROMPT_REJECTED.
+    ID is a decision, its ledger entry, or any entry of a call: EXCHANGE, DISPATCH,
+    EXCHANGE_ORPHANED or PROMPT_REJECTED.
     """
     from remit.routing import explain
 
@@ -42,14 +42,14 @@ def explain_(root: Path | None, as_json: bool, decision: str) -> None:
         found = explain(ledger, decision, prefixes)
     emit(as_json, found, _explanation(found))
     if found["candidates"] and not as_json:
-        note("`remit route replay` computes it again.")
+        note("`remit route replay` recomputes the decision.")
 
 
 @route.command(name="replay")
 @click.argument("decision", metavar=_DECISION)
 @reads
 def replay_(root: Path | None, as_json: bool, decision: str) -> None:
-    """Compute a decision's scores and hashes again from what was recorded; exit 1 on a mismatch."""
+    """Recompute a decision's scores and hashes from the record; exit 1 on a mismatch."""
     from remit.routing import find_decision, replay
 
     with open_ledger(root) as ledger:
@@ -72,7 +72,7 @@ def _replay_lines(found: Mapping[str, Any]) -> Iterator[str]:
 @route.command(name="status")
 @reads
 def status(root: Path | None, as_json: bool) -> None:
-    """Routes, models, what is stated of them, and whose circuits are open."""
+    """Show routes, models with their properties, and open circuits."""
     from remit.runtime import Runtime
 
     with Runtime.open(root, by=whoami()) as runtime:
@@ -85,13 +85,13 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
     for route in found["routes"]:
         preference = route["operator_preference"]
         prefers = f", prefers {preference}" if preference else ""
-        models = ", ".join(route["models"]) or "no model that can be reached"
+        models = ", ".join(route["models"]) or "no reachable model"
         yield f"route {route['name']}: {route['mode']}{prefers}: {models}"
         if best := route["best_single"]:
-            yield f"  no evidence says that choosing by prompt pays: {best}, the best single model"
+            yield f"  choosing by prompt has no proven benefit; using the best single model, {best}"
         elif first := route["first"]:
-            yield f"  nothing was measured: no ability of {first} is stated, which comes first by"
-            yield "  price, speed and the like; state [routing.models.NAME] abilities"
+            yield f"  no measurements yet: {first} comes first by price, speed and the like;"
+            yield "  to change the order, set abilities in [routing.models.NAME]"
     yield ""
     rows = [
         (
@@ -111,12 +111,12 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 @route.command(name="score")
 @click.argument("prompt")
-@click.option("--route", "name", default="auto", show_default=True, help="Of which route.")
-@click.option("--task", default="", help="What it is, instead of what the prompt suggests.")
+@click.option("--route", "name", default="auto", show_default=True, help="Route to score.")
+@click.option("--task", default="", help="Task type to assume (default: detected from the prompt).")
 @click.option("--prefer", default="", help="An operator preference: quality, cost, speed, …")
 @reads
 def score(root: Path | None, as_json: bool, prompt: str, name: str, task: str, prefer: str) -> None:
-    """How a route would score its models for a prompt; nothing is sent or recorded."""
+    """Show how a route would score its models for a prompt; nothing is sent or recorded."""
     from remit.runtime import Runtime
 
     with Runtime.open(root, by=whoami()) as runtime:
@@ -125,7 +125,7 @@ def score(root: Path | None, as_json: bool, prompt: str, name: str, task: str, p
     language = f" in {intent['language']!r}" if intent["language"] else ""
     rows = [(model, f"{found['scores'][model]:.6f}") for model in found["chain"]]
     emit(as_json, found, [
-        f"taken for {intent['task']}{language}, about {intent['tokens']} tokens",
+        f"detected task: {intent['task']}{language}, about {intent['tokens']} tokens",
         *_table(("model", "score"), rows),
     ])  # fmt: skip
 
@@ -160,7 +160,7 @@ def _explanation(found: Mapping[str, Any]) -> Iterator[str]:
         )
         for candidate in candidates
     ]
-    yield from _table(("", "model", "score", *parts, "what became of it", ""), rows)
+    yield from _table(("", "model", "score", *parts, "result", ""), rows)
     yield ""
     yield f"  rules {found['rule_version_hash']}"
     yield f"  hash  {found['decision_hash']}"
@@ -182,4 +182,4 @@ def _reach(model: Mapping[str, Any]) -> str:
     if model["circuit"] != "closed":
         wait = f", {model['retry_after_s']:.0f} s" if model["retry_after_s"] else ""
         return f"circuit {model['circuit'].replace('_', ' ')}{wait}"
-    return "ready" if model["reachable"] else "not asked here"
+    return "ready" if model["reachable"] else "not used here"

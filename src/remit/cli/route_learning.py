@@ -26,29 +26,31 @@ _TOKENS = 10**12  # of the session's budget: the dollars are what limits it
 @click.command()
 @click.option(
     "--usd", type=NumberRange(0, min_open=True), required=True,
-    help="The most that all calls may cost; never passed.",
+    help="Spending limit of all calls in US dollars; never exceeded.",
 )  # fmt: skip
 @click.option(
     "--references", type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help='JSON Lines of {"exchange_id": "LED-…", "reference": "42"}.',
 )  # fmt: skip
-@click.option("--route", "name", default="auto", show_default=True, help="Whose models are asked.")
+@click.option(
+    "--route", "name", default="auto", show_default=True, help="Route whose models are asked."
+)
 @click.option(
     "--max-tokens", type=click.IntRange(1), default=4096, show_default=True,
-    help="The longest answer; a budget is held by it.",
+    help="Token limit of an answer; the budget reservation depends on it.",
 )  # fmt: skip
 @reads
 def calibrate(
     root: Path | None, as_json: bool, usd: float, references: Path | None, name: str,
     max_tokens: int,
 ) -> None:  # fmt: skip
-    """Ask each model of a route the prompts on record that it has no graded answer to.
+    """Ask each model of a route the recorded prompts for which it has no graded answer.
 
-    Each answer is graded by a reference answer: 1 where it is the same but for case, space and a
-    full stop, else 0. References are those of --references, by which the answers on record are
-    graded too, and answers on record that were right by `remit feedback --reference`. A prompt
-    without a reference is not asked. Answers that need a schema, a test or a person to be graded
-    take `remit.learning.routes.calibrate` in Python, with a grader of your own.
+    The grade of an answer is 1 if it equals the reference answer, ignoring case, white space and
+    a final full stop, else 0. References come from --references, which also grade the recorded
+    answers, and from recorded answers that `remit feedback --reference` graded 1. Prompts without
+    a reference are skipped. To grade by a schema, a test or a person, call
+    `remit.learning.routes.calibrate` in Python with your own grader.
     """
     from remit.gateway.budget import BudgetScope
     from remit.kernel.loops import run_blocking
@@ -84,7 +86,7 @@ def calibrate(
         "calls": done.calls, "graded": done.graded, "usd": done.usd, "prompts": done.prompts,
         "without_reference": len(every) - len(found), "ended": done.ended, "session_id": session,
     }  # fmt: skip
-    ended = "" if done.ended == "done" else ": the next call might have cost more than was left"
+    ended = "" if done.ended == "done" else "; stopped: the next call might exceed the limit"
     emit(as_json, value, [
         f"{done.calls} calls, {done.graded} graded, {done.usd:.6f} USD of {usd:g}{ended}",
         f"{done.prompts} prompts have answers of all {len(candidates)} models; "
@@ -95,25 +97,25 @@ def calibrate(
 @click.command()
 @click.option(
     "--usd-per-call", type=NumberRange(0, min_open=True), required=True,
-    help="The most that a call may cost on average.",
+    help="Limit of the average cost of a call in US dollars.",
 )  # fmt: skip
 @click.option(
     "--quality-floor",
     type=NumberRange(0, 1),
     default=0.0,
-    help="Take the cheapest model of which at least this reward is expected.",
+    help="Choose the cheapest model with at least this expected reward.",
 )
-@click.option("--route", "name", default="auto", show_default=True, help="Whose models are meant.")
-@click.option("--propose", is_flag=True, help="Propose it, where nothing is missing.")
-@click.option("--reason", default="", help="Why it is proposed; it stays on record.")
+@click.option("--route", "name", default="auto", show_default=True, help="Route to fit.")
+@click.option("--propose", is_flag=True, help="Create a proposal if nothing is missing.")
+@click.option("--reason", default="", help="Reason of the proposal (recorded permanently).")
 @reads
 def fit(
     root: Path | None, as_json: bool, usd_per_call: float, quality_floor: float, name: str,
     propose: bool, reason: str,
 ) -> None:  # fmt: skip
-    """Fit a route to graded answers, and estimate it on prompts that it was not fitted to.
+    """Fit a route to graded answers, and estimate its effect on held-out prompts.
 
-    Nothing changes. --propose holds it aside as a package; `remit learn adopt` puts it in force.
+    The route in use does not change. --propose creates a proposal; `remit learn adopt` adopts it.
     """
     from remit.learning.routes import fit_route
     from remit.runtime import Runtime
@@ -141,7 +143,7 @@ def fit(
 def _lines(found: RouteFit | str, missing: list[str]) -> Iterator[str]:
     if not isinstance(found, str):
         yield f"best single model  {found.best_single}"
-        against = "it" if found.saves_against == found.best_single else "the route in force"
+        against = "it" if found.saves_against == found.best_single else "the current route"
         yield f"saved              {_shown(found.saved)} USD a call against {against}"
         yield f"reward             {_shown(found.reward)} against the best single model"
         yield f"cost               {found.usd_per_call:.6f} USD a call"

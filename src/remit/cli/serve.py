@@ -10,7 +10,7 @@ import click
 
 from remit.cli.shared import common, note, say, whoami
 
-DEV_MODE = "  DEV MODE: no key is needed. Do not use it for anything real."
+DEV_MODE = "  DEV MODE: requests need no key. Do not use this mode in production."
 
 
 def listening(port: int, *, model: bool = True) -> Callable[[Any], Any]:
@@ -18,10 +18,10 @@ def listening(port: int, *, model: bool = True) -> Callable[[Any], Any]:
 
     def decorate(function: Any) -> Any:
         if model:
-            function = click.option("--model", help="Which model answers by default.")(function)
+            function = click.option("--model", help="Default model.")(function)
         for option in (
             click.option("--port", type=click.IntRange(0, 65535),
-                         help=f"Port; 0 takes one that is free.  [default: {port}]"),
+                         help=f"Port; 0 chooses a free one.  [default: {port}]"),
             click.option("--host", help="Address to listen on.  [default: 127.0.0.1]"),
         ):  # fmt: skip
             function = option(function)
@@ -32,11 +32,11 @@ def listening(port: int, *, model: bool = True) -> Callable[[Any], Any]:
 
 @click.command()
 @listening(4000)
-@click.option("--workers", type=click.IntRange(1), help="Processes that answer.")
-@click.option("--dev", is_flag=True, help="Need no key. On loopback only.")
+@click.option("--workers", type=click.IntRange(1), help="Number of server processes.")
+@click.option("--dev", is_flag=True, help="Require no key. Loopback only.")
 @common
 def serve(root: Path | None, dev: bool, model: str | None, **given: Any) -> None:
-    """Answer OpenAI and Anthropic clients: every call authenticated, budgeted, on record.
+    """Serve OpenAI and Anthropic clients; authenticate, budget and record every call.
 
     Point a client at http://HOST:PORT/v1 (OpenAI) or http://HOST:PORT (Anthropic), with a key
     of `remit key create`.

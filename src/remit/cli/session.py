@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from remit.ledger import LedgerClient
 
 _HEADING = f"{'session':<20}  {'started':<27}  {'agent':<16}  {'user':<16}"
-_UNKNOWN = "The ledger has no such session; see `remit session list`."
+_UNKNOWN = "The ledger has no such session. `remit session list` lists the sessions."
 
 
 @click.group()
 def session() -> None:
-    """Conversations on record."""
+    """Show, resume and cancel recorded conversations."""
 
 
 @session.command("list")
 @limited
 @reads
 def list_all(root: Path | None, as_json: bool, limit: int | None) -> None:
-    """Sessions, the latest first."""
+    """List sessions, newest first."""
     from remit.agents.sessions import list_sessions
 
     with open_ledger(root) as client:
@@ -57,10 +57,10 @@ def list_all(root: Path | None, as_json: bool, limit: int | None) -> None:
 
 @session.command()
 @click.argument("session_id", required=False)
-@click.option("--last", is_flag=True, help="The latest session.")
+@click.option("--last", is_flag=True, help="Show the latest session.")
 @reads
 def show(root: Path | None, as_json: bool, session_id: str | None, last: bool) -> None:
-    """Both sides of every turn of a session, and what it set aside."""
+    """Show the messages of every turn of a session, and the tools and models it set aside."""
     from remit.agents.sessions import list_sessions, session_overview
 
     if (session_id is None) != last:
@@ -95,7 +95,7 @@ def show(root: Path | None, as_json: bool, session_id: str | None, last: bool) -
 @click.argument("session_id")
 @reads
 def cancel(root: Path | None, as_json: bool, session_id: str) -> None:
-    """End the turn of a session that runs, waits, or was interrupted."""
+    """Cancel the running, waiting or interrupted turn of a session."""
     from remit.agents.sessions import session_overview
     from remit.runtime import Runtime
 
@@ -107,16 +107,16 @@ def cancel(root: Path | None, as_json: bool, session_id: str) -> None:
         shell = runtime.loaded.settings.chat.agent_id
         agent = runtime if overview.agent_id == shell else runtime.agent(overview.agent_id)
         cancelled = agent.session(session_id).cancel()
-    line = "cancelled" if cancelled else "There is no unfinished turn."
+    line = "cancelled" if cancelled else "This session has no unfinished turn."
     emit(as_json, {"session_id": session_id, "cancelled": cancelled}, [line])
 
 
 @session.command()
 @click.argument("session_id")
-@click.option("--model", help="Which model answers.")
+@click.option("--model", help="The model that answers.")
 @common
 def resume(root: Path | None, session_id: str, model: str | None) -> None:
-    """Go on with a session, its unfinished turn first; the same as `remit chat --session ID`."""
+    """Resume a session and its unfinished turn; the same as `remit chat --session ID`."""
     from remit.cli.chat import run_chat
 
     run_chat(root, model, session_id)
@@ -176,22 +176,22 @@ def _lines(session: Mapping[str, Any]) -> Iterator[str]:
     yield f"{session['session_id']}, {session['turns']} turns, since {session['started_at']}"
     if session["archived"]:
         name = session["session_id"]
-        yield f"archived: `remit ledger query --session-id {name} --archive DIR` reads it"
+        yield f"archived; read it with `remit ledger query --session-id {name} --archive DIR`"
     for turn in session["turn_list"]:
         yield from ("", f"[{turn['turn_number']}] {turn['timestamp']} {turn['entry_id']}")
         yield from indented("user:  ", turn["user_message"])
         yield from indented("agent: ", turn["response"])
     for step in session["set_aside"]:
-        over = "" if step["in_force"] else ", which it has since"
+        over = "" if step["in_force"] else " (no longer set aside)"
         yield from ("", f"set aside: {set_aside(step)}{over}: {step['entry_id']}")
         yield f"failed: {', '.join(failures(step))}"
     unfinished = session["unfinished_turn"]
     if unfinished is None:
         return
     waiting = unfinished["waiting_for"]
-    state = "waits for a person" if waiting else "not finished yet"
+    state = "waiting for approval" if waiting else "unfinished"
     yield from ("", f"[{unfinished['turn_number']}] {state}")
     yield from indented("user:  ", unfinished["user_message"])
     for request in waiting:
         called = call_text(request["tool_id"], request["arguments"])
-        yield f"waits: {called}: `remit approve {request['request_id']}`, or with --deny"
+        yield f"waiting: {called}: run `remit approve {request['request_id']}` (--deny to deny)"

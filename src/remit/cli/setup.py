@@ -27,23 +27,25 @@ _UNKNOWN_WINDOW = 131_072  # of a free model whose server does not say; it bound
 
 
 @click.command()
-@click.option("--provider", help="anthropic, openai, ollama, local, or one of remit.toml; the "
-              "first that is found when left out.")  # fmt: skip
-@click.option("--base-url", help="Of an OpenAI-compatible server, such as http://HOST:8000/v1.")
-@click.option("--model", help="Which model answers by default.")
-@click.option("--free", is_flag=True, help="The server at --base-url bills nothing: price 0.")
-@click.option("--budget-usd", default="5", show_default=True, help="What the key may spend.")
-@click.option("--key-name", default="first", show_default=True, help="What people call the key.")
-@click.option("--client", type=click.Choice(CLIENTS), help="Whose lines to print.")
-@click.option("--save-key", is_flag=True, help="Keep the provider's key in remit.toml, in plain "
-              "text (0600); else it stays in the environment.")  # fmt: skip
-@click.option("--no-call", is_flag=True, help="Make no call.")
-@click.option("--yes", is_flag=True, help="Ask nothing.")
+@click.option("--provider", help="anthropic, openai, ollama, local, or a provider of remit.toml "
+                                 "(default: the first one found).")  # fmt: skip
+@click.option("--base-url", help="URL of an OpenAI-compatible server, such as http://HOST:8000/v1.")
+@click.option("--model", help="Default model.")
+@click.option("--free", is_flag=True, help="The server at --base-url is free: set its price to 0.")
+@click.option("--budget-usd", default="5", show_default=True, help="Budget of the key.")
+@click.option("--key-name", default="first", show_default=True, help="Name of the key.")
+@click.option("--client", type=click.Choice(CLIENTS), help="Client to print configuration for.")
+@click.option("--save-key", is_flag=True, help="Store the provider's key in remit.toml, in plain "
+                                               "text (mode 0600). Otherwise the key stays in the "
+                                               "environment.")  # fmt: skip
+@click.option("--no-call", is_flag=True, help="Do not make a first call.")
+@click.option("--yes", is_flag=True, help="Do not ask questions.")
 @reads
 def setup(root: Path | None, as_json: bool, **given: Any) -> None:
-    """Set up a provider, make a key with a budget, make one real call, show a client's lines.
+    """Set up a provider, a key with a budget, and a first call.
 
-    Asks in a terminal only. It can be run again: what is there stays, and a new key is made.
+    The command asks questions only in a terminal. If run again, the command keeps existing settings
+    and creates a new key.
     """
     from remit.gateway.budget import nano_of
     from remit.kernel.root import find_root
@@ -58,11 +60,11 @@ def setup(root: Path | None, as_json: bool, **given: Any) -> None:
     secret = secret_of(settings, choice, asks)
     if asks:
         given["budget_usd"] = click.prompt(
-            "Most US dollars for the key", default=given["budget_usd"], err=True
+            "Budget of the key in US dollars", default=given["budget_usd"], err=True
         )
         nano_of(given["budget_usd"])
     if not place.exists():
-        note(f"Making a root at {place.path.resolve()}.")
+        note(f"Creating a root at {place.path.resolve()}.")
         make_root(place, by=whoami(), step=show_step)
     _configure(place, settings, choice, secret if given["save_key"] else "")
     _price(place, choice)
@@ -79,23 +81,23 @@ def setup(root: Path | None, as_json: bool, **given: Any) -> None:
         "call": None,
     }  # fmt: skip
     if not as_json:
-        note(f"{name} answers. The key {made.name} ({made.key_id}) may spend "
-             f"{given['budget_usd']} USD; it is shown this once:")  # fmt: skip
+        note(f"Using {name}. The key {made.name} ({made.key_id}) has a budget of "
+             f"${given['budget_usd']}; its secret is shown only once:")  # fmt: skip
         say(made.key)
     if not given["no_call"]:
         report["call"] = call = _call(place, choice, made)
         if not as_json:
             note(f"First call: {call['exchange']}, {_cost(call)}; `remit ledger show "
-                 f"{call['exchange']}` shows it whole.")  # fmt: skip
+                 f"{call['exchange']}` shows the entry.")  # fmt: skip
     if as_json:
         echo_json(report)
         return
-    note(f"\nFor {client}, once `remit serve` runs (it answers at {url}):\n")
+    note(f"\nFor {client}, once `remit serve` listens on {url}:\n")
     say_text(lines, nl=False)
     if secret and not given["save_key"]:
-        note(f"\n`remit serve` needs {settings.providers[choice.provider].api_key_env} in its "
+        note(f"\n`remit serve` requires {settings.providers[choice.provider].api_key_env} in its "
              "environment.")  # fmt: skip
-    note("\nnext: `remit serve`; `remit doctor` says what could be better.")
+    note("\nnext: run `remit serve`; `remit doctor` checks the installation.")
 
 
 def _configure(place: Root, settings: Settings, choice: Choice, secret: str) -> None:
@@ -137,8 +139,8 @@ def _price(place: Root, choice: Choice) -> None:
         return
     if not choice.free:
         raise RemitError(
-            f"{choice.provider}/{choice.model} has no price, and a budget in dollars refuses it.",
-            next_step=f"Set one: `remit price set {choice.provider}/{choice.model} --input … "
+            f"{choice.provider}/{choice.model} has no price, so a dollar budget refuses its calls.",
+            next_step=f"Set a price: `remit price set {choice.provider}/{choice.model} --input … "
             "--output … --context-window … --max-output-tokens …`; or pass --free.",
         )
     day = datetime.now(UTC).date()
@@ -157,7 +159,7 @@ def _price(place: Root, choice: Choice) -> None:
             wait_s=settings.packages.lock_timeout_s, reason="A free model was set up",
         )  # fmt: skip
     if entry_id:
-        note(f"{choice.provider}/{choice.model} has the price 0, on record as {entry_id}.")
+        note(f"{choice.provider}/{choice.model} has the price 0, recorded as {entry_id}.")
 
 
 def _key(place: Root, given: dict[str, Any]) -> NewKey:
@@ -202,8 +204,8 @@ def _call(place: Root, choice: Choice, made: NewKey) -> dict[str, Any]:
         except urllib.error.HTTPError as error:
             raise RemitError(
                 f"The first call failed with status {error.code}: {_message(error.read())}",
-                next_step=f"The key {made.name} was made and stays. `remit ledger tail` shows what "
-                "happened; `remit doctor` looks everything over.",
+                next_step=f"The key {made.name} was created and stays valid. `remit ledger tail` "
+                "shows the recorded events; `remit doctor` checks the installation.",
             ) from error
     cost = headers.get("x-remit-cost-usd")
     return {
@@ -223,5 +225,5 @@ def _message(body: bytes) -> str:
 
 def _cost(call: dict[str, Any]) -> str:
     if call["cost_usd"] is None:
-        return "its cost is not known"
+        return "unknown cost"
     return f"{call['cost_usd']:.9f} USD ({call['cost_certainty']})"

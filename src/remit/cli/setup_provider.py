@@ -54,13 +54,13 @@ def chosen(settings: Settings, given: dict[str, Any], asks: bool) -> Choice:
     if wanted is not None and wanted not in names:
         near = nearest(wanted, names)
         hint = f"Did you mean {near}?" if near else f"Use {', '.join(names)}."
-        raise click.UsageError(f"There is no provider {wanted!r}. {hint}")
+        raise click.UsageError(f"Unknown provider {wanted!r}. {hint}")
     if wanted is None:
         found = list(_found(settings))
         if not found:
             raise RemitError(
-                "No provider is set up: no key in the environment, no Ollama on this machine, and "
-                "no local model.",
+                "No provider was found: no key in the environment, no Ollama on this machine, "
+                "and no local model.",
                 next_step="Set ANTHROPIC_API_KEY or OPENAI_API_KEY, give --base-url, or run "
                 "`remit model pull` and `remit setup --provider local`.",
             )
@@ -88,13 +88,13 @@ def _found(settings: Settings) -> Iterator[tuple[str, str]]:
             if os.environ.get(provider.api_key_env):
                 yield name, f"{provider.api_key_env} is set"
             elif provider.api_key.get_secret_value():
-                yield name, "its key is in remit.toml"
+                yield name, "the key is in remit.toml"
             elif os.environ.get(provider.base_url_env):
                 yield name, f"{provider.base_url_env} is set"
     if models := _listed(f"{_ollama()}/v1", _PROBE_S):
         yield "ollama", f"{len(models)} models at {_ollama()}"
     if settings.local.model in {path.stem for path in weight_store(settings).list()}:
-        yield "local", f"{settings.local.model} is here"
+        yield "local", f"{settings.local.model} is installed"
 
 
 def _own_server(wanted: str, base_url: str | None, given: dict[str, Any]) -> Choice:
@@ -111,8 +111,8 @@ def _own_server(wanted: str, base_url: str | None, given: dict[str, Any]) -> Cho
         models = _listed(url, _PROBE_S)
         if not models:
             raise RemitError(
-                f"{url} lists no model.",
-                next_step="Start the server, pull a model (`ollama pull …`), or name one with "
+                f"The server at {url} lists no models.",
+                next_step="Start the server, pull a model (`ollama pull …`), or give one with "
                 "--model.",
             )
         model = models[0]
@@ -168,8 +168,12 @@ def secret_of(settings: Settings, choice: Choice, asks: bool) -> str:
     if asks:
         key = str(click.prompt(f"Key of {choice.provider}", hide_input=True, err=True)).strip()
         os.environ[variable] = key  # of this process and what it starts
-        note(f"It is not stored: `export {variable}=…` before `remit serve`, or --save-key.")
+        note(
+            f"The key is not stored. Run `export {variable}=…` before `remit serve`, or use "
+            "--save-key."
+        )
         return key
     raise RemitError(
-        f"The provider {choice.provider} has no key.", next_step=f"Set {variable} and try again."
+        f"The provider {choice.provider} has no API key.",
+        next_step=f"Set {variable} and try again.",
     )

@@ -55,8 +55,10 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 def debuggable(function: _F) -> _F:
     """Add ``--debug`` and ``--raw`` to a command."""
 
-    @click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
-    @click.option("--raw", is_flag=True, help="Print recorded texts as they are, escapes included.")
+    @click.option("--debug", is_flag=True, help="Show a traceback on failure.")
+    @click.option(
+        "--raw", is_flag=True, help="Print recorded text unchanged, including control characters."
+    )
     @functools.wraps(function)
     def wrapper(*args: Any, debug: bool, raw: bool, **kwargs: Any) -> Any:
         global _raw
@@ -78,7 +80,7 @@ def common(function: _F) -> _F:
     option = click.option(
         "--root",
         type=FOLDER,
-        help="The root (default: REMIT_ROOT, else the nearest .remit upwards).",
+        help="Root directory (default: REMIT_ROOT, else the nearest .remit in a parent directory).",
     )
     return option(debuggable(function))
 
@@ -91,8 +93,8 @@ def reads(function: _F) -> _F:
 
 def decides(function: _F) -> _F:
     """``--by`` and ``--yes`` on top of :func:`reads`: for what a person answers for."""
-    by = click.option("--by", help="Who decides (default: the user who runs this).")
-    yes = click.option("--yes", is_flag=True, help="Do not ask in a terminal.")
+    by = click.option("--by", help="Person who decides (default: the current user).")
+    yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
     return by(yes(reads(function)))
 
 
@@ -143,7 +145,7 @@ def limited(function: _F) -> _F:
     option = click.option(
         "--limit",
         type=click.IntRange(min=1),
-        help=f"Show at most so many (default: {_LISTED}, and all of them with --json).",
+        help=f"Largest number to show (default: {_LISTED}; all with --json).",
     )
     return option(function)
 
@@ -155,7 +157,7 @@ def say_list(lines: Iterable[str], limit: int | None) -> None:
     for line in itertools.islice(left, most):
         say(line)
     if next(left, None) is not None:
-        note(f"There are more than these {most}: --limit shows as many as you say.")
+        note(f"Only the first {most} are shown; raise --limit to see more.")
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 0) -> Iterator[str]:
@@ -328,7 +330,7 @@ def write_file(out: Path) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise RemitError(
             f"{out} cannot be written: {error.strerror or error}.",
-            next_step="Name a file in a directory that you may write to.",
+            next_step="Choose a file in a writable directory.",
         ) from error
 
 
@@ -375,7 +377,7 @@ def open_root(root: Path | None) -> tuple[Root, LoadedSettings, LedgerClient]:
     except ChangedFileError as error:
         place = find_root(root)
         loaded = load_settings(place.config, installed=False)
-        note(f"{error.message} Those that come with Remit are used instead.")
+        note(f"{error.message} The shipped settings are used instead.")
     return place, loaded, open_root_ledger(place, loaded.settings.ledger, checks=(_check_state,))
 
 

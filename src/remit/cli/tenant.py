@@ -156,13 +156,13 @@ def verify_proof(root: Path | None, as_json: bool, proof: Path, text: str) -> No
     host, log = read.verify(VerifierKey.parse(text))
     shown = {"verified": True, "host": host.origin, "host_entries": host.size,
              "origin": log.origin, "entries": log.size, "index": read.proof.index}  # fmt: skip
-    line = f"verified: entry {read.proof.index} of {log.origin}, under a head of {host.origin}"
+    line = f"verified: entry {read.proof.index} of {log.origin}, by a checkpoint of {host.origin}"
     emit(as_json, shown, [line])
 
 
 @tenant.command()
 @click.argument("name")
-@click.option("--out", required=True, type=FOLDER, help="A new directory.")
+@click.option("--out", required=True, type=FOLDER, help="Directory to create.")
 @reads
 def export(root: Path | None, as_json: bool, name: str, out: Path) -> None:
     """Export a tenant: ledger, key, a proof from the host, and its packages."""
@@ -206,7 +206,7 @@ def move(
 
 @tenant.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask in a terminal.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @reads
 def clean(root: Path | None, as_json: bool, name: str, yes: bool) -> None:
     """Remove the old ledgers of a moved tenant with their content, and record that.

@@ -31,17 +31,15 @@ _COLUMNS = (120, 24)  # where the output is no terminal
 
 @click.command()
 @click.argument("place", metavar="[SESSION | WO-… | LED-…]", required=False)
-@click.option("--last", is_flag=True, help="The latest session.")
+@click.option("--last", is_flag=True, help="Show the latest session.")
 @click.option("--turn", type=click.IntRange(min=1), help="Only this turn of the session.")
-@click.option(
-    "--verify", is_flag=True, help="Compute every trace hash again; exit 1 on a mismatch."
-)
-@click.option("--full", is_flag=True, help="Cut nothing; show plans and whole prompts.")
+@click.option("--verify", is_flag=True, help="Recompute every trace hash; exit 1 on a mismatch.")
+@click.option("--full", is_flag=True, help="Show full texts, plans and prompts.")
 @click.option(
     "--html",
     "page",
     type=click.File("w", encoding="utf-8", lazy=True, atomic=True),
-    help="Write one self-contained page; - is standard output.",
+    help="Write a self-contained HTML page; - is standard output.",
 )
 @reads
 def trace(
@@ -54,19 +52,19 @@ def trace(
     full: bool,
     page: IO[str] | None,
 ) -> None:
-    """The journey of a prompt: planned, dispatched, asked, answered, tools, checks, delivered.
+    """Show the journey of a prompt, from its plan to its answer.
 
-    Of a session, or of the turn that a work order or an entry belongs to.
+    Give a session, or a work order or an entry to show its turn.
     """
     if (place is None) != last:
-        raise click.UsageError("Give a session, a work order or an entry, or --last.")
+        raise click.UsageError("Give a session, a work order, an entry, or --last.")
     if as_json and page is not None:
         raise click.UsageError("Give --json or --html, not both.")
     with open_ledger(root) as client:
         which = _latest(client) if place is None else _named(place)
         if turn is not None:
             if "session_id" not in which:
-                raise click.UsageError("--turn goes with a session.")
+                raise click.UsageError("--turn requires a session.")
             which["turn"] = turn
         journey = open_journey(client, **which)
         hashes = _recompute(client, which) if verify else None
@@ -111,7 +109,7 @@ def _named(place: str) -> dict[str, Any]:
 def _latest(client: LedgerClient) -> dict[str, Any]:
     overview = next((one for one in list_sessions(client) if not one.caller_session_id), None)
     if overview is None:
-        raise click.ClickException("The ledger has no session yet; `remit chat` begins one.")
+        raise click.ClickException("The ledger has no session yet. `remit chat` starts one.")
     return {"session_id": overview.session_id}
 
 
@@ -143,7 +141,7 @@ def _with_hashes(journey: Mapping[str, Any], hashes: list[dict[str, Any]]) -> di
 
 def _print_hashes(hashes: list[dict[str, Any]] | None, *, to_stderr: bool) -> None:
     if hashes == []:
-        (note if to_stderr else say)("There is no trace hash in this journey.")
+        (note if to_stderr else say)("This journey has no trace hashes.")
     for item in hashes or ():
-        word = "agrees" if item["agrees"] else "DOES NOT AGREE"
+        word = "agrees" if item["agrees"] else "DOES NOT MATCH"
         (note if to_stderr else say)(f"trace hash of {item['entry_id']} {word}")

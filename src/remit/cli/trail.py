@@ -81,8 +81,8 @@ def verify(root: Path | None, as_json: bool, task_id: str | None) -> None:
         report = verify_trail(client, task_id, progress=progress("verifying"))
     if task_id is not None and report.verified and not report.records:
         raise RemitError(
-            f"There is no thought of a task {task_id!r}.",
-            next_step="`remit trail list` shows them.",
+            f"The task {task_id!r} has no thoughts.",
+            next_step="`remit trail list` lists the thoughts of all tasks.",
         )
     number = report.problem_count
     lines = [f"verified: {report.records} thoughts of {report.tasks} tasks, {report.erased} erased"]
@@ -99,7 +99,7 @@ def verify(root: Path | None, as_json: bool, task_id: str | None) -> None:
 @click.option("--task", "task_id", help="Only thoughts of this task.")
 @common
 def export(root: Path | None, out: Path, task_id: str | None) -> None:
-    """Write thoughts as JSON lines."""
+    """Export thoughts as JSON Lines."""
     from remit.routing.trail import export_thought_records
 
     with open_ledger(root) as client, write_file(out) as file:

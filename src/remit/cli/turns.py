@@ -60,16 +60,16 @@ class TurnPrinter:
             self._activity.show(_ASKS)
         elif isinstance(event, AnswerRejected):
             going_on = "trying again" if event.retrying else "giving up"
-            self._note(f"[not delivered: {'; '.join(event.reasons)}; {going_on}]", "yellow")
+            self._note(f"[answer rejected: {'; '.join(event.reasons)}; {going_on}]", "yellow")
             self._activity.show(_ASKS)
         elif isinstance(event, Degraded):
             self._note(f"[degraded: {event.reason}]", "yellow")
         elif isinstance(event, ApprovalNeeded):
             shown = call_text(event.tool_id, event.arguments, _WIDE)
-            self._note(f"[{shown} waits for a person]", "yellow")
+            self._note(f"[{shown} waits for approval]", "yellow")
         elif isinstance(event, TurnResumed):
             message = cut(event.user_message, _WIDE) or "(erased)"
-            self._note(f"[going on with the unfinished turn: {message}]")
+            self._note(f"[resuming the unfinished turn: {message}]")
             self._activity.show(_ASKS)
 
     def _note(self, text: str, colour: str = "") -> None:
@@ -88,9 +88,12 @@ class TurnPrinter:
         self._end_line()
         for waiting in result.waiting_for:
             shown = call_text(waiting.tool_id, waiting.arguments, _WIDE)
-            note(f"{shown} waits: `remit approve {waiting.request_id}`, or with --deny")
+            note(
+                f"{shown} waits for approval: run `remit approve {waiting.request_id}` (--deny "
+                "to deny)"
+            )
         for tool in result.tool_results:
-            say(f"  ── {tool['tool_id']} gave ({tool['status']}):")
+            say(f"  ── result of {tool['tool_id']} ({tool['status']}):")
             for line in _lines(tool["output"] if tool["status"] == "ok" else tool["error"]):
                 say(f"  │ {line}")
 
@@ -121,7 +124,7 @@ def turn_data(result: TurnResult) -> dict[str, Any]:
 
 def cost_text(cost: Mapping[str, Any]) -> str:
     """What a session has cost, from :meth:`remit.runtime.Conversation.cost`."""
-    return "price unknown" if cost["cost_usd"] is None else dollars(cost["cost_usd"])
+    return "cost unknown" if cost["cost_usd"] is None else dollars(cost["cost_usd"])
 
 
 def call_text(tool_id: str, arguments: Any, most: int = 0) -> str:

@@ -26,23 +26,29 @@ def _split(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
 def _filtered(function: Any) -> Any:
     """An option for each thing that usage can be of."""
     for name in reversed(_OWNERS):
-        what = "A virtual key, by name or id" if name == "key" else f"Only of this {name}"
+        what = f"Only usage of this {'virtual key (name or id)' if name == 'key' else name}"
         function = click.option(f"--{name}", help=f"{what}.")(function)
     return function
 
 
 @click.command()
 @click.option("--since", default="7d", show_default=True,
-              help="today, yesterday, monday, 24h, 7d, or a date or time (ISO 8601).")  # fmt: skip
-@click.option("--until", default="now", show_default=True, help="The end, exclusive; likewise.")
+              help="Entries at or after this time: today, yesterday, monday, 24h, 7d, or ISO "
+                   "8601.")  # fmt: skip
+@click.option(
+    "--until", default="now", show_default=True, help="Entries before this time, in the same form."
+)
 @click.option("--by", default="model", show_default=True, callback=_split, metavar="A,B",
-              help="hour, day, week or month; key, user, team, organisation, agent, session, "
-              "contract, provider, model, certainty. Empty for the total alone.")  # fmt: skip
+              help="Group by hour, day, week or month; key, user, team, organisation, agent, "
+                   "session, "
+              "contract, provider, model, certainty. Empty: show only the total.")  # fmt: skip
 @_filtered
 @click.option("--time-zone", default="UTC", show_default=True,
-              help="Whose midnight begins a day, such as Europe/Berlin.")  # fmt: skip
-@click.option("--why", is_flag=True, help="Why calls went to another model, with exchanges.")
-@click.option("--limit", type=click.IntRange(min=1), help="At most so many rows, the dearest.")
+              help="Time zone of days, such as Europe/Berlin.")  # fmt: skip
+@click.option("--why", is_flag=True, help="Show the reasons of fallbacks, with example exchanges.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), help="Largest number of rows, highest cost first."
+)
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option("--parquet", type=FILE, help="Write a Parquet file (extra parquet).")
 @reads
@@ -59,10 +65,10 @@ def usage(
     parquet: Path | None,
     **only: str | None,
 ) -> None:
-    """What calls used and cost: who spent what, on which model, and how sure that is.
+    """Show usage and cost of calls, grouped by time, owner, model and more.
 
-    Costs stand apart by how sure they are: measured, estimated, or the most that calls of unknown
-    usage can have cost. Calls without a price are counted, and cost nothing here.
+    Costs are listed by certainty: measured, estimated, or the upper bound for calls with unknown
+    usage. Calls without a price are counted but not included in any cost.
     """
     from remit.gateway.auth import KeyStore
     from remit.views import instant_of, read_fallbacks, read_usage
@@ -70,7 +76,7 @@ def usage(
     if as_json + as_csv + (parquet is not None) > 1:
         raise click.UsageError("Choose one of --json, --csv and --parquet.")
     if why and (as_csv or parquet):
-        raise click.UsageError("--why goes with the table or with --json.")
+        raise click.UsageError("--why cannot be combined with --csv or --parquet.")
     span: dict[str, Any] = {
         "since": instant_of(since, time_zone),
         "until": None if until == "now" else instant_of(until, time_zone),
@@ -88,7 +94,7 @@ def usage(
         say_text(_csv(by, found.rows), nl=False)
     elif parquet is not None:
         _write_parquet(parquet, by, found.rows)
-        note(f"{len(found.rows)} rows are in {parquet}.")
+        note(f"{len(found.rows)} rows written to {parquet}.")
     else:
         emit(
             as_json,
@@ -134,27 +140,31 @@ def _lines(
     yield f"{found.since:%Y-%m-%d %H:%M} to {found.until:%Y-%m-%d %H:%M} UTC"
     yield from table([*(by or [""]), *columns], cells)
     if len(found.rows) > most:
-        yield f"There are more than these {most}: --limit shows as many as you say."
+        yield f"Only the first {most} rows are shown; raise --limit to see more."
     if reasons is not None:
         yield from _why(reasons)
 
 
 def _why(reasons: Fallbacks) -> Iterator[str]:
+    from remit.views.wording import words_of
+
     if not reasons.calls:
-        yield "No call went to another model."
+        yield "No call used a fallback model."
         return
     yield ""
     for one in reasons.reasons:
-        of = " ".join(value or "(none)" for value in one.names.values())
-        said = f"{one.instead_of} was passed over: {one.code}"
-        yield f"{of + ': ' if of else ''}{said}, {one.calls} calls, as {', '.join(one.examples)}"
+        of = " ".join(value or "(not recorded)" for value in one.names.values())
+        said = f"{one.instead_of} skipped: {words_of(one.code)} ({one.code})"
+        examples = ", ".join(one.examples)
+        yield f"{of + ': ' if of else ''}{said}, {one.calls} calls, such as {examples}"
     if reasons.read < reasons.calls:
-        yield f"These are the latest {reasons.read} of {reasons.calls}; a shorter time shows more."
+        latest = f"the latest {reasons.read} of {reasons.calls} fallbacks"
+        yield f"Only {latest} are included; choose a shorter range to see the others."
 
 
 def _named(by: Sequence[str], row: UsageRow) -> Iterator[str]:
     for name in by:
-        value = row.names[name] or "(none)"
+        value = row.names[name] or "(not recorded)"
         yield f"{row.key_name} ({value})" if name == "key" and row.key_name else value
 
 
@@ -166,7 +176,7 @@ _FIGURES: dict[str, Any] = {
     "out": lambda row: row.output_tokens,
     "USD measured": lambda row: row.measured_nano,
     "USD estimated": lambda row: row.estimated_nano,
-    "USD at most": lambda row: row.upper_bound_nano,
+    "USD upper bound": lambda row: row.upper_bound_nano,
     "unpriced": lambda row: row.unpriced_calls,
 }
 _ALWAYS = ("calls", "in", "out", "USD measured")

@@ -21,53 +21,62 @@ def _common(function: _F) -> _F:
     """``--dir`` and ``--debug``: a witness is another party, and has no root."""
     option = click.option(
         "--dir", "directory", required=True, metavar="DIR", type=FOLDER,
-        help="The witness's directory.",
+        help="Directory of the witness.",
     )  # fmt: skip
     return option(debuggable(function))
 
 
 @click.group()
 def witness() -> None:
-    """Watch over the ledgers of others: cosign what only ever grows."""
+    """Run a witness, which cosigns checkpoints of ledgers that only grow."""
 
 
 @witness.command()
-@click.option("--name", required=True, help="Its name, a URL without scheme: witness.example/w1.")
+@click.option(
+    "--name", required=True, help="Name of the witness, a URL without scheme: witness.example/w1."
+)
 @_common
 def init(directory: Path, name: str) -> None:
-    """Make a witness: its key and an empty record. Prints the verifier key."""
+    """Create a witness with a key and an empty state, and print the verifier key."""
     from remit.ledger.witness import WitnessDirectory
 
     made = WitnessDirectory(directory).create(name)
     say_text(str(made))
-    note(f"{directory}: made. Give this key to the logs; never start from an older copy of it.")
+    note(
+        f"{directory} was created. Give this key to the logs. Never restore the directory from "
+        "an older copy."
+    )
 
 
 @witness.command()
 @_common
 def key(directory: Path) -> None:
-    """Print the verifier key that logs need."""
+    """Print the verifier key of the witness, for the logs."""
     from remit.ledger.witness import WitnessDirectory
 
     say_text(str(WitnessDirectory(directory).verifier_key()))
 
 
 @witness.command()
-@click.option("--log", "logs", multiple=True, metavar="VKEY", help="A log's verifier key.")
+@click.option("--log", "logs", multiple=True, metavar="VKEY", help="Verifier key of a log.")
 @click.option(
     "--log-file", "files", multiple=True, metavar="FILE",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Verifier keys, one a line; # begins a comment.",
+    help="File of verifier keys, one per line; # starts a comment.",
 )  # fmt: skip
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="0: a free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default=True,
+    help="Port; 0 chooses a free one.",
 )
 @_common
 def run(
     directory: Path, logs: tuple[str, ...], files: tuple[Path, ...], host: str, port: int
 ) -> None:
-    """Answer requests until SIGTERM or SIGINT."""
+    """Serve requests until SIGTERM or SIGINT."""
     import asyncio
     import signal
 
@@ -100,7 +109,7 @@ def run(
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_common
 def status(directory: Path, as_json: bool) -> None:
-    """What was cosigned of each log, and how much evidence is kept against it."""
+    """Show the cosigned size of each log, and the recorded evidence of misbehaviour."""
     from remit.ledger.witness import FORK, UNPROVEN, WitnessDirectory, WitnessState
 
     place = WitnessDirectory(directory)
@@ -131,9 +140,9 @@ def _line(row: Mapping[str, Any]) -> str:
     if row["updated"]:
         line += f"  since {row['updated']}"
     if row["forks"]:
-        line += f"  FORKED: {row['forks']} kept as evidence"
+        line += f"  FORKED: {row['forks']} checkpoints kept as evidence"
     if row["unproven"]:
-        line += f"  {row['unproven']} refused without a valid proof"
+        line += f"  {row['unproven']} requests refused for lack of a valid proof"
     return line
 
 
@@ -154,5 +163,5 @@ def _log_keys(logs: tuple[str, ...], files: tuple[Path, ...]) -> list[VerifierKe
         except TlogError as error:
             raise click.UsageError(f"{where}: {error}") from error
     if not found:
-        raise click.UsageError("Name at least one log, with --log or --log-file.")
+        raise click.UsageError("Give at least one log with --log or --log-file.")
     return list(found)

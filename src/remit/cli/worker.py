@@ -29,10 +29,16 @@ if TYPE_CHECKING:
 
 
 @click.group(invoke_without_command=True)
-@click.option("--queue", "queues", multiple=True, help="Whose orders; again for more.")
-@click.option("--concurrency", type=click.IntRange(1), help="Orders at once.")
-@click.option("--app", metavar="MODULE:FUNCTION", help="What gives the agents and schedules.")
-@click.option("--model", help="Which model answers where an agent names none.")
+@click.option(
+    "--queue", "queues", multiple=True, help="Queue to take orders from. Repeat for several queues."
+)
+@click.option(
+    "--concurrency", type=click.IntRange(1), help="Number of orders to run at the same time."
+)
+@click.option(
+    "--app", metavar="MODULE:FUNCTION", help="Module and function that define agents and schedules."
+)
+@click.option("--model", help="Model for agents that do not name one.")
 @common
 @click.pass_context
 def worker(
@@ -44,10 +50,11 @@ def worker(
     app: str | None,
     model: str | None,
 ) -> None:
-    """Do what is submitted (`remit order submit`, Agent.submit) until SIGTERM, then finish it.
+    """Run submitted orders until SIGTERM, then finish the running ones.
 
-    Any number of workers, on any machines that share the ledger's database. Agents of packages are
-    known; those made in code come from --app, a function that is given the runtime.
+    Orders come from `remit order submit` and Agent.submit. Any number of workers can run, on any
+    machines that share the ledger's database. Agents of packages are known. Agents defined in code
+    come from --app, a function that receives the runtime.
     """
     if context.invoked_subcommand is not None:
         if any((root, queues, concurrency, app, model)):
@@ -80,7 +87,7 @@ async def _run(made: OrderWorker, runtime: Runtime) -> None:
         say(f"Worker {name} takes orders of {queues.replace(',', ', ')}")
 
     if left := await made.run(ready):
-        note(f"{left} turns had not ended: other workers go on with them.")
+        note(f"{left} turns did not end in time; other workers will resume them.")
         await asyncio.to_thread(runtime.ledger.flush)
         os._exit(0)  # not cancelled, which would be their end
     await runtime.aclose()
@@ -89,7 +96,7 @@ async def _run(made: OrderWorker, runtime: Runtime) -> None:
 @worker.command("list")
 @reads
 def list_workers(root: Path | None, as_json: bool) -> None:
-    """The workers that are at work, and how much waits for them."""
+    """List running workers and the number of waiting orders."""
     from remit.agents.queue import OrderQueue
 
     settings = open_settings(root)[1].settings
@@ -109,7 +116,7 @@ def list_workers(root: Path | None, as_json: bool) -> None:
         f"{queue}: {', '.join(f'{number} {state}' for state, number in states.items())}"
         for queue, states in queues.items()
     ]
-    shown = [*lines, *waits] if workers else ["No worker is at work.", *waits]
+    shown = [*lines, *waits] if workers else ["No worker is running.", *waits]
     emit(as_json, {"workers": workers, "queues": queues}, shown)
 
 
@@ -117,10 +124,10 @@ def list_workers(root: Path | None, as_json: bool) -> None:
 @click.argument("name", required=False, default="")
 @reads
 def drain(root: Path | None, as_json: bool, name: str) -> None:
-    """Have a worker take nothing more and end when its turns have; without NAME, all."""
+    """Stop a worker, or all workers without NAME, after their running turns."""
     with open_ledger(root, signing=True) as client:
         asked = _seats(client, root).drain(name)
-    emit(as_json, {"asked": asked}, [f"{asked} workers were asked to end."])
+    emit(as_json, {"asked": asked}, [f"{asked} workers were asked to stop."])
 
 
 def _seats(client: LedgerClient, root: Path | None) -> Seats:

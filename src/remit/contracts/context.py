@@ -98,7 +98,7 @@ def _rows(
     }
     if filters.get("session_id") == _CURRENT:
         if not session_id:
-            raise budget.error(what, "asks for the current session, and there is none")
+            raise budget.error(what, "asks for the current session, but there is none")
         filters["session_id"] = session_id
     found: list[dict[str, Any]] = []
     try:
@@ -129,7 +129,7 @@ def _plain(value: Any) -> Any:
 def _framework(name: str, directory: Path, budget: _Budget) -> str:
     what = f"the framework {name!r}"
     if not _FRAMEWORK_ID.fullmatch(name):
-        raise budget.error(what, "is not a framework's name")
+        raise budget.error(what, "is not a valid framework name")
     for suffix in _FRAMEWORK_SUFFIXES:
         text = _text(directory, directory / "frameworks" / f"{name}{suffix}", what, budget)
         if text is not None:
@@ -137,7 +137,7 @@ def _framework(name: str, directory: Path, budget: _Budget) -> str:
     raise budget.error(
         what,
         f"is not in {directory / 'frameworks'}",
-        f"Put {name}.md there, or take it out of the contract.",
+        f"Add {name}.md there, or remove it from the contract.",
     )
 
 
@@ -145,7 +145,7 @@ def _file(name: str, directory: Path, budget: _Budget) -> str:
     what = f"the file {name!r}"
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts or "\\" in name:
-        raise budget.error(what, "is not a path below the tier's folder")
+        raise budget.error(what, "is not a path inside the folder of the tier")
     text = _text(directory, directory / path, what, budget)
     if text is None:
         raise budget.error(what, f"is not in {directory}")

@@ -145,12 +145,12 @@ def read_inside(directory: Path, path: Path, max_bytes: int) -> bytes:
                 raise _unusable(f"{path} is not a regular file.")
             data = file.read(max_bytes + 1)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise FileNotFoundError(errno.ENOENT, "there is no such file", str(path)) from error
+        raise FileNotFoundError(errno.ENOENT, "the file does not exist", str(path)) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise _unusable(f"{path} cannot be read: {reason}.") from error
     if len(data) > max_bytes:
-        raise _unusable(f"{path} has more than {max_bytes} bytes.")
+        raise _unusable(f"{path} is larger than {max_bytes:,} bytes.")
     return data
 
 
@@ -169,7 +169,10 @@ def text_of(data: bytes, name: str) -> str:
     except UnicodeDecodeError as error:
         raise _unusable(f"{name} is not UTF-8, at byte {error.start}.") from error
     if text.startswith("\ufeff"):
-        raise _unusable(f"{name} begins with a byte order mark.", "Save it as UTF-8 without one.")
+        raise _unusable(
+            f"{name} begins with a byte order mark.",
+            "Save the file as UTF-8 without a byte order mark.",
+        )
     return text
 
 

@@ -135,7 +135,7 @@ class ContractLoader:
                 "prompt_pack_not_found",
                 f"The prompt pack {prompt_pack_id!r} is not in {_places(self._packs)}."
                 f"{_nearest(prompt_pack_id, self._packs)}",
-                next_step="`remit init` puts the shipped packs back.",
+                next_step="`remit init` restores the shipped packs.",
             )
         _same(prompt_pack_id, found)
         return found[0][1]
@@ -204,7 +204,7 @@ class ContractLoader:
             "contract_not_found",
             f"The contract {contract_id!r}{f' {version}' if version else ''} is not in "
             f"{_places(self._contracts)}.{hint}",
-            next_step="`remit init` puts the shipped contracts back.",
+            next_step="`remit init` restores the shipped contracts.",
         )
 
 
@@ -234,8 +234,8 @@ def _same(what: str, found: Iterable[tuple[Path, _Digested]]) -> None:
         if other.digest != value.digest:
             raise ContractError(
                 "contract_schema_invalid",
-                f"{first} and {path} both hold {what} and are not equal.",
-                next_step="Give one of them a version of its own.",
+                f"{first} and {path} both contain {what} but differ.",
+                next_step="Give one of them another version.",
             )
 
 
@@ -254,8 +254,8 @@ def parse_contract(path: Path, data: bytes) -> PromptContract:
     if path.name not in names:
         raise ContractError(
             "contract_schema_invalid",
-            f"{path.name} holds {contract.contract_id} {contract.version}.",
-            next_step=f"Call it {names[0]} or {names[1]}.",
+            f"{path.name} contains {contract.contract_id} {contract.version}.",
+            next_step=f"Rename the file to {names[0]} or {names[1]}.",
         )
     return contract
 
@@ -269,7 +269,7 @@ def parse_pack(path: Path, data: bytes) -> PromptPack:
     if not _PACK_ID.fullmatch(path.stem) or path.suffix not in _PACK_SUFFIXES:
         raise ContractError(
             "contract_schema_invalid",
-            f"{path.name} is not called as a pack is.",
-            next_step="Call it as its contract does, PRM-NAME-001.txt.",
+            f"{path.name} is not a valid name of a prompt pack.",
+            next_step="Use the name in the contract, such as PRM-NAME-001.txt.",
         )
     return PromptPack.parse(path.stem, text_of(data, path.name))

@@ -60,7 +60,7 @@ class PromptPack:
                 compiled.append((role, compile_section(source, first_line)))
         except ValueError as error:
             raise ContractError(
-                "contract_schema_invalid", f"{prompt_pack_id} is not a pack: {error}."
+                "contract_schema_invalid", f"{prompt_pack_id} is not a valid prompt pack: {error}."
             ) from error
         return cls(prompt_pack_id, tuple(compiled), digest)
 
@@ -159,7 +159,7 @@ def check_examples(contract: PromptContract, pack: PromptPack) -> list[str]:
     """
     problems: list[str] = []
     if pack.prompt_pack_id != contract.prompt_pack_id:
-        problems.append(f"{contract.contract_id} binds {contract.prompt_pack_id}, not this pack.")
+        problems.append(f"{contract.contract_id} uses {contract.prompt_pack_id}, not this pack.")
     for number, example in enumerate(contract.examples, 1):
         where = f"{contract.contract_id} {contract.version}, example {number}"
         problems += [
@@ -170,7 +170,7 @@ def check_examples(contract: PromptContract, pack: PromptPack) -> list[str]:
 
 def _example_problems(contract: PromptContract, pack: PromptPack, example: Any) -> Iterator[str]:
     if not isinstance(example, Mapping) or not isinstance(example.get("input"), Mapping):
-        yield "it has no input that is an object."
+        yield "it requires an object as input."
         return
     if unknown := example.keys() - _EXAMPLE_KEYS:
         yield f"{min(unknown)!r} is none of {', '.join(sorted(_EXAMPLE_KEYS))}."

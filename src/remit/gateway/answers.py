@@ -44,7 +44,7 @@ def whole(outgoing: Outgoing, reply: ProviderReply, raw: bytes, neutral: bool) -
     """
     body = outgoing.body
     if len(raw) > _SMALL and has_more_values(raw, _MAX_VALUES):
-        said = f"the answer holds more than {_MAX_VALUES:,} values"
+        said = f"the answer contains more than {_MAX_VALUES:,} values"
         raise ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True)
     try:
         value, is_json = counted_once(raw, load_exact(raw)), True
@@ -102,7 +102,7 @@ def refuse_failed(answer: ProviderResponse) -> None:
     one answer says nothing about others.
     """
     if answer.failure:
-        said = f"; as far as it came: {excerpt(answer.content, _SHOWN)}" if answer.content else ""
+        said = f"; received so far: {excerpt(answer.content, _SHOWN)}" if answer.content else ""
         error = ProviderError(
             "SERVER_ERROR", f"the provider ended the answer with {answer.failure!r}{said}", True,
             maybe_billed=not answer.usage_reported, reply=answer.reply, healthy=True,
@@ -124,7 +124,8 @@ def _not_this_api(content_type: str, raw: bytes) -> ProviderError:
     kind = content_type or "no content type"
     return ProviderError(
         "SERVER_ERROR",
-        f"the answer is none of this API ({kind}, {len(raw)} bytes); is the base URL right?",
+        f"the answer does not have the format of this API ({kind}, {len(raw)} bytes); check the "
+        "base URL",
         maybe_billed=True,
         healthy=True,
     )

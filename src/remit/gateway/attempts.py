@@ -285,7 +285,7 @@ class Attempts:
         elif isinstance(error, asyncio.CancelledError):
             permit.release()
             said = str(error.args[0]) if error.args else ""
-            why = said if said in ENDED_BY else "the caller went away"
+            why = said if said in ENDED_BY else "the caller disconnected"
             failure = Failure(RouteOutcome.ERROR, "CANCELLED", why, paid)
         elif isinstance(error, Exception):  # whatever a provider object does is on record
             _log.warning(

@@ -184,7 +184,7 @@ class Tariff:
             body = replace(body, value={**body.value, "service_tier": "default"})
         bound = self.body_bound(body)
         if limit := bound.limits.field:
-            amount = replace(bound.amount, bounded=False, unbounded=f"{limit}, which is missing,")
+            amount = replace(bound.amount, bounded=False, unbounded=f"send {limit}")
             bound = Bound(amount, bound.tokens)
         nano = bound.amount.nano
         tools = body.value.get("tools")

@@ -183,7 +183,7 @@ def bound_of(
         other = other or next((name for name in _BY_REFERENCE if body.get(name)), "")
         if isinstance(body.get("prompt"), Mapping):
             # A template that the provider keeps may bring tools of its own.
-            unbounded = unbounded or "prompt (a template that the provider keeps)"
+            unbounded = unbounded or "prompt (a template stored at the provider)"
         if writes:
             answers, odd = _answers(endpoint, body)
             unbounded = unbounded or odd
@@ -213,7 +213,7 @@ def bound_of(
         if price is not None and endpoint in _UNLIMITED:
             if endpoint in _SOUND_IN and price.per_second:
                 if media.seconds is None or body.get("url"):
-                    field = "file, whose length cannot be read" if not body.get("url") else "url"
+                    field = "file (its length is unreadable)" if not body.get("url") else "url"
                     unbounded = unbounded or field
                 cause, nano_tools = "sound", nano_tools + price.sound_nano(media.seconds or 0)
                 tokens_in, limit = 0, 1
@@ -221,9 +221,10 @@ def bound_of(
                 nano_tools += price.sound_nano(characters=size)
                 tokens_in, limit = 0, 1
         if not limit:
-            field = "the answer, without max_tokens,"
-            unbounded = unbounded or ("the longest answer" if endpoint in _UNLIMITED
-                                      else field)  # fmt: skip
+            unbounded = unbounded or (
+                "choose a model whose largest answer is known" if endpoint in _UNLIMITED
+                else "send max_tokens (its largest answer is unknown)"
+            )  # fmt: skip
     amount = _AmountOf(
         tokens_in, more, answers, free or endpoint in _FREE, price, percent, nano_tools, unbounded,
         None if model is None else (*model, cause),

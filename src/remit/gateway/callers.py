@@ -26,17 +26,17 @@ def authenticate(call: Call, auth: AuthProvider | None, dev_mode: bool, keys: Ke
     request = call.request
     if call.identity is None and not dev_mode:
         if auth is None:
-            return "no auth provider is set up, and this is not dev mode"
+            return "no authentication provider is configured, and this is not dev mode"
         try:
             call.identity = auth.authenticate(request.auth_token)
         except RemitError as error:
             return error.message
         except Exception as error:  # noqa: BLE001 - an authenticator that fails admits no caller
-            return f"the auth provider failed ({type(error).__name__})"
+            return f"the authentication provider failed ({type(error).__name__})"
     if request.for_key_id:
         asks = call.identity or LocalOperator().authenticate(None)
         if asks.key_id:
-            return "a caller with a key asks for nobody else"
+            return "a caller with a key cannot act for another user"
         try:
             key = keys.current(request.for_key_id)
         except RemitError as error:
@@ -49,15 +49,15 @@ def authenticate(call: Call, auth: AuthProvider | None, dev_mode: bool, keys: Ke
     if identity is None:
         return ""
     if not identity.may("call"):
-        return f"the role {identity.role} makes no calls; use a key of the role agent"
+        return f"the role {identity.role} cannot make model calls; use a key with the role agent"
     if not identity.may_act_as(request.agent_id):
-        return "this key may not act as that agent; name one of its own in x-remit-agent"
+        return "this key may not act as that agent; send an allowed agent in x-remit-agent"
     if identity.session_id and request.session_id != identity.session_id:
-        return "this token was made for another session; name its own in x-remit-session, or none"
+        return "this token was issued for another session; send it in x-remit-session, or none"
     if identity.work_order_id and request.work_order_id != identity.work_order_id:
-        return "this token was made for another work order; name its own, or none"
+        return "this token was issued for another work order; send that work order, or none"
     if not identity.may_use_tier(request.tier):
-        return "this key may not act in that tier; name one of its own"
+        return "this key may not act in that tier; use an allowed tier"
     return ""
 
 

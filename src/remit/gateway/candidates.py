@@ -121,8 +121,8 @@ class Candidates:
             other = await asyncio.to_thread(self._objects.of_others, names, owner)
             if other:
                 said = (
-                    f"there is no file or container {other[:100]}; `GET /v1/files` "
-                    f"lists those of the key"
+                    f"the file or container {other[:100]} does not exist; `GET /v1/files` lists "
+                    "the files of the key"
                 )
                 raise NoCandidateError("FILE_NOT_FOUND", said, "file_id")
         return self.make(call, sent, provider_id, model_id, request)

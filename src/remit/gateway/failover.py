@@ -294,8 +294,8 @@ class Failover:
         """
         if not exchange_entry_id:
             return await self.reject(
-                call, "IDEMPOTENCY_CONFLICT", "a call with this idempotency key is "
-                    "under way; send the call again later, for its answer",
+                call, "IDEMPOTENCY_CONFLICT", "a call with this idempotency key is in flight; "
+                                              "repeat the request later to get its answer",
                 retry_after_s=1.0,
             )  # fmt: skip
         answer = await asyncio.to_thread(recorded_answer, self._ledger, exchange_entry_id, call)
@@ -326,4 +326,4 @@ class Failover:
 
 
 def _barred(name: str) -> str:
-    return f"{name} failed repeatedly and is not asked just now; name another model, or try later"
+    return f"{name} failed repeatedly, so its circuit is open; use another model, or retry later"

@@ -26,7 +26,7 @@ __all__ = [
 LARGE_BYTES = 1024 * 1024
 """Work on more bytes than this is done off the event loop."""
 
-MEMORY_FULL = "the answers and bodies of this process took as much memory as they may"
+MEMORY_FULL = "the bodies and answers of this process reached the memory limit"
 """What the task of the largest stream is cancelled with."""
 
 _DEFAULT_BYTES = 256 * 1024 * 1024

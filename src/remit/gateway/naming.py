@@ -140,7 +140,7 @@ class Names:
         if provider_id in self._known:
             return ""
         how = self.how_to_set_up(provider_id)
-        return f"{model_id} is a model of {provider_id}, which is not set up; {how}"
+        return f"{model_id} belongs to {provider_id}, which is not configured; {how}"
 
     def how_to_set_up(self, provider_id: str) -> str:
         """Return the variable, setting or command that sets a provider up."""

@@ -102,7 +102,7 @@ async def send(
             _abandon(task)
             raise
         if task.cancelled():
-            raise ProviderError("SERVER_ERROR", "the provider cancelled itself", True)
+            raise ProviderError("SERVER_ERROR", "the provider cancelled the call", True)
         response = _checked(task.result())
         _require_bounded(size := len(response.content))
         if tap.wanted and stream is None and not streams_text:
@@ -133,7 +133,7 @@ def _checked(answer: Any) -> ProviderResponse:
     if not _is_answer(answer):
         raise ProviderError(
             "SERVER_ERROR",
-            f"the provider gave back a {type(answer).__name__} that is no ProviderResponse",
+            f"the provider returned a {type(answer).__name__}, not a ProviderResponse",
             maybe_billed=True,
         )
     reason, failure = ended_by(answer.finish_reason)
@@ -167,7 +167,7 @@ async def _guarded(answer: Any) -> Any:
         if task is None or task.cancelling():
             raise
         raise ProviderError(
-            "SERVER_ERROR", "the provider cancelled itself", True, maybe_billed=True
+            "SERVER_ERROR", "the provider cancelled the call", True, maybe_billed=True
         ) from error
 
 

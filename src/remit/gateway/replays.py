@@ -41,14 +41,14 @@ def recorded_answer(
     request = call.request
     if any(isinstance(meta.get(name), Erased) for name in _NEEDED):
         return "IDEMPOTENCY_ERASED", (
-            "this idempotency key has been answered, and the answer has been erased; to make the "
-            "call again, name another key"
+            "the call with this idempotency key was answered, and the answer was erased; to make "
+            "the call again, send another key"
         )
     tools = [dict(tool) for tool in request.tools or ()]
     same = meta.get("request_hash", meta["context_hash"]) == call.request_hash
     if not same or (request.body is None and meta.get("tools", []) != tools):
         return _MISMATCH, (
-            "this idempotency key belongs to a call that asked something else; name another key"
+            "this idempotency key was used for a different request; send another key"
         )
     reply = None
     if "wire" in meta:

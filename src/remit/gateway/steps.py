@@ -71,7 +71,7 @@ class IdempotencyKeyUsedError(RemitError):
     """
 
     def __init__(self, exchange_entry_id: str) -> None:
-        super().__init__("A call with this idempotency key has been made, or is under way.")
+        super().__init__("A call with this idempotency key was made or is in flight.")
         self.exchange_entry_id = exchange_entry_id
 
 

@@ -26,7 +26,7 @@ from remit.providers.wire import Repeats, StreamSum, read_event
 __all__ = ["ENDED_BY", "KEY_ENDED", "SHUTTING_DOWN", "STOPPED_READING", "StreamTap", "weight"]
 
 STOPPED_READING = "the caller stopped reading the answer"
-SHUTTING_DOWN = "the server was ended before the answer was"
+SHUTTING_DOWN = "the server shut down before the answer ended"
 KEY_ENDED = "the caller's key was revoked or has expired"
 ENDED_BY = (STOPPED_READING, SHUTTING_DOWN, KEY_ENDED)
 """What a call's task is cancelled with where that is why; its record says it."""
@@ -226,7 +226,7 @@ class StreamTap:
         """Raise ProviderError if ``error`` says that the memory account ended the answer."""
         if error.args == (MEMORY_FULL,) and (task := asyncio.current_task()) is not None:
             task.uncancel()
-            said = f"{MEMORY_FULL}; this answer was the largest and was ended"
+            said = f"{MEMORY_FULL}; this answer was the largest and was cut off"
             raise ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True) from None
 
     def settle(self) -> None:

@@ -28,8 +28,12 @@ _SESSIONS_ORDER = "WO-SES-"
 _DEFAULT_SESSION = re.compile(r"SES-([A-Z0-9]{16})20\d{6}")
 ORDER_ROW = "order:"
 """Before the id of a work order, the name of its row in ``session_owners``."""
-_NOT_YOUR_SESSION = "this session is not yours; name another one in x-remit-session, or none"
-_NOT_YOUR_ORDER = "this work order is not yours; name another one in x-remit-work-order, or none"
+_NOT_YOUR_SESSION = (
+    "this session belongs to another caller; send another one in x-remit-session, or none"
+)
+_NOT_YOUR_ORDER = (
+    "this work order belongs to another caller; send another one in x-remit-work-order, or none"
+)
 _CLAIM = "INSERT INTO session_owners (session_id, owner) VALUES (?, ?)"
 _FIND = "SELECT session_id, owner FROM session_owners WHERE session_id IN ({marks})"
 _SESSION_START_SQL = (

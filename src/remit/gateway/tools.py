@@ -155,7 +155,7 @@ def _offered(
                 times = named
             elif price is not None and name in price.server_tools:
                 if at != "tools":
-                    found.unbounded = found.unbounded or f"{where}.max_uses, which is missing"
+                    found.unbounded = found.unbounded or f"send {where}.max_uses"
                 limits = found.limits
                 found.limits = ToolLimits(uses, (*limits.tools, number))
         elif endpoint == "anthropic.messages":

@@ -98,14 +98,14 @@ def _wrong_id(ids: Sequence[Any]) -> str:
         if value is None or value == "":
             continue
         if not isinstance(value, str):
-            return f"{name} is not a text"
+            return f"{name} is not a string"
         if (
             len(value) > MAX_ID_CHARS
             or not (value.isascii() or is_plain_text(value))
             or ("\x00" in value)
         ):
             return (
-                f"{name} holds a NUL or a lone surrogate, or is longer than {MAX_ID_CHARS} "
+                f"{name} contains NUL or a lone surrogate, or is longer than {MAX_ID_CHARS} "
                 "characters"
             )
     return ""

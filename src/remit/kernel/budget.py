@@ -167,7 +167,7 @@ def nano_of(usd: float | str | Decimal) -> int:
         return int(nano)
     except InvalidOperation as error:
         raise InvalidInputError(
-            f"{usd!r} is not a sum in US dollars.", next_step="Give a number such as 12.50."
+            f"{usd!r} is not an amount in US dollars.", next_step="Give a number such as 12.50."
         ) from error
 
 
@@ -323,16 +323,16 @@ class BudgetLimits:
             # What a JSON number keeps exact: limits are rebuilt from the record to the last one.
             if value is not None and not 0 <= value <= MAX_SAFE_INTEGER:
                 raise InvalidInputError(
-                    "A budget's limit is negative, or beyond all measure (9,007,199 USD)."
+                    "A budget limit is negative or above the maximum of 9,007,199 USD."
                 )
         if self.window not in (None, "day", "week", "month"):
             raise InvalidInputError(
-                f"{self.window!r} is no window of a budget.", next_step="Use day, week or month."
+                f"{self.window!r} is not a budget window.", next_step="Use day, week or month."
             )
         if self.time_zone and self.window is None:
             raise InvalidInputError(
-                "A time zone says when a window begins, and there is no window.",
-                next_step="Name a window too: day, week or month.",
+                "A time zone was given without a window.",
+                next_step="Add a window: day, week or month.",
             )
         if self.on_short not in ("refuse", "clamp"):
             raise InvalidInputError(f"on_short is {self.on_short!r}; use refuse or clamp.")

@@ -80,8 +80,8 @@ def _without_great_numbers(value: Any) -> Any:
 def surrogate_error() -> NotCanonicalError:
     """Return the error for a text that is not valid Unicode."""
     return NotCanonicalError(
-        "A text holds a lone surrogate, which UTF-8 cannot carry.",
-        next_step="Decode the text with errors='replace' before handing it over.",
+        "A string contains a lone surrogate, which UTF-8 cannot encode.",
+        next_step="Decode the bytes with errors='replace' first.",
     )
 
 
@@ -128,14 +128,15 @@ def _check(value: Any, path: str, depth: int) -> bool:
         if -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
             return True
         raise NotCanonicalError(
-            f"The integer at {path} is beyond ±(2**53 - 1), which JSON readers cannot keep exact.",
+            f"The integer at {path} is beyond ±(2**53 - 1), which JSON readers cannot represent "
+            "exactly.",
             next_step="Write it as a string.",
         )
     if kind is float:
         if value - value != 0.0:
             raise NotCanonicalError(
-                f"The number at {path} is NaN or infinite, which JSON does not have.",
-                next_step="Write null or a string in its place.",
+                f"The number at {path} is NaN or infinite, which JSON does not support.",
+                next_step="Write null or a string instead.",
             )
         if MAX_SAFE_INTEGER < abs(value) < 1e21:
             # It would be written as an integer that no reader may take for exact.
@@ -169,8 +170,8 @@ def _check(value: Any, path: str, depth: int) -> bool:
     if isinstance(value, (str, int, float, dict, list, tuple)):
         return _check(_plain(value), path, depth) and False
     raise NotCanonicalError(
-        f"The value at {path} is a {kind.__name__}, which JSON does not have.",
-        next_step="Hand over only dict, list, str, int, float, bool or None.",
+        f"The value at {path} is a {kind.__name__}, which JSON does not support.",
+        next_step="Use only dict, list, str, int, float, bool or None.",
     )
 
 

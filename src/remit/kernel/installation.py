@@ -123,8 +123,8 @@ class InstalledFiles:
         if not stated:
             raise NotInstalledError(
                 f"No installed package owns {self._root / path}.",
-                next_step="Only what packages bring is used: `remit package new` begins one; "
-                "`remit init` installs those that come with Remit.",
+                next_step="Remit uses only files of packages. `remit package new` creates a "
+                "package; `remit init` installs the shipped ones.",
             )
         if data is None:
             problem = "is missing or cannot be read"
@@ -133,9 +133,10 @@ class InstalledFiles:
         else:
             return data
         raise ChangedFileError(
-            f"{self._root / path} is not what {self.owner(path)} installed: it {problem}.",
-            next_step="Keep a copy of it if you changed it: `remit package restore` replaces it. A "
-            "change comes in a new version of its package.",
+            f"{self._root / path} differs from the file that {self.owner(path)} installed: it "
+            f"{problem}.",
+            next_step="If you changed the file, keep a copy; `remit package restore` replaces "
+            "it. To change it, install a new version of the package.",
         )
 
     def _bytes(self, path: str) -> bytes | None:
@@ -164,8 +165,8 @@ class InstalledFiles:
             self._owners, self._seen, self._below = {}, None, {}
         except (OSError, ValueError) as error:
             raise ChangedFileError(
-                f"{self._file}, which says who owns each file, cannot be read: {error}.",
-                next_step="`remit package registry --rebuild` makes it again from the ledger.",
+                f"The registry {self._file} cannot be read: {error}.",
+                next_step="`remit package registry --rebuild` rebuilds it from the ledger.",
             ) from error
         return self._owners
 

@@ -64,8 +64,8 @@ def run_blocking(coroutine: Coroutine[Any, Any, _T]) -> _T:
     if threading.current_thread() is thread:
         coroutine.close()
         raise InvalidInputError(
-            "A blocking call was made from inside an asynchronous one.",
-            next_step="Use the async form there: aroute, aexecute, aturn.",
+            "A blocking call was made inside an asynchronous call.",
+            next_step="Use the async form: aroute, aexecute or aturn.",
         )
     future = asyncio.run_coroutine_threadsafe(coroutine, loop)
     try:
@@ -95,7 +95,7 @@ def blocking(
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         if not is_brief and has_running_loop():
             raise InvalidInputError(
-                f"{name}() was called where an event loop runs, which would stand still.",
+                f"{name}() was called inside a running event loop and would block it.",
                 next_step=f"Write `await …{async_name}(…)`.",
             )
         return run_blocking(function(*args, **kwargs))

@@ -16,8 +16,8 @@ __all__ = ["Root", "find_root"]
 RootError = RemitError
 
 _FIRST_CONFIG = """\
-# The settings of this root. What is not said here has its shipped default;
-# `remit config show` lists every setting, its meaning and where its value came from.
+# Settings of this root. A setting that is not given here has its shipped default;
+# `remit config show` lists every setting with its meaning and source.
 
 # [model]
 # default = "auto"          # or "local", "anthropic", "openai", a model name, provider/model
@@ -62,7 +62,7 @@ class Root:
         if not self.exists():
             raise RemitError(
                 f"There is no root at {self.path}.",
-                next_step="Run `remit init`, or name another root.",
+                next_step="Run `remit init`, or choose another root with --root.",
             )
         return self
 
@@ -85,7 +85,7 @@ class Root:
                 made.append(self.config)
         except OSError as error:
             raise RemitError(
-                f"The root {self.path} cannot be made: {error.strerror or error}.",
+                f"The root {self.path} cannot be created: {error.strerror or error}.",
                 next_step="Choose another directory, or correct its permissions.",
             ) from error
         return made

@@ -64,9 +64,9 @@ class TenantFile:
         if to_open and cls.is_held_back(root):
             doing = "moved" if cls.moving_path(root).exists() else "removed"
             raise RemitError(
-                f"The tenant {root.name} is being {doing}: its ledger is not opened.",
-                next_step="Wait until that is done. Where it was interrupted, `remit tenant list` "
-                "of the host undoes or finishes it.",
+                f"The tenant {root.name} is being {doing}, so its ledger cannot be opened.",
+                next_step="Wait until the operation is done. If it was interrupted, run `remit "
+                "tenant list` on the host, which undoes or completes it.",
             )
         try:
             text = path.read_text("utf-8")
@@ -79,13 +79,13 @@ class TenantFile:
         except (ValueError, TypeError) as error:
             raise RemitError(
                 f"{path} is damaged: it does not say where the tenant's ledger is.",
-                next_step="Keep a copy of the file, and put it back from a backup of this root.",
+                next_step="Keep a copy of the file, and restore it from a backup of this root.",
             ) from error
         if tenant_of_origin(found.origin) != found.name:
             raise RemitError(
-                f"{path} is not of the tenant {found.name[:40]!r}: it names the log "
+                f"{path} does not belong to the tenant {found.name[:40]!r}: it names the log "
                 f"{found.origin[:200]!r}.",
-                next_step="Keep a copy of the file, and put it back from a backup of this root.",
+                next_step="Keep a copy of the file, and restore it from a backup of this root.",
             )
         return found
 
@@ -151,7 +151,7 @@ class TenantFile:
             raise RemitError(
                 f"The ledger of the tenant {self.name} is in the database of its host, and neither "
                 "REMIT_DATABASE_URL nor the host's [ledger] path names one.",
-                next_step="Set REMIT_DATABASE_URL as for the host.",
+                next_step="Set REMIT_DATABASE_URL to the database of the host.",
             )
         return with_schema(database, self.ledger)
 
@@ -165,7 +165,7 @@ def check_name(name: str) -> str:
     """Return a tenant's name; raise RemitError if a tenant cannot have it."""
     if not is_name(name):
         raise RemitError(
-            f"A tenant cannot be called {name[:40]!r}.",
+            f"{name[:40]!r} is not a valid tenant name.",
             next_step="Use 1 to 32 lower-case letters, digits and hyphens, such as acme-eu.",
         )
     return name

@@ -59,8 +59,8 @@ def bound_of(gateway: LLMGateway, request: PromptRequest) -> int:
     bound = gateway.cost_bound(request, request.provider_id or "", request.model_id or "")
     if bound is None:
         raise InvalidInputError(
-            f"A call of {request.provider_id}/{request.model_id} has no upper bound of its cost.",
-            next_step="State its price (docs/prices.md), and max_tokens.",
+            f"The cost of a call of {request.provider_id}/{request.model_id} has no upper bound.",
+            next_step="Set its price with `remit price set`, and give max_tokens.",
         )
     return bound
 

@@ -69,7 +69,7 @@ class KeptFile:
         self._path, self._prices = path, prices
         self._run = ""
         self.lost_nano = 0
-        self.from_the_beginning = f"Move {path} elsewhere, and run it again from the beginning."
+        self.from_the_beginning = f"Move {path} elsewhere, and start again from the beginning."
 
     def read(self, graded: Graded, bound: Bound) -> Iterator[Pair]:
         """Yield the pairs of earlier runs.
@@ -90,14 +90,14 @@ class KeptFile:
                 if not number:
                     self._run, split = str(value["run"]), value.get("split")
                     if split != _SPLIT:
-                        raise drift(self, "exchanges are held out by another rule now")
+                        raise drift(self, "the rule for held-out exchanges changed")
                     continue
                 prices, pair = value.pop("prices"), Pair(**value)
             except (ValueError, KeyError, TypeError, AttributeError):
                 what = f"line {number + 1} of its file is not what it wrote"
                 raise drift(self, what) from None
             if prices != self._prices:
-                raise drift(self, "the prices are others than when it began")
+                raise drift(self, "the prices changed since the start")
             yield pair
 
     def named(self, request: PromptRequest, exchange_id: str) -> PromptRequest:
@@ -138,7 +138,7 @@ class KeptOnRecord:
         from_the_beginning: the instruction for starting the replay again.
     """
 
-    from_the_beginning = "Submit it again as a new order."
+    from_the_beginning = "Submit the replay again as a new order."
 
     def __init__(
         self, ledger: LedgerClient, name: str, exchange_ids: Sequence[str], prices: str
@@ -195,7 +195,7 @@ class KeptOnRecord:
             return None
         answer = answers[-1]
         if answer.get("price_version") not in (None, self._prices):
-            raise drift(self, "the prices are others than when it began")
+            raise drift(self, "the prices changed since the start")
         grades = None
         if answer["outcome"] == "success":
             grades = graded(entry, str(answer["response"]))
@@ -212,6 +212,6 @@ Kept = KeptFile | KeptOnRecord
 def drift(kept: Kept, what: str) -> ConflictError:
     """Return the error of a replay that cannot continue because of ``what``."""
     return ConflictError(
-        f"The replay cannot go on: {what}. Its differences would not be those of the change.",
+        f"The replay cannot continue: {what}. Its results would not measure the change alone.",
         next_step=kept.from_the_beginning,
     )

@@ -89,8 +89,8 @@ class SignalPolicy(BaseModel):
                 raise ValueError("a margin lies from 0 to 999")
         except (ValidationError, ValueError) as error:
             raise ConfigError(
-                f"The policy of signals cannot be used: {error}",
-                next_step=f"Correct {_FILE} in its package and install that as a new version.",
+                f"The signal policy is not valid: {error}",
+                next_step=f"Correct {_FILE} in its package, and install a new version.",
             ) from error
         return policy
 

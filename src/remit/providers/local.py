@@ -299,7 +299,8 @@ def _asked(request: ProviderRequest) -> ModelCall:
         wanted = endpoint.name.partition(".")[2]
         raise ProviderError(
             "INVALID_REQUEST",
-            f"model: the local model answers in text and has no {wanted}; name another provider's",
+            f"model: the local model answers in text only and does not support {wanted}; use a "
+            "model of another provider",
             param="model",
         )
     try:

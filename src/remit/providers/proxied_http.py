@@ -80,7 +80,7 @@ async def proxied(
         said = f"no answer within {timeouts.first_byte_s:g} s"
         failure = ProviderError("TIMEOUT", said, True, maybe_billed=True)
     except aiohttp.ClientHttpProxyError as error:
-        said = f"the proxy does not let us through (HTTP {error.status})"
+        said = f"the proxy refused the connection (HTTP {error.status})"
         failure = ProviderError("SERVER_ERROR", said, True)
     except aiohttp.ClientConnectorError as error:
         own = own_cause(error.os_error, None)
@@ -95,7 +95,7 @@ async def proxied(
             await session.close()
     # Raised out here: the client's own errors hold the request's headers.
     if response is None:
-        raise failure or ProviderError("SERVER_ERROR", "there is no answer", True)
+        raise failure or ProviderError("SERVER_ERROR", "the response is empty", True)
     return ProxiedAnswer(session, response)
 
 

@@ -154,10 +154,10 @@ def own_cause(error: Exception, tls: ssl.SSLContext | None) -> str:
     certificates of authorities.
     """
     if isinstance(error, socket.gaierror):
-        return f"its name cannot be looked up ({error.strerror})"
+        return f"its host name cannot be resolved ({error.strerror})"
     if isinstance(error, ssl.SSLCertVerificationError):
         if tls is not None and not tls.cert_store_stats()["x509_ca"] and not _has_folder():
-            return "this machine has no certificates of authorities (SSL_CERT_FILE, SSL_CERT_DIR)"
+            return "this machine has no CA certificates (set SSL_CERT_FILE or SSL_CERT_DIR)"
         return ""
     number = error.errno if isinstance(error, OSError) else None
     return os.strerror(number) if number in _OWN and number is not None else ""

@@ -274,7 +274,7 @@ class HttpUpstream:
 
     def _not_followed(self, response: HttpConnection | ProxiedAnswer) -> ProviderError:
         if response.status == 101:
-            said = "HTTP 101: another protocol, which was not asked for"
+            said = "HTTP 101: the server switched to another protocol without a request"
         else:
             try:
                 host = URL(response.headers.get("location", "")).host or "the same host"
@@ -300,11 +300,11 @@ def _unanswered(connection: HttpConnection, within_s: float) -> ProviderError:
     now = asyncio.get_running_loop().time()
     is_early = now - (connection.deadline - within_s) < _STALE_S
     if connection.requests > 1 and not failure.heard and is_early:
-        said = "the connection had been closed while it waited"
+        said = "the idle connection was closed"
         return ProviderError("SERVER_ERROR", said, True, stale=True, healthy=True)
     said = f"the connection broke before an answer came ({failure})"
     if not failure.is_http:
-        said = "what came back is not HTTP; is the base URL right?"
+        said = "the response is not HTTP; check the base URL"
     return ProviderError("SERVER_ERROR", said, True, maybe_billed=True)
 
 
@@ -315,7 +315,7 @@ def _field(name: str, value: str) -> bytes:
 
 
 def _unsendable() -> ProviderError:
-    return ProviderError("INVALID_REQUEST", "the request cannot be put into HTTP")
+    return ProviderError("INVALID_REQUEST", "the request cannot be sent over HTTP")
 
 
 def _proxy_for(url: URL) -> URL | None:

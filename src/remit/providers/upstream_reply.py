@@ -164,7 +164,7 @@ class UpstreamReply:
         try:
             if self.content_type != "text/event-stream":
                 kind = self.content_type[:100] or "no content type"
-                said = f"the answer is not an event stream ({kind}); is the base URL right?"
+                said = f"the answer is not an event stream ({kind}); check the base URL"
                 raise ProviderError("SERVER_ERROR", said, maybe_billed=True, status=self.status)
             while not self._is_over:
                 try:
@@ -250,13 +250,13 @@ class UpstreamReply:
     async def _decompressed(self, pieces: AsyncIterator[bytes]) -> bytes:
         encoding = self.headers.get("content-encoding", "").strip().lower()
         if encoding not in ("gzip", "x-gzip", "deflate"):
-            said = f"the answer is compressed in an unasked way ({encoding[:40]})"
+            said = f"the answer uses an unrequested compression ({encoding[:40]})"
             raise ProviderError("SERVER_ERROR", said, maybe_billed=True, status=self.status)
         return await anext(pieces, b"")
 
     def _broken(self, error: BaseException) -> ProviderError:
         if isinstance(error, TimeoutError):
-            code, said = "TIMEOUT", f"the answer stopped for {self._idle_s:g} s"
+            code, said = "TIMEOUT", f"the stream sent no data for {self._idle_s:g} s"
         else:
             code = "SERVER_ERROR"
             said = f"the connection broke while answering ({str(error) or type(error).__name__})"

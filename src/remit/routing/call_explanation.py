@@ -18,24 +18,29 @@ _CALLS = ("DISPATCH", "EXCHANGE", "EXCHANGE_ORPHANED", "PROMPT_REJECTED")
 _LOOKED_AT = 500  # entries of a session, to find what became of a call
 _LONGEST_CHAIN = 100
 _TRANSLATED = "translated from "
-_PASSED_OVER = {
-    "CIRCUIT_OPEN": "it had failed repeatedly, and was not asked just then",
-    "MODEL_NOT_ALLOWED": "the key may not use it",
-    "PROVIDER_NOT_FOUND": "no such provider was set up",
-    "INVALID_INPUT": "it cannot do what was asked",
-    "INVALID_REQUEST": "it cannot do what was asked",
-    "BUDGET_EXHAUSTED": "the money left is less than it could cost",
-    "CONTEXT_LENGTH": "the prompt is longer than its window",
-    "RATE_LIMITED": "it had no room for the call",
-    "TIMEOUT": "it did not answer in time",
+_SKIPPED = {
+    "CIRCUIT_OPEN": "its circuit was open after repeated failures",
+    "MODEL_NOT_ALLOWED": "the key may not use this model",
+    "PROVIDER_NOT_FOUND": "the provider was not configured",
+    "INVALID_INPUT": "the model does not support this request",
+    "INVALID_REQUEST": "the model does not support this request",
+    "BUDGET_EXHAUSTED": "the remaining budget was less than the possible cost",
+    "CONTEXT_LENGTH": "the prompt is longer than the context window",
+    "RATE_LIMITED": "the rate limit was reached",
+    "TIMEOUT": "timed out",
 }
+_FAILED = "failed"
+_UNTRIED = frozenset(
+    {"CIRCUIT_OPEN", "MODEL_NOT_ALLOWED", "PROVIDER_NOT_FOUND", "INVALID_INPUT",
+     "BUDGET_EXHAUSTED", "BUDGET_BUSY", "UNPRICED", "UNBOUNDED", "CONTEXT_LENGTH"}
+)  # fmt: skip
 _CERTAINTY = {
-    "measured": "by the counts that the provider reported",
-    "estimated": "estimated from what had arrived, as no counts were reported",
-    "upper_bound": "the most that it could have been, as no counts were reported",
-    "unpriced": "no price is known for this model",
+    "measured": "measured: the provider reported the usage",
+    "estimated": "estimated from the received content: the provider reported no usage",
+    "upper_bound": "upper bound: the provider reported no usage",
+    "unpriced": "unpriced: the price of this model is unknown",
 }
-_SETTLED = {"charge": "its reservation was charged", "release": "its reservation was released"}
+_SETTLED = {"charge": "the reservation was charged", "release": "the reservation was released"}
 
 
 def explain_call(
@@ -64,8 +69,9 @@ def explain_call(
     """
     if entry.event_type not in _CALLS:
         raise NotFoundError(
-            f"{entry.id} is of type {entry.event_type}: neither a decision nor a model call.",
-            next_step="Name a decision (DEC-…), its entry, or an EXCHANGE: `remit ledger query "
+            f"{entry.id} has the event type {entry.event_type}, so it is neither a routing "
+            "decision nor a model call.",
+            next_step="Give a decision (DEC-…), its entry, or an EXCHANGE; `remit ledger query "
             "--event-type EXCHANGE` lists them.",
         )
     if entry.event_type == "DISPATCH":
@@ -83,7 +89,7 @@ def explain_call(
     }
     if entry.event_type == "PROMPT_REJECTED":
         refused = f"The call was refused, {call['error_code']}: {_cut(call['error_message'])}."
-        return {**call, "why": [refused, "Nothing was sent, held or charged."]}
+        return {**call, "why": [refused, "Nothing was sent, reserved or charged."]}
     provider_id, model_id = _sent_to(ledger, entry)
     call |= {"provider_id": provider_id, "model_id": model_id}
     if entry.event_type != "EXCHANGE":
@@ -96,7 +102,7 @@ def explain_call(
         "decision_id": decision_id if isinstance(decision_id, str) else "",
         "key": _key(ledger, entry),
         "passed_over": [
-            {**row, "why": _PASSED_OVER.get(str(row.get("error_code")), "it failed")}
+            {**row, "why": _SKIPPED.get(str(row.get("error_code")), _FAILED)}
             for row in _rows(meta.get("fallback_from"))
         ],
         "attempts": _attempts(ledger, entry),
@@ -117,7 +123,7 @@ def explain_call(
     for change in call["changed"]:
         if (reason := _text(change.get("reason"))).startswith(_TRANSLATED):
             call["translated_from"] = reason.removeprefix(_TRANSLATED)
-    return {**call, "why": [*_why(call, meta)]}
+    return {**call, "why": [*_why(call, meta, prefixes or {})]}
 
 
 _OUTCOMES = {
@@ -267,26 +273,33 @@ def _bound(
 
 
 def _without_answer(entry: LedgerEntry, provider_id: str, model_id: str) -> Iterator[str]:
-    yield f"{provider_id}/{model_id} was asked."
+    yield f"The call was sent to {provider_id}/{model_id}."
     if entry.event_type == "DISPATCH":
-        yield "No answer is on record: the call is under way, or waits to be recovered."
+        yield "No answer is recorded: the call is in flight or waits for recovery."
         return
-    settled = _SETTLED.get(str(entry.metadata.get("settlement")), "it was settled")
-    yield f"Its process died before an answer was on record; {settled}."
+    settled = _SETTLED.get(str(entry.metadata.get("settlement")), "the call was settled")
+    yield f"The process died before it recorded an answer; {settled}."
 
 
-def _why(call: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[str]:
+def _why(
+    call: Mapping[str, Any], meta: Mapping[str, Any], prefixes: Mapping[str, str]
+) -> Iterator[str]:
     sent_to = f"{call['provider_id']}/{call['model_id']}"
     passed = call["passed_over"]
-    yield _about_name(call, sent_to, str(passed[0].get("model_id")) if passed else "")
+    first = str(passed[0].get("model_id")) if passed else ""
+    yield _about_name(call, sent_to, first, prefixes)
     yield _about_key(call["key"], meta)
     failed = {str(row["model_id"]): row for row in call["attempts"][:-1]}
     for row in passed:
-        reason = failed.get(str(row.get("model_id")), {}).get("error_message") or row["why"]
-        yield f"{row.get('model_id')} was passed over, {row.get('error_code')}: {_cut(reason)}."
+        attempt = failed.get(str(row.get("model_id")))
+        reason = _cut((attempt or {}).get("error_message") or row["why"])
+        code = row.get("error_code")
+        verb = "was skipped" if attempt is None and code in _UNTRIED else "failed"
+        known = code if reason == _FAILED else f"{code}: {reason}"
+        yield f"{row.get('model_id')} {verb} ({known})."
     for number, row in enumerate(call["attempts"][:-1], 1):
         yield (
-            f"Try {number}, {row['entry_id']}, at {row['provider_id']}/{row['model_id']}: "
+            f"Attempt {number}, {row['entry_id']}, at {row['provider_id']}/{row['model_id']}: "
             f"{row['error_code'] or row['outcome']}."
         )
     yield _about_answer(call, sent_to, meta)
@@ -294,30 +307,34 @@ def _why(call: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[str]:
     yield from _about_cost(call, meta)
 
 
-def _about_name(call: Mapping[str, Any], sent_to: str, first: str) -> str:
+def _about_name(
+    call: Mapping[str, Any], sent_to: str, first: str, prefixes: Mapping[str, str]
+) -> str:
     asked, by = call["asked_for"], call["named_by"]
     means = first or sent_to
+    owner = owner_by_prefix(prefixes, asked) if by == "prefix" else ""
+    found = [one for one in prefixes if asked.casefold().startswith(one.casefold())]
+    names = f"names beginning with {max(found, key=len)}" if found else "such names"
+    default = "the default provider" if first else f"{call['provider_id']}, the default provider"
     return {
-        "route": f"{asked} was asked for, by a route or the name of one: decision "
-        f"{call['decision_id']} chose {sent_to}.",
-        "caller": f"The caller named provider and model: {means}.",
-        "provider/model": f"{asked} was asked for, which names provider and model.",
-        "registry": f"{asked} was asked for, a name of the registry that means {means}.",
-        "prefix": f"{asked} was asked for; its prefix says whose model it is.",
-        "default": f"{asked} was asked for; no prefix says whose model it is, so it goes to the "
-        "provider that has it as its default, else to the default provider.",
-    }.get(by, f"{asked} was asked for by its own name.")
+        "route": f"{asked} was requested from a route; {call['decision_id']} chose {sent_to}.",
+        "caller": f"The caller requested a provider and a model: {means}.",
+        "provider/model": f"{asked} was requested, which gives provider and model.",
+        "registry": f"{asked} was requested, a name in the registry for {means}.",
+        "prefix": f"{asked} was requested; {names} go to {owner}.",
+        "default": f"{asked} was requested; no prefix matches, so it went to {default}.",
+    }.get(by, f"{asked} was requested by its own name.")
 
 
 def _about_key(key: Mapping[str, Any] | None, meta: Mapping[str, Any]) -> str:
     if key is None:
         user = meta.get("user_id")
-        return f"{user} asked, without a key of Remit's." if user else "It was asked without a key."
+        return f"{user or 'The caller'} made the call without a Remit key."
     name = f"{key['key_id']} ({key['name']})" if key["name"] else str(key["key_id"])
     if key["models"] is None:
-        return f"It was asked with the key {name}, of whose making there is no record."
+        return f"The call used the key {name}, whose creation is not recorded."
     may = f"only {', '.join(map(str, key['models']))}" if key["models"] else "every model"
-    return f"It was asked with the key {name}, which may use {may}."
+    return f"The call used the key {name}, which may use {may}."
 
 
 def _about_answer(call: Mapping[str, Any], sent_to: str, meta: Mapping[str, Any]) -> str:
@@ -325,18 +342,18 @@ def _about_answer(call: Mapping[str, Any], sent_to: str, meta: Mapping[str, Any]
     after = f" after {took:g} ms" if isinstance(took, (int, float)) else ""
     if call["outcome"] == "success":
         named = str(call["answered_by"])
-        own = f", which calls itself {named}" if named not in ("", call["model_id"]) else ""
+        own = f" as {named}" if named not in ("", call["model_id"]) else ""
         return f"{sent_to} answered{after}{own}."
     again = call["tried_again_by"]
-    more = f" It was tried again: {again}." if again else ""
-    return f"{sent_to} failed{after}, {call['error_code']}: {_cut(call['error_message'])}.{more}"
+    more = f" The call was retried: {again}." if again else ""
+    return f"{sent_to} failed{after} ({call['error_code']}): {_cut(call['error_message'])}.{more}"
 
 
 def _about_body(call: Mapping[str, Any]) -> str:
     if not call["wire"]:
-        return "The caller gave no body: Remit made it, of the prompt or messages on record."
+        return "The caller sent no body; Remit built it from the recorded prompt or messages."
     if call["erased"]:
-        return f"A body went out ({call['wire']}); what was changed of it has been erased."
+        return f"A body was sent ({call['wire']}); the list of changes to it was erased."
     changes = [
         f"{change.get('path')} ({_text(change.get('reason'))})"
         for change in call["changed"]
@@ -347,8 +364,8 @@ def _about_body(call: Mapping[str, Any]) -> str:
         also = f"; changed: {more}" if more else ""
         return f"The body was translated from {call['translated_from']} to {call['wire']}{also}."
     if more:
-        return f"The client's body went out as it came ({call['wire']}), but for {more}."
-    return f"The client's body went out byte for byte as it came ({call['wire']})."
+        return f"The client's body was sent ({call['wire']}) with these changes: {more}."
+    return f"The client's body was sent unchanged, byte for byte ({call['wire']})."
 
 
 def _about_cost(call: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[str]:
@@ -356,16 +373,16 @@ def _about_cost(call: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[st
     if bound is not None:
         money = "" if bound["usd"] is None else f", {bound['usd']:.6f} USD"
         yield (
-            f"It could use at most {bound['input_tokens']} input and {bound['output_tokens']} "
+            f"The upper bound was {bound['input_tokens']} input and {bound['output_tokens']} "
             f"output tokens{money}."
         )
     used = f"{meta.get('input_tokens')} input and {meta.get('output_tokens')} output tokens"
     certainty = _CERTAINTY.get(str(cost["certainty"]), "")
     paid = cost["usd"]
     usd = f", {paid:.6f} USD" if isinstance(paid, (int, float)) else ""
-    yield f"It was charged {used}{usd}" + (f" ({certainty})." if certainty else ".")
+    yield f"The charge was {used}{usd}" + (f" ({certainty})." if certainty else ".")
     if cost["over_bound"]:
-        yield "That is above its bound: it was charged whole."
+        yield "The usage exceeded the upper bound and was charged in full."
 
 
 def _rows(value: Any) -> list[dict[str, Any]]:

@@ -149,7 +149,7 @@ class Calls:
         if state is CircuitState.OPEN:
             later = ""
             if retry_after_s is not None:
-                later = f"; it is tried again in {retry_after_s:.1f} s"
+                later = f"; the next attempt is in {retry_after_s:.1f} s"
                 self.retry_after_s = min(self.retry_after_s or retry_after_s, retry_after_s)
             return ModelCallError("CIRCUIT_OPEN", f"{candidate.model_id} failed repeatedly{later}")
         return None

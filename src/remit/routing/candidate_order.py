@@ -71,7 +71,8 @@ def rank(inputs: ScoringInputs, scoring_fn: ScoringFn = score_candidates) -> Ran
     if not candidates:
         raise InvalidInputError(
             "There are no candidates to choose a model from.",
-            next_step="Name models in [routing.models], and see `remit route status`.",
+            next_step="Add models to [routing.models]; `remit route status` shows which are "
+            "reachable.",
         )
     if (
         scoring_fn is not score_candidates
@@ -96,7 +97,7 @@ def rank(inputs: ScoringInputs, scoring_fn: ScoringFn = score_candidates) -> Ran
 def _ranked(inputs: ScoringInputs, scoring_fn: ScoringFn) -> Ranking:
     by_name, names, profiles, names_json, profiles_json = _described(tuple(inputs.candidates))
     if len(by_name) != len(inputs.candidates):
-        raise InvalidInputError("Two candidates have one name.")
+        raise InvalidInputError("Two candidates have the same name.")
     try:
         scoring = scoring_fn(inputs)
     except RemitError:
@@ -161,12 +162,14 @@ def _checked(scoring: Any, candidates: Mapping[str, Candidate]) -> dict[str, flo
     if isinstance(scoring, Scoring) and isinstance(scoring.scores, Mapping):
         scores = list(scoring.scores)
     if not scores or sorted(map(str, scores)) != sorted(candidates):
-        raise InvalidInputError("The scoring function gave no score for each candidate alone.")
+        raise InvalidInputError(
+            "The scoring function must return one score for each candidate and no others."
+        )
     for model, score in scoring.scores.items():
         number = isinstance(score, (int, float)) and not isinstance(score, bool)
         if not number or not -1e9 < score < 1e9:
             raise InvalidInputError(
-                f"The scoring function gave {model} the score {score!r}.",
-                next_step="Scores are finite numbers within a thousand million.",
+                f"The scoring function returned the score {score!r} for {model}.",
+                next_step="Scores must be finite and between -10^9 and 10^9.",
             )
     return dict(scoring.scores)

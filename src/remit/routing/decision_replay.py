@@ -56,8 +56,8 @@ def find_decision(ledger: LedgerReader, name: str) -> LedgerEntry:
                 return entry
             if not isinstance(decision_id, str):
                 raise NotFoundError(
-                    f"{name} is of type {entry.event_type}, and no router chose its model.",
-                    next_step="Name a decision (DEC-…), its entry, or an EXCHANGE with a "
+                    f"{name} has the event type {entry.event_type}, and no router chose its model.",
+                    next_step="Give a decision (DEC-…), its entry, or an EXCHANGE with a "
                     "decision_id.",
                 )
             name = decision_id
@@ -67,16 +67,16 @@ def find_decision(ledger: LedgerReader, name: str) -> LedgerEntry:
     except (ThoughtNotFoundError, EntryNotFoundError) as error:
         raise no_such_decision(name) from error
     if not isinstance(entry.metadata.get("decision_id"), str):
-        raise NotFoundError(f"The thought {name!r} is not of a router.")
+        raise NotFoundError(f"The thought {name!r} is not a routing decision.")
     return entry
 
 
 def no_such_decision(name: str) -> NotFoundError:
     """Return the error for a name that leads to no decision."""
     return NotFoundError(
-        f"There is no decision {name!r} on record.",
-        next_step="`remit ledger query --event-type THOUGHT_RECORD` lists them. A call that "
-        "was cut off while it was routed leaves none.",
+        f"The ledger has no decision {name!r}.",
+        next_step="`remit ledger query --event-type THOUGHT_RECORD` lists decisions. A call that "
+        "was interrupted during routing has none.",
     )
 
 
@@ -162,7 +162,7 @@ def replay(entry: LedgerEntry, ledger: LedgerClient | None = None) -> dict[str, 
     erased = [name for name in _NEEDED if isinstance(meta.get(name), Erased)]
     if erased:
         notes.append(
-            f"{', '.join(erased)} of the decision have been erased: it cannot be computed again."
+            f"{', '.join(erased)} of the decision were erased, so it cannot be recomputed."
         )
     else:
         try:
@@ -199,7 +199,7 @@ def _recomputed(
     inputs = scored_inputs(meta, ledger)
     if record["rule_version_hash"] == RULES_UNAVAILABLE:
         checks["rule_version_hash"] = None
-        notes.append("The rule file could not be read then; defaults were in force.")
+        notes.append("The rule file could not be read at that time, so the defaults applied.")
     else:
         yield "rule_version_hash", inputs.weights.rule_version_hash
     hashed = {
@@ -215,7 +215,7 @@ def _recomputed(
         checks["propensity"] = agree
     if meta.get("scoring", "remit") != "remit":
         checks["scores"] = checks["candidates_considered"] = None
-        notes.append(f"Scored by {meta['scoring']}, which is not run again.")
+        notes.append(f"The scores came from {meta['scoring']}, which is not run again.")
         return
     scoring = score_candidates(inputs)
     yield "scores", dict(scoring.scores)

@@ -68,7 +68,7 @@ class FallbackChainExhaustedError(RoutingError):
         self.decision_id = decision_id
         tried = ", ".join(f"{attempt.model_id} ({attempt.error.code})" for attempt in self.attempts)
         super().__init__(
-            f"No model answered: {tried}." if tried else "There is no model to ask.",
+            f"No model answered: {tried}." if tried else "No model is available.",
             next_step=(
                 "`remit route status` shows which models are reachable and whose circuits are open."
             ),

@@ -22,9 +22,9 @@ from remit.routing.decision_replay import (
 from remit.routing.intent import Intent, read_intent
 from remit.routing.scores import ANY_TASK, is_single, learned_parts, measured, score_parts
 
-_SINGLE = "No evidence says that choosing by prompt pays: the best single model comes first."
+_SINGLE = "Choosing by prompt has no proven benefit, so the best single model comes first."
 _UNMEASURED = (
-    "Nothing was measured: no ability of {} is stated, which comes first by price, speed and such."
+    "No abilities are stated for {}; it comes first by price, speed and similar properties."
 )
 _LONGEST_REASON = 300  # characters that a sentence quotes of a provider
 _OF_CALL = ("entry_id", "timestamp", "agent_id", "session_id")
@@ -59,7 +59,7 @@ def explain(
         try:
             return {**_explained(find_decision(ledger, decision_id), ledger), "call": call}
         except NotFoundError:
-            why = [f"The decision {decision_id}, by which it came about, is not on record.", *why]
+            why = [f"The decision {decision_id} of this call is not recorded.", *why]
     return {
         "decision_id": "",
         **{key: call[key] for key in _OF_CALL},
@@ -96,7 +96,7 @@ def _explained(entry: LedgerEntry, ledger: LedgerClient) -> dict[str, Any]:
         why = (
             f"The decision's content was erased under {erased.erasure_id}."
             if isinstance(erased, Erased)
-            else "What is on record here is no decision of a router."
+            else "This entry is not a routing decision."
         )
         return {**common, "erased": isinstance(erased, Erased), "why": [why], "candidates": []}
     context = meta.get("context")
@@ -133,7 +133,7 @@ def _alike(neighbours: list[dict[str, Any]]) -> list[str]:
     if not neighbours:
         return []
     named = ", ".join(f"{one['exchange_id']} ({one['similarity']:.2f})" for one in neighbours)
-    return [f"Its quality was predicted from graded answers; most like it: {named}."]
+    return [f"The quality was predicted from graded answers to similar prompts: {named}."]
 
 
 def _parts(
@@ -231,30 +231,31 @@ def _why(
     share, propensity = meta.get("exploration"), meta.get("propensity")
     if share and is_number(share) and is_number(propensity):
         sentences.append(
-            f"{100 * share:g} % of such decisions explore: who was asked first was drawn with the "
+            f"{100 * share:g} % of such decisions explore: the first model was drawn with "
             f"probability {propensity:g}."
         )
     for row in candidates:
         model, score = row["model_id"], row["score"]
         if row["status"] == "answered" and model == chosen:
             best = "the best score" if row["rank"] == 1 else f"rank {row['rank']}"
-            sentences.append(f"{model} answered: it had {best} ({score:.6f}).")
+            sentences.append(f"{model} answered with {best} ({score:.6f}).")
             if record["routing_mode"] == "single":
                 break
         elif row["status"] in ("failed", "skipped"):
-            verb = "failed" if row["status"] == "failed" else "was passed over"
+            verb = "failed" if row["status"] == "failed" else "was skipped"
             reason = f": {_cut(row['reason'])}" if row["reason"] else ""
-            sentences.append(f"{model} (rank {row['rank']}, {score:.6f}) {verb}, "
-                             f"{row['code']}{reason}.")  # fmt: skip
+            sentences.append(
+                f"{model} (rank {row['rank']}, score {score:.6f}) {verb} ({row['code']}{reason})."
+            )
         elif row["status"] == "answered":
-            sentences.append(f"{model} (rank {row['rank']}, {score:.6f}) answered too.")
+            sentences.append(f"{model} (rank {row['rank']}, score {score:.6f}) answered too.")
     for stage in rows_of(meta, "stages"):
         if "join" in stage:
             sentences += _joined(stage, meta)
         elif stage.get("model_id"):
-            sentences.append(f"The stage {stage.get('stage')} was done by {stage['model_id']}.")
+            sentences.append(f"Stage {stage.get('stage')}: {stage['model_id']} answered.")
         else:
-            sentences.append(f"No model did the stage {stage.get('stage')}.")
+            sentences.append(f"Stage {stage.get('stage')}: no model answered.")
     if record["routing_mode"] == "fail":
         sentences.append(f"No model answered after {record['fallback_attempts']} attempts.")
     return sentences
@@ -265,20 +266,20 @@ def _joined(stage: Mapping[str, Any], meta: Mapping[str, Any]) -> list[str]:
     answered = _names(stage.get("answered"))
     if not answered:
         members = ", ".join(_names(stage.get("members")))
-        return [f"Of {members or 'no model'} none answered in time."]
+        return [f"None of the models answered in time: {members or 'no model was asked'}."]
     how = {
-        "vote": "the one that most gave was taken",
-        "fields": "one was made, field by field",
+        "vote": "the most frequent one was chosen",
+        "fields": "one was combined field by field",
         "judge": "a judge chose one",
-        "best_scored": "that of the best-scored was taken",
-    }.get(str(stage.get("joined")), "one was made")
+        "best_scored": "that of the model with the best score was chosen",
+    }.get(str(stage.get("joined")), "one was combined")
     agreed = _names(stage.get("agreed"))
     more = f" ({', '.join(agreed)} agreed)" if len(agreed) > 1 else ""
     sentences = [f"Of the answers of {', '.join(answered)}, {how}{more}."]
     for call in rows_of(meta, "attempts"):
         if call.get("part") == JUDGE_PART:
             came = "judged" if call.get("outcome") == "success" else (
-                f"was to judge, and failed ({call.get('error_code', '')})"
+                f"failed as judge ({call.get('error_code', '')})"
             )  # fmt: skip
             sentences.append(f"{call.get('model_id')} {came}: {call.get('exchange_entry_id', '')}.")
     return sentences
@@ -291,7 +292,7 @@ def _about(intent: Intent, context: Mapping[str, Any]) -> str:
             if is_so and word != task]  # fmt: skip
     plays = f", with {' and '.join(also)}" if also else ""
     language = f", in {intent.language!r}" if intent.language else ""
-    return f"The prompt was taken for {task}{plays}{language}, about {intent.tokens} tokens."
+    return f"The detected task was {task}{plays}{language}, about {intent.tokens} tokens."
 
 
 def _cut(reason: str) -> str:

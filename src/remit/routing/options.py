@@ -128,18 +128,20 @@ class RouteOptions:
 
     def __post_init__(self) -> None:
         if self.mode not in ("single", "ensemble", "pipeline"):
-            raise InvalidInputError(f"The routing mode is {self.mode!r}.",
+            raise InvalidInputError(f"Unknown routing mode {self.mode!r}.",
                                     next_step="Use single, ensemble or pipeline.")  # fmt: skip
         if self.model_timeout_s is not None:
             _check_positive("model_timeout_s", self.model_timeout_s)
         _check_positive("emitter_timeout_s", self.emitter_timeout_s)
         names = [stage.name for stage in self.stages]
         if self.mode == "pipeline" and (not names or len(set(names)) != len(names)):
-            raise InvalidInputError("A pipeline needs stages, each with a name of its own.")
+            raise InvalidInputError("A pipeline requires stages with unique names.")
         if self.mode == "pipeline" and not self.stages[-1].revises:
-            raise InvalidInputError("The last stage of a pipeline makes its answer: it revises.")
+            raise InvalidInputError(
+                "The last stage of a pipeline must revise, because it makes the answer."
+            )
         if self.prompts is None and any(stage.contract_id for stage in self.stages):
-            raise InvalidInputError("Stages with a contract need something that makes prompts.")
+            raise InvalidInputError("Stages with a contract require a prompt builder.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,4 +194,4 @@ def model_timeout_s(
 def _check_positive(name: str, value: object) -> None:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not 0 < value < 1e9:  # type: ignore[operator]
-        raise InvalidInputError(f"{name} is {value!r}; it takes a number above 0.")
+        raise InvalidInputError(f"{name} is {value!r}; it must be a number above 0.")

@@ -182,20 +182,21 @@ def read_routes(
         place = f"[routing.routes.{name}]"
         if not name or "/" in name or name in settings.models:
             raise ConfigError(
-                f"{place} has a name that can be confused with a model's.",
-                next_step="Name it otherwise, and without a slash.",
+                f"{place} has a name that can be confused with a model name.",
+                next_step="Choose another name, without a slash.",
             )
         for model in (*route.models, *route.judge, *(m for s in route.stages for m in s.models)):
             if registry.of(model) is None:
                 raise ConfigError(
                     f"{place} names the model {model!r}, which is not in [routing.models].",
-                    next_step=f"Known are {', '.join(sorted(registry.names()))}.",
+                    next_step=f"Known models: {', '.join(sorted(registry.names()))}.",
                 )
         preference = route.operator_preference or settings.operator_preference
         if preference and preference not in rules.weights.preferences:
             raise ConfigError(
                 f"{place} prefers {preference!r}, which the routing rules do not know.",
-                next_step=f"They know {', '.join(sorted(rules.weights.preferences)) or 'none'}.",
+                next_step="Known preferences: "
+                f"{', '.join(sorted(rules.weights.preferences)) or 'none'}.",
             )
         contracts = [stage.contract for stage in route.stages if stage.contract]
         if route.mode == "ensemble" and route.join == "judge":

@@ -63,7 +63,7 @@ def asked_of(prompt: Prompt, request: PromptRequest | None = None) -> Asked:
     base = request or new_request()
     if isinstance(prompt, str):
         if not prompt.strip():
-            raise InvalidInputError("The prompt is blank.")
+            raise InvalidInputError("The prompt is empty.")
         made, sent = replace(base, prompt=prompt, messages=None), prompt
         return Asked(made, sent, canonical_json(sent), needs=_needs_of(made))
     if problem := check_messages(prompt):

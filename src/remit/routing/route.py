@@ -86,7 +86,7 @@ class Outcome:
         if last.outcome is RouteOutcome.SUCCESS:  # a stage answered, a later one found no model
             last = replace(
                 last, content="", content_blocks=None, reply=None, outcome=RouteOutcome.ERROR,
-                error_code="ROUTE_FAILED", error_message="a stage of the route found no model",
+                error_code="ROUTE_FAILED", error_message="no model answered a stage of the route",
             )  # fmt: skip
         return replace(calls.with_all(last), decision_entry_id=self.entry_id)
 
@@ -211,7 +211,7 @@ async def _refusal(
     else:
         first = next(iter(errors), "NO_ADAPTER")
         code = next((name for name in _REASONS if name in errors), first)
-        message = errors.get(code, "there is no model to ask")
+        message = errors.get(code, "no model is available")
         wait_s = calls.retry_after_s if code == "CIRCUIT_OPEN" else None
     return await options.gateway.reject(
         named, _CODES.get(code, code), message, retry_after_s=wait_s, identity=calls.identity

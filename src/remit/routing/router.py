@@ -166,14 +166,14 @@ class Router:
                 neutral = replace(neutral, keeper=None)
             request = neutral
         if request.idempotency_key and self._route(name).mode == "ensemble":
-            message = "an ensemble's answer is not kept under an idempotency key: name none"
+            message = "answers of an ensemble cannot be stored under an idempotency key; send none"
             return await self._gateway.reject(request, "INVALID_INPUT", message, identity=identity)
         allowed = self._allowed(name, identity)
         if not allowed:
             return await self._gateway.reject(
                 request,
                 "MODEL_NOT_ALLOWED",
-                f"this key may use no model of the route {name!r}",
+                f"this key may not use any model of the route {name!r}",
                 identity=identity,
             )
         if asked is None:
@@ -336,8 +336,8 @@ class Router:
         route = self.routes.get(name)
         if route is None:
             raise NotFoundError(
-                f"There is no route {name!r}.",
-                next_step=f"Known are {', '.join(sorted(self.routes))}.",
+                f"The route {name!r} does not exist.",
+                next_step=f"Known routes: {', '.join(sorted(self.routes))}.",
             )
         return route
 
@@ -367,7 +367,7 @@ class Router:
     def _require_allowed(self, name: str, identity: Identity | None) -> Sequence[Candidate]:
         allowed = self._allowed(name, identity)
         if not allowed:
-            raise InvalidInputError(f"This key may use no model of the route {name!r}.")
+            raise InvalidInputError(f"This key may not use any model of the route {name!r}.")
         return allowed
 
     async def _keep_head(self) -> None:

@@ -63,12 +63,12 @@ def task_of(task: str = "", needs: Sequence[str] = ()) -> str:
     """
     name = task or ANY_TASK
     if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
-        raise InvalidInputError(f"{task!r} is no name of a task.",
+        raise InvalidInputError(f"{task!r} is not a valid task name.",
                                 next_step="Use letters, digits, - and _.")  # fmt: skip
     for need in needs:
         if need not in NEEDS:
-            raise InvalidInputError(f"{need!r} is no need of a call.",
-                                    next_step=f"Known are {', '.join(NEEDS)}.")  # fmt: skip
+            raise InvalidInputError(f"{need!r} is not a capability of a model.",
+                                    next_step=f"Known: {', '.join(NEEDS)}.")  # fmt: skip
     return "+".join([name, *sorted(set(needs))])
 
 
@@ -261,9 +261,9 @@ def _standing(
         for candidate in candidates
     }
     if not scores:
-        raise InvalidInputError("There are no candidates to score.")
+        raise InvalidInputError("No candidates to score.")
     if len(scores) != len(candidates):
-        raise InvalidInputError("Two candidates have one name.")
+        raise InvalidInputError("Two candidates have the same name.")
     return scores
 
 
@@ -278,8 +278,8 @@ def _weights_under(preference: str, weights: Weights) -> Mapping[str, int]:
     factors = weights.preferences.get(preference)
     if factors is None:
         raise InvalidInputError(
-            f"There is no operator preference {preference!r}.",
-            next_step=f"The rules know {', '.join(sorted(weights.preferences)) or 'none'}.",
+            f"Unknown operator preference {preference!r}.",
+            next_step=f"Known preferences: {', '.join(sorted(weights.preferences)) or 'none'}.",
         )
     return {name: value * factors[name] // MILLION for name, value in weights.features.items()}
 

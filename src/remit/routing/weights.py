@@ -203,7 +203,8 @@ class Weights:
                 head = None if find_head is None else find_head(rules.learned.head)
                 if head is None or head.digest != rules.learned.head:
                     raise WeightsError(
-                        f"The learned head {rules.learned.head} of the routing rules is not here."
+                        f"The learned head {rules.learned.head} of the routing rules is not "
+                        "installed."
                     )
         except ValidationError as error:
             key, problem = first_error(error)
@@ -312,7 +313,7 @@ def load_rules(path: Path, installed: InstalledFiles | None = None) -> Rules:
             )
     except (WeightsError, NotInstalledError, ChangedFileError) as error:
         _log.error(
-            "%s The shipped defaults are in force; `remit init` puts a missing file back.",
+            "%s The shipped defaults apply; `remit init` restores a missing file.",
             error.message,
         )
         return Rules(Weights.shipped(), RULES_UNAVAILABLE)

@@ -152,8 +152,8 @@ class Agent(Generic[OutputT]):
             return self._conversation(session, self._start(session, tokens, usd))
         if tokens is not None or usd is not None or user or subject_id:
             raise InvalidInputError(
-                "The limits of a session are set when it begins, and for whom it is.",
-                next_step="Change limits with `remit budget set`; leave the others out.",
+                "The limits and the user of a session are set when it begins.",
+                next_step="Omit them here; to change limits, run `remit budget set`.",
             )
         session.require()
         return self._conversation(session)
@@ -238,7 +238,7 @@ class Agent(Generic[OutputT]):
         """
         if self._shape.planner is not None:
             raise InvalidInputError(
-                f"{self.agent_id} has a planner, and cannot take over a session.",
+                f"{self.agent_id} has a planner, so it cannot take over a session.",
                 next_step="Use as_tool(), or an agent without a planner.",
             )
         about = description or str(self._shape.answer.input.get("instructions", ""))

@@ -53,20 +53,20 @@ class AgentShape:
         check_kind("agent_id", self.agent_id, str)
         if not self.agent_id.strip() or len(self.agent_id) > _LONGEST_ID:
             raise InvalidInputError(
-                f"{self.agent_id[:_LONGEST_ID]!r} cannot be an agent's id: it takes 1 to "
+                f"{self.agent_id[:_LONGEST_ID]!r} is not a valid agent id: an id has 1 to "
                 f"{_LONGEST_ID} characters."
             )
         if self.planner is not None and not callable(self.planner):
-            raise InvalidInputError(f"planner is {self.planner!r}; it takes a function.")
+            raise InvalidInputError(f"planner is {self.planner!r}; it must be a function.")
         for what, value in (("tokens", self.session_tokens), ("usd", self.session_usd)):
             check_limit(f"session_{what}", value)
         check_limit("order_tokens", self.answer.token_budget)
         retries = self.supervisor.max_retries
         if type(retries) is not int or retries < 0:
-            raise InvalidInputError(f"max_retries is {retries!r}; it takes 0 or more.")
+            raise InvalidInputError(f"max_retries is {retries!r}; it must be 0 or more.")
         most = self.context_tokens
         if most is not None and (type(most) is not int or most < 1):
-            raise InvalidInputError(f"context_tokens is {most!r}; it takes 1 or more.")
+            raise InvalidInputError(f"context_tokens is {most!r}; it must be 1 or more.")
 
 
 def check_kind(name: str, value: Any, *kinds: type) -> None:
@@ -79,7 +79,7 @@ def check_kind(name: str, value: Any, *kinds: type) -> None:
     """
     if not isinstance(value, kinds):
         wanted = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
-        raise InvalidInputError(f"{name} is {value!r}; it takes {wanted}.")
+        raise InvalidInputError(f"{name} is {value!r}; it must be {wanted}.")
     if isinstance(value, str):
         require_plain_text(name, value)
 
@@ -98,8 +98,8 @@ def check_limit(name: str, value: float | None) -> None:
     if name.endswith("tokens"):
         if type(value) is not int or not 0 < value < 1e15:
             raise InvalidInputError(
-                f"{name} is {value!r}; it takes a whole number from 1 on.",
-                next_step="Leave it out to have the configured limit.",
+                f"{name} is {value!r}; it must be an integer of at least 1.",
+                next_step="Omit it to use the configured limit.",
             )
     elif isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e15:
-        raise InvalidInputError(f"{name} is {value!r}; it takes a number from 0 on.")
+        raise InvalidInputError(f"{name} is {value!r}; it must be a number of at least 0.")

@@ -414,7 +414,7 @@ class Conversation(Closeable, Generic[OutputT]):
         """
         for tool in self._tools:
             if problem := tool.lacks(deps):
-                raise InvalidInputError(problem, next_step="Give the turn deps=….")
+                raise InvalidInputError(problem, next_step="Pass deps=… to the turn.")
         token = given_deps.set(deps)
         try:
             yield

@@ -113,5 +113,5 @@ def _unique(ids: list[str]) -> tuple[str, ...]:
     """
     for tool_id in ids:
         if ids.count(tool_id) > 1:
-            raise ToolError(f"There are two tools {tool_id!r}.", next_step="Rename one of them.")
+            raise ToolError(f"Two tools have the id {tool_id!r}.", next_step="Rename one of them.")
     return tuple(ids)

@@ -178,8 +178,8 @@ def _founding(
             raise _lost(f"the ledger of {root.path} is empty")
         if new_ledger and recorded_trust(ledger):
             raise RemitError(
-                f"The ledger of {root.path} is there and knows this root: nothing is lost.",
-                next_step="Run `remit init`, without asking for a new ledger.",
+                f"The ledger of {root.path} exists and belongs to this root; nothing is lost.",
+                next_step="Run `remit init` without --new-ledger.",
             )
         if new_ledger:  # Checks of the lost ledger say nothing about the new one.
             shutil.rmtree(root.marks, ignore_errors=True)
@@ -223,18 +223,19 @@ def _refuse_links(root: Root) -> None:
     ):  # fmt: skip
         if folder.is_symlink():
             raise RemitError(
-                f"{folder} is a link. The folders of a root are never links: what is written "
-                "there would go elsewhere.",
-                next_step="Move the link away. To keep a root elsewhere, name that place.",
+                f"{folder} is a link. Folders of a root must not be links, because data would be "
+                "written elsewhere.",
+                next_step="Remove the link. To keep a root elsewhere, use that directory as the "
+                "root.",
             )
 
 
 def _lost(what: str) -> RemitError:
     return RemitError(
-        f"Packages are installed, and {what}: the record of all that was done is gone.",
-        next_step="Find the ledger, or put a copy of it back (or `remit init --bare`, then `remit "
-        "ledger import` of an export). Only if no copy exists: `remit init --new-ledger` starts a "
-        "new record, which does not continue the old one.",
+        f"Packages are installed, but {what}: the record of earlier operations is missing.",
+        next_step="Restore the ledger from a backup, or import an export with `remit init "
+        "--bare` and `remit ledger import`. Only if no copy exists, run `remit init "
+        "--new-ledger`, which starts a new record that does not continue the old one.",
     )
 
 

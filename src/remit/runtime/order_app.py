@@ -30,7 +30,9 @@ def load_app(runtime: Runtime, place: str) -> tuple[list[Agent[Any]], list[Sched
     """
     module, _, name = place.partition(":")
     if not module or not name:
-        raise InvalidInputError(f"{place!r} names no function.", next_step="Write module:function.")
+        raise InvalidInputError(
+            f"{place!r} does not name a function.", next_step="Write module:function."
+        )
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:
@@ -38,10 +40,12 @@ def load_app(runtime: Runtime, place: str) -> tuple[list[Agent[Any]], list[Sched
     except (ImportError, AttributeError) as error:
         raise InvalidInputError(
             f"{place!r} cannot be imported: {error}.",
-            next_step="Run the worker where the module is, or install it.",
+            next_step="Start the worker in the directory of the module, or install the module.",
         ) from error
     if not callable(make):
-        raise InvalidInputError(f"{place!r} is no function.", next_step="Give one of the runtime.")
+        raise InvalidInputError(
+            f"{place!r} is not a function.", next_step="Give a function that takes the runtime."
+        )
     made = make(runtime)
     found = [made] if isinstance(made, (Agent, Schedule)) else made
     if not isinstance(found, Iterable) or isinstance(found, str):
@@ -55,7 +59,7 @@ def load_app(runtime: Runtime, place: str) -> tuple[list[Agent[Any]], list[Sched
             schedules.append(item)
         else:
             raise InvalidInputError(
-                f"{place!r} gave a {type(item).__name__}.",
-                next_step="Let it give agents and schedules.",
+                f"{place!r} returned a {type(item).__name__}.",
+                next_step="Return agents and schedules.",
             )
     return agents, schedules

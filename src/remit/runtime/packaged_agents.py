@@ -77,11 +77,15 @@ def packaged_agent(
     """
     known = packaged_agents(files)
     if agent_id not in known:
-        there = f"There is {', '.join(known)}." if known else "`remit package new` begins one."
-        raise NotFoundError(f"No installed package brought an agent {agent_id!r}.", next_step=there)
+        there = "`remit package new` creates a package with an agent."
+        if known:
+            there = f"Installed agents: {', '.join(known)}."
+        raise NotFoundError(
+            f"No installed package contains the agent {agent_id!r}.", next_step=there
+        )
     if agent_id in (reserved_agents() if reserved is None else reserved):
         raise NotFoundError(
-            f"The agent {agent_id} of a package has the id of Remit's own agent.",
+            f"The agent {agent_id} of a package uses the id of Remit's own agent.",
             next_step="Give the agent another id, or `remit package remove` its package.",
         )
     path = f"{_FOLDER}{agent_id}.json"
@@ -91,16 +95,16 @@ def packaged_agent(
     package = registry.packages.get(package_id)
     if package is None:
         raise NotFoundError(
-            f"The agent {agent_id} belongs to {package_id}, which the ledger does not have as "
-            "installed.",
+            f"The agent {agent_id} belongs to {package_id}, which is not installed according to "
+            "the ledger.",
             next_step="Run `remit gate check --all`.",
         )
     granted = package.manifest.permissions
     for tool_id in document.tools:
         if not granted.allows_tool(tool_id):
             raise NotFoundError(
-                f"The agent {agent_id} asks for the tool {tool_id}, which {package_id} is not "
-                "permitted.",
+                f"The agent {agent_id} requests the tool {tool_id}, which {package_id} is not "
+                "permitted to use.",
                 next_step=_CHECK,
             )
     who = f"The agent {agent_id} of {package_id}"
@@ -147,7 +151,7 @@ def _check_model(
     if not (stated or asked) and granted.models and not allows_named(granted, answers):
         raise NotFoundError(
             f"{who} may use {permitted}, not {answers}, which is the model here.",
-            next_step="Choose another model: as `model`, or in [model] default.",
+            next_step="Choose another model with `model` or [model] default.",
         )
 
 
@@ -164,8 +168,8 @@ def _check_contracts(
         fixed = boundary_model(PromptContract.parse(files.read(path), path))
         if fixed and not allows_named(granted, fixed):
             raise NotFoundError(
-                f"{who} answers under {contract_id}, which fixes the model {fixed}; the package "
-                "is not permitted it.",
+                f"{who} answers under {contract_id}, which requires the model {fixed}; the "
+                "package is not permitted to use it.",
                 next_step=_CHECK,
             )
 
@@ -180,7 +184,7 @@ def _ceilings(
                 return Framework.parse(files.read(asset.path), asset.path).permissions
     raise NotFoundError(
         f"{who} belongs to {framework_id}, which is not installed.",
-        next_step="Install the package that brings it.",
+        next_step="Install the package that contains it.",
     )
 
 

@@ -114,15 +114,15 @@ def assemble_providers(
     for name, brought in (own or {}).items():
         if not _PROVIDER_ID.fullmatch(name):
             raise ConfigError(
-                f"{name!r} cannot name a provider.",
-                next_step="Use letters, digits, '_' and '-', at most 64.",
+                f"{name!r} is not a valid provider name.",
+                next_step="Use at most 64 letters, digits, '_' and '-'.",
             )
         can_answer = any(hasattr(brought, name) for name in ("send", "asend", "astream"))
         if isinstance(brought, type) or not can_answer:
             raise ConfigError(
                 f"providers[{name!r}] is {brought!r}, which is not a provider.",
-                next_step="Give an object with a method send(), asend() or astream(); a model's "
-                "name goes to agent(model=…).",
+                next_step="Give an object with a method send(), asend() or astream(); pass the "
+                "name of a model to agent(model=…).",
             )
         models[name] = str(getattr(brought, "default_model", name))
     reachable.update(own or {})
@@ -159,8 +159,9 @@ def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple
     if providers.configured:
         return choose_model(settings, "auto", providers)[0], wanted
     raise ConfigError(
-        f"No provider runs the model {wanted!r}.",
-        next_step="Name it as provider/model, set a key or base URL, or see `remit model list`.",
+        f"No provider has the model {wanted!r}.",
+        next_step="Use provider/model, set a key or a base URL, or choose a local model (`remit "
+        "model list`).",
     )
 
 
@@ -208,14 +209,14 @@ def require_reachable(
     if provider_id == "local":
         how = "pull " + model_id if model_id in known_models() else "add FILE.gguf"
         raise RemitError(
-            f"The local model {model_id} is not here, and no other provider is set up.",
+            f"The local model {model_id} is not installed; no other provider is configured.",
             next_step=f"Run `remit model {how}`, or set ANTHROPIC_API_KEY, OPENAI_API_KEY or "
             "OPENAI_BASE_URL.",
         )
     provider = settings.providers.get(provider_id)
     variable = provider.api_key_env if provider else ""
     raise RemitError(
-        f"The provider {provider_id} has no key and no base URL.",
+        f"The provider {provider_id} has neither an API key nor a base URL.",
         next_step=f"Set {variable or f'[providers.{provider_id}]'}.",
     )
 
@@ -241,8 +242,8 @@ def _check_model_name(
         near = difflib.get_close_matches(model_id, models, 3, 0.4)
         raise RemitError(
             f"{provider_id} has no model {model_id!r}.",
-            next_step=f"Did you mean {' or '.join(near)}? A model of that very name needs a "
-            "price in a table of your own; see docs/prices.md.",
+            next_step=f"Did you mean {' or '.join(near)}? To use a model with exactly this name, "
+            "set its price with `remit price set`.",
         )
 
 

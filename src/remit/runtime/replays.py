@@ -71,10 +71,11 @@ class ReplayWanted:
         changed = (self.change is not None) + bool(self.proposal)
         if changed > 1 or not (changed or self.model):
             raise InvalidInputError(
-                "A replay takes a change or a proposal, a model, or one of these and a model."
+                "A replay requires a change, a proposal or a model; a model can be combined with "
+                "either of the others."
             )
         if self.both and not (changed and self.model):
-            raise InvalidInputError("To attribute takes a change or a proposal, and a model.")
+            raise InvalidInputError("An attribution requires a model, and a change or a proposal.")
 
     @property
     def task(self) -> str:
@@ -213,7 +214,9 @@ def _files(runtime: Runtime, wanted: ReplayWanted) -> dict[str, bytes]:
         known = Proposals(runtime.root, runtime.ledger)
         found = known.get(wanted.proposal)
         if found.target != contract_id:
-            raise InvalidInputError(f"{found.proposal_id} is a change of {found.target}.")
+            raise InvalidInputError(
+                f"{found.proposal_id} changes {found.target}, not this contract."
+            )
         if found.rolls_back:
             raise InvalidInputError(
                 f"{found.proposal_id} is a rollback, whose target is recorded already.",

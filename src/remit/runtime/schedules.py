@@ -63,7 +63,7 @@ class _Cron:
             from cronsim import CronSim, CronSimError
         except ImportError as error:
             raise InvalidInputError(
-                "A schedule by cron expression needs the package cronsim.",
+                "A schedule with a cron expression requires the package cronsim.",
                 next_step="pip install 'remit[schedules]', or give every_s=….",
             ) from error
         self._iterate = CronSim
@@ -72,7 +72,7 @@ class _Cron:
             self.following(int(time.time()))
         except (CronSimError, StopIteration) as error:
             raise InvalidInputError(
-                f"{expression!r} is no cron expression that is ever due: {error}".rstrip(": "),
+                f"{expression!r} is not a valid cron expression: {error}".rstrip(": "),
                 next_step="Write minute, hour, day of month, month and day of week: '0 8 * * 1-5'.",
             ) from error
 
@@ -143,13 +143,13 @@ class Schedule(Generic[OutputT]):
         check_limit("usd", usd)
         if not _ID.fullmatch(schedule_id):
             raise InvalidInputError(
-                f"{schedule_id!r} cannot name a schedule.",
-                next_step="Use letters, digits, '_', '-' and '.', at most 100.",
+                f"{schedule_id!r} is not a valid schedule id.",
+                next_step="Use at most 100 letters, digits, '_', '-' and '.'.",
             )
         if missed not in ("run_once", "skip"):
-            raise InvalidInputError(f"missed is {missed!r}; it takes 'run_once' or 'skip'.")
+            raise InvalidInputError(f"missed is {missed!r}; it must be 'run_once' or 'skip'.")
         if isinstance(task, str) and not task.strip():
-            raise InvalidInputError("The task is blank.", next_step="Say what is to be done.")
+            raise InvalidInputError("The task is empty.", next_step="Give a task.")
         if (every_s is None) == (not cron):
             raise InvalidInputError("A schedule takes either every_s or cron.")
         self._ticks: _Interval | _Cron
@@ -158,7 +158,7 @@ class Schedule(Generic[OutputT]):
             self._about: dict[str, Any] = {"id": schedule_id, "cron": cron, "timezone": timezone}
         elif type(every_s) is not int or not 1 <= every_s <= _LONGEST_INTERVAL_S:
             raise InvalidInputError(
-                f"every_s is {every_s!r}; it takes whole seconds, from 1 to a year's."
+                f"every_s is {every_s!r}; it must be an integer from 1 second to one year."
             )
         else:
             self._ticks = _Interval(every_s)

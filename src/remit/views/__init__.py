@@ -1,4 +1,4 @@
-"""Views: recorded events for people, as journeys, usage and reports; as data, text and pages.
+"""Views of recorded events for people: journeys, usage and reports.
 
 The room owns selection, order and wording. The room writes nothing and calls no model.
 

@@ -31,7 +31,7 @@ def session_of(entry: LedgerEntry) -> str:
 
 
 def plain(value: Any, *, commitments: bool = False, depth: int = 0) -> Any:
-    """Return ``value`` as JSON data; erased content is ``{"$erased": entry id or None}``.
+    """Return ``value`` as JSON data, with erased content as ``{"$erased": entry id or None}``.
 
     A recorded key that looks like a marker gets one more ``$`` in front, so that text written by
     a model is never read as erased content.

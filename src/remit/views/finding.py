@@ -1,5 +1,4 @@
-"""The turns of a session found in the ledger: all of them, or the one of an entry and those beside
-it, whatever the session's length."""
+"""Finds the turns of a session in the ledger: all turns, or one entry's turn and its neighbours."""
 
 from __future__ import annotations
 

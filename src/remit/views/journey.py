@@ -67,9 +67,9 @@ def open_journey(
     ``above`` are the sessions that this one stands below: none is shown twice.
     """
     if sum(value is not None for value in (session_id, work_order_id, entry_id)) != 1:
-        raise InvalidInputError("Give one of session_id, work_order_id and entry_id.")
+        raise InvalidInputError("Give exactly one of session_id, work_order_id and entry_id.")
     if turn is not None and session_id is None:
-        raise InvalidInputError("turn goes with session_id.")
+        raise InvalidInputError("turn requires session_id.")
     focus: str | None = work_order_id or entry_id
     entry: LedgerEntry | None = None
     if entry_id is not None:
@@ -86,7 +86,7 @@ def open_journey(
     if not places.found:
         raise NotFoundError(
             f"The ledger has no session {session}.",
-            next_step="`remit session list` shows what there is.",
+            next_step="`remit session list` lists the sessions.",
         )
     chosen: Iterable[Place] = places
     tally = places.tally
@@ -96,7 +96,7 @@ def open_journey(
         chosen = places.of_turn(turn)
         if not chosen:
             raise NotFoundError(
-                f"{session} has no turn {turn}.", next_step=f"It has {places.turns}."
+                f"{session} has no turn {turn}.", next_step=f"The session has {places.turns} turns."
             )
     elif entry is not None and is_inside:
         chosen = places.of_entry(entry)
@@ -238,7 +238,7 @@ def _entry_of_order(ledger: LedgerPort, work_order_id: str) -> LedgerEntry:
             return entry
     raise NotFoundError(
         f"The ledger has no work order {work_order_id}.",
-        next_step="`remit trace SESSION` shows those of a session.",
+        next_step="`remit trace SESSION` shows the work orders of a session.",
     )
 
 

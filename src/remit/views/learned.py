@@ -12,20 +12,20 @@ __all__ = ["learning_page", "learning_shown", "pictures_of"]
 _VERDICTS = {
     True: ("good", "as predicted"),
     False: ("bad", "not as predicted"),
-    None: ("wait", "too early to say"),
+    None: ("wait", "not enough data yet"),
 }
 _SHARES = (
     ("success", "Valid answers"),
     ("repair", "Q1: the user corrects the answer or asks again"),
     ("disagreement", "Q2: equal questions get different answers"),
-    ("unstated", "Q3: something is demanded that the prompt does not state"),
+    ("unstated", "Q3: the contract demands something that the prompt does not state"),
 )
 _CAUSES = {
-    "question": "it was the question",
-    "model": "it was the model",
+    "question": "the question was the cause",
+    "model": "the model was the cause",
     "both": "either change helps",
     "neither": "neither change helps",
-    "undecided": "too few exchanges to say",
+    "undecided": "not enough exchanges to decide",
 }
 _STEPS = (1, 2, 5)  # times a power of ten: where an axis may end
 
@@ -47,9 +47,9 @@ def learning_shown(report: Mapping[str, Any]) -> dict[str, Any]:
     sums = {"policy epoch": report["policy_epoch"]}
     sums |= {f"proposals {name.replace('_', ' ')}": n for name, n in report["proposals"].items()}
     sums |= {
-        "predictions held": calibration["held"],
-        "missed": calibration["missed"],
-        "too early to say": calibration["open"],
+        "predictions confirmed": calibration["held"],
+        "predictions missed": calibration["missed"],
+        "predictions still open": calibration["open"],
     }
     decided = {one["proposal_id"]: one for one in report["adopted"]}
     return {
@@ -66,7 +66,7 @@ def pictures_of(
 ) -> Iterable[dict[str, Any]]:
     """Yield a picture for each unit; its rows share an axis with 0 in the middle."""
     found = list(effects)
-    for metric, title in (("reward", "Reward, 0 to 1"), ("cost", "US dollars saved a call")):
+    for metric, title in (("reward", "Reward, 0 to 1"), ("cost", "US dollars saved per call")):
         of = [one for one in found if one["metric"] == metric]
         ends = [
             abs(known[end])

@@ -103,6 +103,7 @@ def environment() -> Environment:
         "tokens": wording.tokens,
         "tone": wording.tone,
         "words": wording.words_of,
+        "turn_state": wording.turn_state,
         "turn_title": wording.turn_title,
         "without": lambda item, *keys: {k: v for k, v in item.items() if k not in keys},
     }
@@ -157,7 +158,7 @@ def sums_of(totals: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         label = f"cost, {wording.count(unpriced, 'call')} without a price"
         yield label, wording.dollars(known) if known else "unknown"
     else:
-        yield "cost", wording.money(totals) or "none"
+        yield "cost", wording.money(totals) or "$0"
 
 
 def has_focus(focus: str, item: Any) -> bool:

@@ -18,7 +18,7 @@ PERIODS = ("hour", "day", "week", "month")
 
 _HOUR_S = 3600
 _LAST = int(datetime(9999, 12, 31, 23, 45, tzinfo=UTC).timestamp()) // QUARTER_S
-_MOST = 20_000  # periods of one reading: two years of hours
+_MAX_PERIODS = 20_000  # Two years of hours.
 _AGO = re.compile(r"([0-9]{1,5})([mhdw])", re.ASCII)
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -52,10 +52,10 @@ def periods_of(kind: str, time_zone: str, first: int, end: int) -> Iterator[Peri
         after = min(max(ends // QUARTER_S, first + 1), end)
         yield Period(first, after, _name(kind, datetime.fromtimestamp(begins, zone)))
         first, count = after, count + 1
-        if count > _MOST:
+        if count > _MAX_PERIODS:
             raise InvalidInputError(
-                f"That is more than {_MOST:,} periods.",
-                next_step="Read fewer days, or by day, week or month.",
+                f"The time range contains more than {_MAX_PERIODS:,} periods.",
+                next_step="Choose a shorter range, or group by day, week or month.",
             )
 
 

@@ -11,7 +11,7 @@ from remit.views import wire, wording
 
 _STYLES = {"plain": "", "bold": "1", "dim": "2", "good": "32", "bad": "31", "wait": "33",
            "name": "36"}  # fmt: skip
-_LEAST = 20  # columns for a text, however deep it is
+_MIN_COLUMNS = 20  # Texts stay readable at any depth.
 _WHERE = ("entry_id", "timestamp", "offset_ms")
 _HIDDEN = (
     "event_type", "kind", "details", "started_at", "elapsed_ms", "session_id", "scope", "wo_id",
@@ -74,7 +74,7 @@ class _Branches:
         node = _Node(
             [
                 (wording.turn_title(turn), "bold"),
-                _state(turn.get("outcome")),
+                _state(wording.turn_state(turn)),
                 *_dim(lasted, _used(turn), wording.moment(turn["started_at"])),
                 self._id(turn.get("entry_id")),
             ]
@@ -114,7 +114,7 @@ class _Branches:
             ]
         )
         if order.get("depends_on"):
-            node.below.append(_Node(_dim("after"), ", ".join(map(str, order["depends_on"]))))
+            node.below.append(_Node(_dim("depends on"), ", ".join(map(str, order["depends_on"]))))
         if self._full and order.get("planned"):
             plan = {k: v for k, v in order["planned"].items() if k not in _WHERE}
             node.below.append(_content("plan", plan))
@@ -137,7 +137,7 @@ class _Branches:
                 return self._approval(step)
             case "orphaned_call":
                 settled = f"settled at {step.get('settled_tokens')} tokens"
-                head = [("model call without an answer: its process died", "bad")]
+                head = [("model call without an answer: the process died", "bad")]
                 return self._event(head, step, settled)
             case "resumed":
                 return self._event([("resumed by another process", "wait")], step)
@@ -171,12 +171,12 @@ class _Branches:
                 (str(step.get("model_id") or ""), "name"),
                 (str(step.get("finish_reason") or outcome), wording.tone(outcome)),
                 *_when(step, wording.tokens(step), wording.one_cost(step)),
-                *([("from the record", "wait")] if step.get("replayed") else []),
+                *([("replayed", "wait")] if step.get("replayed") else []),
                 self._id(step.get("entry_id")),
             ]
         )
         for attempt in step.get("attempts") or ():
-            head = [("attempt before", "bad"), (str(attempt.get("model_id") or ""), "name")]
+            head = [("earlier attempt", "bad"), (str(attempt.get("model_id") or ""), "name")]
             head += [*_when(attempt), self._id(attempt["entry_id"])]
             node.below.append(_Node(head, wording.failure(attempt)))
         if "wire" in step:
@@ -189,7 +189,7 @@ class _Branches:
         elif messages:
             role, content = messages[-1]
             many = len(messages) > 1
-            label = f"prompt of {len(messages)}, last: {role}" if many else "prompt"
+            label = f"last of {len(messages)} prompt messages, {role}" if many else "prompt"
             node.below.append(_content(label, content))
         blocks = step.get("content_blocks")
         lines = wire.answered(step)
@@ -216,7 +216,7 @@ class _Branches:
         if step["status"] == "waiting" or self._full:
             node.below.append(_content("arguments", step.get("arguments")))
         if decided.get("decision_reason"):
-            node.below.append(_content("because", decided["decision_reason"]))
+            node.below.append(_content("reason", decided["decision_reason"]))
         return node
 
     def _left_out(self, items: list[dict[str, Any]]) -> _Node:
@@ -314,7 +314,7 @@ class _Tree:
             for more in rest:
                 yield f"{indent}    {more}".rstrip()
         else:
-            room = max(_LEAST, self._width - columns - 2)
+            room = max(_MIN_COLUMNS, self._width - columns - 2)
             yield f"{line}  {_cut(_visible(node.body), room)}"
 
     def branch(self, node: _Node, indent: str, last: bool) -> Iterator[str]:

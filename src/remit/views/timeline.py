@@ -19,10 +19,10 @@ _KINDS = {
     "model_call": ("model", "model call"),
     "orphaned_call": ("lost", "model call without an answer"),
     "tool_call": ("tool", "tool"),
-    "approval": ("pause", "waiting for a person"),
+    "approval": ("pause", "waiting for approval"),
     "failed": ("lost", "failed attempt"),
 }
-_LEGEND = {"model": "model", "tool": "tool", "pause": "waiting for a person", "lost": "failed"}
+_LEGEND = {"model": "model", "tool": "tool", "pause": "waiting for approval", "lost": "failed"}
 
 
 def timeline(turn: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -43,12 +43,12 @@ _COUNTS = (
     "calls", "failed", "fallbacks", "input_tokens", "output_tokens", "cached_input_tokens",
     "reasoning_tokens", "unpriced_calls",
 )  # fmt: skip
-_SURE = ("measured", "estimated", "upper_bound")
+_CERTAINTIES = ("measured", "estimated", "upper_bound")
 _SUMS = [f"{{0}}(u.{name})" for name in _COUNTS] + [
-    f"{{0}}(CASE WHEN u.certainty = '{name}' THEN u.nano END)" for name in _SURE
+    f"{{0}}(CASE WHEN u.certainty = '{name}' THEN u.nano END)" for name in _CERTAINTIES
 ]
 _DEAREST = ("{0}(u.nano) DESC", "{0}(u.input_tokens) DESC")
-_AT_ONCE = 400  # periods in one statement
+_PERIODS_PER_QUERY = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class UsageRow:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row by name, with costs in US dollars."""
-        money = {f"{name}_usd": usd_of(getattr(self, f"{name}_nano")) for name in _SURE}
+        money = {f"{name}_usd": usd_of(getattr(self, f"{name}_nano")) for name in _CERTAINTIES}
         named = {"key_name": self.key_name} if "key" in self.names else {}
         return {**self.names, **named, **{one: getattr(self, one) for one in _COUNTS}, **money}
 
@@ -157,8 +157,8 @@ def read_usage(
         periods = list(periods_of(query.period, time_zone, first, end))
     if after is not None:
         query.go_on(after)
-    for start in range(0, len(periods), _AT_ONCE):
-        query.read(ledger, periods[start : start + _AT_ONCE])
+    for start in range(0, len(periods), _PERIODS_PER_QUERY):
+        query.read(ledger, periods[start : start + _PERIODS_PER_QUERY])
     rows, more = query.rows, None
     if limit is not None and len(rows) > limit:
         rows, more = rows[:limit], query.places[limit - 1] if order == "name" else None
@@ -180,11 +180,11 @@ class _Query:
         for name in (*names, *where):
             if name not in BY or (name in where and name in PERIODS):
                 raise InvalidInputError(
-                    f"Usage is not kept by {name!r}.", next_step=f"Choose of {', '.join(BY)}."
+                    f"Cannot group by {name!r}.", next_step=f"Choose from {', '.join(BY)}."
                 )
         kinds = [name for name in names if name in PERIODS]
         if len(kinds) > 1 or len({*names}) < len(names):
-            raise InvalidInputError("Usage is by one period at most, and by each name once.")
+            raise InvalidInputError("Cannot group by two periods, or by one name twice.")
         self.period = kinds[0] if kinds else ""
         self.rows: list[UsageRow] = []
         self.places: list[tuple[str, ...]] = []
@@ -216,7 +216,9 @@ class _Query:
                 same = f" OR (w.column1 = {first} AND {rest})" if self._columns else ""
                 rest = f"w.column1 > {first}{same}"
         if not known:
-            raise InvalidInputError("The cursor is unknown.", next_step="Begin again without one.")
+            raise InvalidInputError(
+                "The cursor is unknown.", next_step="Start again without a cursor."
+            )
         self._filter += f" AND ({rest})"
         self._values += after[bool(self.period) :]
 

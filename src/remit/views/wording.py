@@ -12,7 +12,7 @@ from remit.kernel.canonical import canonical_json
 from remit.kernel.json_text import dump
 
 _GOOD = frozenset(
-    {"completed", "success", "ok", "accept", "granted", "answered", "agrees", "adopted"}
+    {"completed", "success", "ok", "accept", "granted", "answered", "agrees", "adopted", "recorded"}
 )
 _WAIT = frozenset(
     {"waiting", "executing", "open", "unknown", "dispatched", "planned", "refused", "degraded",
@@ -20,104 +20,104 @@ _WAIT = frozenset(
 )  # fmt: skip
 WORDS: Mapping[str, str] = {
     # Events.
-    "DISPATCH": "a model call was sent",
-    "EXCHANGE": "a model call ended",
-    "CONVERSATION_CHANGED": "a stored conversation was changed",
-    "PROMPT_REJECTED": "a call was refused",
-    "EXCHANGE_ORPHANED": "a call without an answer",
-    "BUDGET_ALLOCATED": "a budget was set",
-    "BUDGET_DEBIT": "a budget was charged",
-    "BUDGET_WARNING": "a call went over its budget",
-    "THOUGHT_RECORD": "a thought was recorded",
-    "SESSION_START": "the session began",
-    "SESSION_END": "the session ended",
-    "TURN_RECORDED": "the turn was recorded",
-    "ORDER_SUBMITTED": "work was given to the workers",
-    "ORDER_CHANGED": "somebody changed what becomes of an order",
-    "ORDER_ENDED": "an order for the workers came to its end",
-    "THREAD_OPENED": "something was left open",
-    "THREAD_CLOSED": "something open was closed",
-    "WO_PLANNED": "a work order was planned",
-    "WO_DISPATCHED": "a work order was handed out",
-    "WO_EXECUTING": "work began or went on",
-    "LLM_CALL": "the worker called a model",
-    "TOOL_INTENT": "a tool was about to run",
-    "TOOL_CALL": "a tool was called",
-    "MCP_MESSAGE": "an MCP message passed",
-    "TOOL_PINNED": "a tool's definition was noted",
-    "APPROVAL_REQUESTED": "waits for a person",
-    "APPROVAL_SIGNED": "one of several people approved",
-    "APPROVAL_GRANTED": "a person approved",
-    "APPROVAL_DENIED": "a person refused",
-    "ARCHIVED": "old entries left the database for an archive",
-    "APPROVAL_DELEGATED": "approval was delegated",
-    "WO_COMPLETED": "a work order was completed",
-    "WO_FAILED": "a work order failed",
+    "DISPATCH": "model call sent",
+    "EXCHANGE": "exchange",
+    "CONVERSATION_CHANGED": "stored conversation changed",
+    "PROMPT_REJECTED": "call refused",
+    "EXCHANGE_ORPHANED": "call without an answer",
+    "BUDGET_ALLOCATED": "budget set",
+    "BUDGET_DEBIT": "budget charged",
+    "BUDGET_WARNING": "budget exceeded",
+    "THOUGHT_RECORD": "thought recorded",
+    "SESSION_START": "session started",
+    "SESSION_END": "session ended",
+    "TURN_RECORDED": "turn recorded",
+    "ORDER_SUBMITTED": "order submitted to the workers",
+    "ORDER_CHANGED": "order changed by a person",
+    "ORDER_ENDED": "order ended",
+    "THREAD_OPENED": "open question recorded",
+    "THREAD_CLOSED": "open question closed",
+    "WO_PLANNED": "work order planned",
+    "WO_DISPATCHED": "work order dispatched",
+    "WO_EXECUTING": "work order started or resumed",
+    "LLM_CALL": "model call by a worker",
+    "TOOL_INTENT": "tool call about to start",
+    "TOOL_CALL": "tool call",
+    "MCP_MESSAGE": "MCP message",
+    "TOOL_PINNED": "tool definition pinned",
+    "APPROVAL_REQUESTED": "approval requested",
+    "APPROVAL_SIGNED": "approved by one of several people",
+    "APPROVAL_GRANTED": "approved by a person",
+    "APPROVAL_DENIED": "denied by a person",
+    "ARCHIVED": "old entries moved to an archive",
+    "APPROVAL_DELEGATED": "approval delegated",
+    "WO_COMPLETED": "work order completed",
+    "WO_FAILED": "work order failed",
     "WO_CHAIN_COMPLETE": "all work orders ended",
-    "WO_QUALITY_GATE": "the answer was checked",
+    "WO_QUALITY_GATE": "answer checked",
     "ESCALATION": "no answer passed the quality gate",
     "DEGRADATION": "degraded to a simpler answer",
-    "INSTALLED": "a package was installed",
-    "REMOVED": "a package was removed",
-    "GATE_PASSED": "a gate passed",
-    "GATE_FAILED": "a gate failed",
-    "FEEDBACK": "feedback was given",
-    "SIGNAL_OBSERVED": "something was noticed",
-    "SIGNAL_PROPOSED": "a change was proposed",
-    "SIGNAL_ADOPTED": "a proposal was adopted",
-    "SIGNAL_REJECTED": "a proposal was rejected",
-    "SIGNAL_ROLLED_BACK": "a change was rolled back",
-    "ERASURE": "content was erased",
-    "KEY_CREATED": "a key was made",
-    "KEY_REVOKED": "a key was revoked",
-    "OWNER_NAMED": "an owner was named",
-    "CONFIG_CHANGED": "the configuration was changed",
-    "TENANT_CREATED": "a tenant was made",
-    "TENANT_CHECKPOINT": "the head of a tenant's log was taken",
-    "TENANT_MOVED": "a tenant was moved",
-    "TENANT_OLD_PLACE_REMOVED": "the ledger that a tenant was moved from was removed",
-    "TENANT_REMOVED": "a tenant was removed",
+    "INSTALLED": "package installed",
+    "REMOVED": "package removed",
+    "GATE_PASSED": "gate passed",
+    "GATE_FAILED": "gate failed",
+    "FEEDBACK": "feedback",
+    "SIGNAL_OBSERVED": "metric past its threshold",
+    "SIGNAL_PROPOSED": "change proposed",
+    "SIGNAL_ADOPTED": "proposal adopted",
+    "SIGNAL_REJECTED": "proposal rejected",
+    "SIGNAL_ROLLED_BACK": "change rolled back",
+    "ERASURE": "content erased",
+    "KEY_CREATED": "key created or changed",
+    "KEY_REVOKED": "key revoked",
+    "OWNER_NAMED": "user, team or organisation declared",
+    "CONFIG_CHANGED": "configuration changed",
+    "TENANT_CREATED": "tenant created",
+    "TENANT_CHECKPOINT": "checkpoint of a tenant recorded",
+    "TENANT_MOVED": "tenant moved",
+    "TENANT_OLD_PLACE_REMOVED": "old ledger of a moved tenant removed",
+    "TENANT_REMOVED": "tenant removed",
     # Codes of what was refused or failed.
     "AUTH_ERROR": "not allowed",
-    "BUDGET_BUSY": "the budget is held by other calls",
+    "BUDGET_BUSY": "the budget is reserved by other calls",
     "BUDGET_EXHAUSTED": "the budget is spent",
     "CANCELLED": "cancelled",
-    "CIRCUIT_OPEN": "the provider is paused after failures",
+    "CIRCUIT_OPEN": "circuit open after repeated failures",
     "CONTENT_FILTERED": "filtered by the provider",
     "CONTEXT_LENGTH": "too long for the model",
-    "CONTRACT_ERROR": "against its contract",
-    "ENSEMBLE_BUDGET": "the ensemble's money is spent",
-    "ERROR": "it failed",
+    "CONTRACT_ERROR": "contract violated",
+    "ENSEMBLE_BUDGET": "the ensemble's budget is spent",
+    "ERROR": "failed",
     "FILE_NOT_FOUND": "the file was not found",
-    "IDEMPOTENCY_CONFLICT": "the same request is under way",
+    "IDEMPOTENCY_CONFLICT": "the same request is in flight",
     "IDEMPOTENCY_ERASED": "the earlier answer was erased",
-    "IDEMPOTENCY_MISMATCH": "another request with the same key",
+    "IDEMPOTENCY_MISMATCH": "idempotency key reused for another request",
     "INVALID_INPUT": "the request is not valid",
     "INVALID_REQUEST": "the provider refused the request",
-    "LOCAL_ERROR": "this machine failed",
+    "LOCAL_ERROR": "an error on this machine",
     "MODEL_NOT_ALLOWED": "the model is not allowed",
-    "NOT_ALLOCATED": "without a budget",
+    "NOT_ALLOCATED": "no budget",
     "NO_ADAPTER": "no adapter for the provider",
     "PREVIOUS_RESPONSE_NOT_FOUND": "the earlier response was not found",
     "PROVIDER_ERROR": "the provider's answer cannot be used",
-    "PROVIDER_NOT_FOUND": "the provider is not known",
+    "PROVIDER_NOT_FOUND": "unknown provider",
     "RATE_LIMITED": "too many requests",
-    "ROUTE_FAILED": "a stage of the route found no model",
+    "ROUTE_FAILED": "no model of the route answered",
     "SERVER_ERROR": "the provider failed",
-    "SESSION_NOT_YOURS": "the session is another's",
-    "TIMEOUT": "it took too long",
+    "SESSION_NOT_YOURS": "the session belongs to another caller",
+    "TIMEOUT": "timed out",
     "TURN_LIMIT": "the turn has no calls left",
-    "UNBOUNDED": "the cost has no bound",
+    "UNBOUNDED": "the cost has no upper bound",
     "UNPRICED": "the model has no price",
-    # What became of a router's candidate.
-    "not_reached": "not asked",
-    "skipped": "passed over",
+    # Results of a router's candidates.
+    "not_reached": "not tried",
+    "skipped": "skipped",
 }
 """What machines say, in plain words: each event of the ledger, and codes of refusals."""
 
 _CODE = re.compile(r"(?:(?<=, )|(?<=: )|(?<=\())[A-Z_]{3,40}(?=[:.,)]|$)")
 _LONGEST_JSON = 1_000  # bytes that are shown in one line
-_MOST = 2**53  # beyond it no number of a record is exact
+_MAX_EXACT = 2**53  # beyond it no number of a record is exact
 
 
 def words_of(code: Any) -> Any:
@@ -152,11 +152,20 @@ def tone(state: Any) -> str:
 def turn_title(turn: Mapping[str, Any]) -> str:
     """``turn 3``, or what stands in a turn's place."""
     if turn.get("kind") == "call":
-        return "outside of turns"
+        return "gateway call"
     if turn.get("kind") == "order":
-        return "order by itself"
+        return "order without a turn"
     number = turn.get("turn_number")
     return "turn" if number is None else f"turn {number}"
+
+
+def turn_state(turn: Mapping[str, Any]) -> str:
+    """Return the outcome of a turn for people; ``refused`` or ``recorded`` if it made no call."""
+    outcome = str(turn.get("outcome") or "")
+    if outcome != "noted":
+        return outcome
+    events = [note.get("event_type") for note in turn.get("notes") or ()]
+    return "refused" if "PROMPT_REJECTED" in events else "recorded"
 
 
 def contract_of(order: Mapping[str, Any]) -> str:
@@ -252,7 +261,7 @@ def one_cost(used: Mapping[str, Any]) -> str:
     cost, certainty = used.get("cost_usd"), used.get("cost_certainty")
     if not is_number(cost):
         return "cost unknown"
-    words = {"estimated": " (estimated)", "upper_bound": " (at most)"}
+    words = {"estimated": " (estimated)", "upper_bound": " (upper bound)"}
     return dollars(cost) + words.get(str(certainty), "")
 
 
@@ -344,7 +353,9 @@ def visible_json(text: str) -> str:
 
 def is_number(value: Any) -> TypeGuard[float]:
     """Whether a record says a number here that can be calculated with, whatever wrote it."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MOST
+    return (
+        isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MAX_EXACT
+    )
 
 
 def number(value: Any) -> str:

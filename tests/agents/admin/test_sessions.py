@@ -203,13 +203,13 @@ def test_why_a_model_answered(office: Offices) -> None:
     assert told["call"]["provider_id"] == "anthropic"
     assert told["call"]["tokens"]["input"] > 0
     said = " ".join(told["why"])
-    assert "It was asked without a key." in said
+    assert "The caller made the call without a Remit key." in said
     assert "anthropic/" in said
-    assert "Remit made it, of the prompt or messages on record." in said
+    assert "Remit built it from the recorded prompt or messages." in said
     assert "no call in that session" in it.error("explain_route", session_id="SES-UNKNOWN1")
     assert "Name a session" in it.error("explain_route")
     started = it.runtime.ledger.read_by_event_type("SESSION_START")[0]
-    assert "neither a decision nor" in it.error("explain_route", entry_id=started.id)
+    assert "neither a routing decision nor" in it.error("explain_route", entry_id=started.id)
     (tool,) = [t for t in _tools(it) if t.tool_id == "explain_route"]
     assert tool.describe is not None
     assert tool.describe(told) == said

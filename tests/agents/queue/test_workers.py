@@ -367,7 +367,7 @@ def test_what_takes_longer_than_draining_may_is_left_to_another_worker(
             until(lambda: bool(server.calls))
             program.terminate()
             assert program.wait(60) == 0
-        assert "1 turns had not ended" in (tmp_path / "said").read_text()
+        assert "1 turns did not end in time" in (tmp_path / "said").read_text()
         with working(runtime, [clerk]):
             assert handle.result(60).response == "Done."
         assert runtime.ledger.count_by_event()["TURN_RECORDED"] == 1

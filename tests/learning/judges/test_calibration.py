@@ -40,5 +40,5 @@ def test_what_cannot_be_computed_is_none() -> None:
     )  # fmt: skip
     same = calibrate_judge([1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [], [5, 5, 5])
     assert (same.agreement, same.kappa, same.length_slope) == (1.0, None, None)
-    with pytest.raises(InvalidInputError, match="do not belong together"):
+    with pytest.raises(InvalidInputError, match="not of the same answers"):
         calibrate_judge([1.0], [], [0.5], [])

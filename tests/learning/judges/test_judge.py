@@ -116,7 +116,7 @@ def test_a_budget_ends_and_the_same_command_goes_on(asked: tuple[Path, list[str]
     assert (rest["calls"], rest["ended"]) == (38 - some["calls"], "done")
     assert rest["passed_over"] == 2 + some["calls"]
     refused = run_remit("learn", "judge", ids[1], "--root", place)
-    assert (refused.returncode, "needs a budget" in refused.stderr) == (2, True)
+    assert (refused.returncode, "requires a budget" in refused.stderr) == (2, True)
 
 
 def test_calibrated_by_people_and_uncalibrated_until_then(asked: tuple[Path, list[str]]) -> None:

@@ -109,8 +109,8 @@ def test_the_same_change_gives_the_same_bytes(world: World) -> None:
     ("predicted", "says"),
     [
         (gain(effective_samples=199.9), "200 of 200"),
-        (gain(low=0.0), "may be none"),
-        (gain(low=math.nan), "may be none"),
+        (gain(low=0.0), "may be zero"),
+        (gain(low=math.nan), "may be zero"),
         (gain(low=-0.1, effective_samples=10), "10 of 200"),
         (gain(method="doubly_robust"), "one number of samples only"),
     ],
@@ -207,7 +207,7 @@ def test_only_the_latest_is_rolled_back_and_to_the_one_before(world: World) -> N
     world.governance().adopt(second.proposal_id, reason="Turns.")
     budget = load_settings(world.root.config).settings.budget
     assert (budget.session_tokens, budget.session_turns) == (12_345, 9)
-    with pytest.raises(ProposalError, match="after it first"):
+    with pytest.raises(ProposalError, match="Roll back later adoptions"):
         world.governance().rollback(first.proposal_id, reason="Back.")
     world.governance().rollback(second.proposal_id, reason="Back.")
     budget = load_settings(world.root.config).settings.budget

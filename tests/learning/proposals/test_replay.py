@@ -122,7 +122,7 @@ def test_prices_that_change_in_the_middle(
 ) -> None:
     kept = tmp_path / "replay.jsonl"
     priced(asked, kept).run(exchanges, budget_nano=3_500)
-    with pytest.raises(ConflictError, match="prices are others"):
+    with pytest.raises(ConflictError, match="prices changed"):
         priced(asked, kept, "p2").run(exchanges, budget_nano=10**9)
 
 

@@ -77,9 +77,9 @@ def test_what_disappoints_is_taken_back_by_a_proposal(world: World) -> None:
         assert known.get("last").state == "adopted"
         assert known.get(adopted.proposal_id).state == "rolled_back"
         assert policy_epoch(runtime.ledger) == 2
-        with pytest.raises(ProposalError, match="is a rollback itself"):
+        with pytest.raises(ProposalError, match="is itself a rollback"):
             world.governance().rollback(rollback["proposal_id"], reason="Once more.")
-    assert "Nothing in force looks worse" in learn("report", "--propose").stdout
+    assert "No adopted change made answers" in learn("report", "--propose").stdout
 
 
 def test_what_cannot_be_taken_back_by_a_proposal(world: World) -> None:

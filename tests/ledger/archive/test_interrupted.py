@@ -279,7 +279,7 @@ def test_two_processes_at_once_fifty_times(copies: Copies, tmp_path: Path) -> No
             time.sleep(pause)
             given = (target, SIGNER.to_pem(), str(directory), "jsonl", "", -1)
             ended = run_forked(archive_with_fault, *given, environment=os.environ)
-            assert ended.returncode == 0 or "Another process works on archive" in ended.stderr
+            assert ended.returncode == 0 or "Another process is working on archive" in ended.stderr
             return ended.returncode
 
         with ThreadPoolExecutor(2) as pool:

@@ -180,7 +180,7 @@ BREACHES: Mapping[str, Sequence[tuple[Change, str]]] = {
         ),
         (files(PACK_FILE, None), "binds PRM-GREET-001, which is not installed"),
         (files(PACK_FILE, "{% bad"), "is not a pack"),
-        (files("HO1/prompt_packs/PRM-GREET-001.pdf", "x"), "is not called as a pack is"),
+        (files("HO1/prompt_packs/PRM-GREET-001.pdf", "x"), "is not a valid name of a prompt pack"),
         (altered(PACK_FILE, None), "PRM-GREET-001.txt, which PKG-GREET-001 brings"),
         (files(SCHEMA_FILE, None), "declares the schema HOT/schemas/greeting.schema"),
         (files(SCHEMA_FILE, {"type": 1}), "not a JSON Schema"),

@@ -147,7 +147,7 @@ def test_what_litellm_does_not_state_stays_in_force() -> None:
         (b'{"gpt-9": {"litellm_provider": "openai", "input_cost_per_token": 1e-17}}', "nano"),
         (b'{"gpt-9": {"litellm_provider": "openai", "input_cost_per_token": 1e400}}', "gpt-9"),
         (b'{"gpt-9": {"litellm_provider": "openai", "input_cost_per_token": true}}', "gpt-9"),
-        (b'{"gpt-9": {}}', "no table of LiteLLM's"),
+        (b'{"gpt-9": {}}', "not a LiteLLM price table"),
         (b'{"gpt-9": ', "not valid JSON"),
     ],
 )

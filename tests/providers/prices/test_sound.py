@@ -52,7 +52,7 @@ def test_what_is_heard_is_bound_by_the_length_of_its_file() -> None:
     assert bound.amount.bounded
     assert bound.amount.nano == price.sound_nano(seconds=1_000)
     unread = call_bound("openai.transcriptions", body, 500, price, seconds=None).amount
-    assert unread.unbounded == "file, whose length cannot be read"
+    assert unread.unbounded == "file (its length is unreadable)"
     far = call_bound("openai.transcriptions", {**body, "url": "https://x"}, 500, price).amount
     assert far.unbounded == "url"
 

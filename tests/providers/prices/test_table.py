@@ -203,7 +203,7 @@ TIER = 'tiers = [{ above_input_tokens = 5, input = "1", output = "1" }]\n'
         (HEAD + MODEL + "[limits]\nlowest = 1\n", r"limits\.highest"),
         (HEAD + MODEL + "[limits]\nlowest = 2\nhighest = 1\n", "limits must have"),
         (HEAD + MODEL + "[same_prices]\nx = 1\n", r"same_prices\.x must be a text"),
-        (HEAD + MODEL + MODEL.replace('"m"', '"n"') + "aliases = ['m']\n", "m of p is two models"),
+        (HEAD + MODEL + MODEL.replace('"m"', '"n"') + "aliases = ['m']\n", "m of p refers to two"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_refused_and_named(tmp_path: Path, text: str, named: str) -> None:

@@ -237,7 +237,7 @@ GOOD: dict[str, Any] = {
         ({"roles": {"a": "agent"}}, "'auditor', 'operator' or 'admin'"),
         ({"roles": {"a": "root"}}, "'auditor', 'operator' or 'admin'"),
         ({"lasts_s": 28_801}, "less than or equal to 28800"),
-        ({"isuer": "x"}, "There is no setting server.oidc.isuer"),
+        ({"isuer": "x"}, "Unknown setting server.oidc.isuer"),
     ],
 )
 def test_settings_that_do_not_fit(changed: dict[str, Any], said: str) -> None:

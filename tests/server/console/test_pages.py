@@ -27,10 +27,10 @@ def test_why_says_codes_in_words_and_has_them_on_demand(inside: Inside) -> None:
         for event, code in (("EXCHANGE", "TIMEOUT"), ("PROMPT_REJECTED", "BUDGET_EXHAUSTED"))
     )  # fmt: skip
     for path, words, codes in (
-        ("", ["the provider is paused after failures"], {"CIRCUIT_OPEN"}),
+        ("", ["circuit open after repeated failures"], {"CIRCUIT_OPEN"}),
         (f"/{failed}", ["it took too long", "paused"], {"CIRCUIT_OPEN", "TIMEOUT"}),
         (f"/{refused}", ["the budget is spent"], {"BUDGET_EXHAUSTED"}),
-        (f"/{decision}", ["the provider failed", "the ensemble's money is spent", "passed over"],
+        (f"/{decision}", ["the provider failed", "the ensemble's budget is spent", "passed over"],
          {"ENSEMBLE_BUDGET", "SERVER_ERROR"}),
     ):  # fmt: skip
         page = inside.get(f"/console/why{path}").text
@@ -52,10 +52,10 @@ def test_a_proposal_whose_content_was_erased_says_so(inside: Inside) -> None:
     inside.ledger.erase(entry, reason="asked for")
     gone = inside.get("/console/proposals/PRP-000e")
     assert gone.status == 410
-    assert "Its evidence was erased, and its content with it." in gone.text
+    assert "The evidence of this proposal was erased, and so was its content." in gone.text
     missing = inside.get("/console/proposals/PRP-000f")
     assert missing.status == 404
-    assert "There is no proposal" in missing.text
+    assert "The proposal" in missing.text
 
 
 def test_what_was_archived_is_said_to_be(inside: Inside, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_what_was_archived_is_said_to_be(inside: Inside, tmp_path: Path) -> None
     with LedgerClient(ledger.location, signer=ledger.checkpoints.signer) as client:
         archive(client, end, tmp_path, by="a", carry=lambda *_: {}, guard=unguarded, kind="jsonl")
     for path, status, said in (
-        ("sessions/SES-OLD", 200, "What this session did was archived"),
+        ("sessions/SES-OLD", 200, "The entries of this session were archived"),
         ("sessions", 200, "archived"),
         ("sessions/SES-CALLS", 404, f"What was before {entry_id(end)} may be in an archive"),
         (f"journey/{turn}", 404, f"{turn} was archived"),

@@ -115,7 +115,7 @@ def test_a_tour(shop: Shop) -> None:
         # Why a call went elsewhere.
         page.get_by_role("link", name="Why this model").click()
         page.get_by_role("row", name="fallback").first.get_by_role("link").click()
-        page.get_by_role("heading", name="Passed over").wait_for()
+        page.get_by_role("heading", name="Skipped models").wait_for()
 
         # An operator may not adopt; an admin may, and may go back.
         page.goto(f"{served.url}/console/proposals/{shop.proposal}")
@@ -164,7 +164,7 @@ def test_every_view_reads_without_scripts(shop: Shop) -> None:
             assert page.locator("main h1").inner_text()
             assert len(page.locator("main").inner_text()) > 40
         page.goto(f"{served.url}/console/verify/{shop.exchange}")
-        page.get_by_text("scripts are off").wait_for()
+        page.get_by_text("scripts are disabled").wait_for()
 
 
 def test_a_record_with_one_byte_changed_is_not_verified(shop: Shop) -> None:

@@ -128,7 +128,7 @@ def serving(
     ) as process:  # fmt: skip
         try:
             line = process.stdout.readline()
-            assert line.startswith("Remit speaks MCP at http://"), log.read_text()
+            assert line.startswith("Remit serves MCP at http://"), log.read_text()
             served = Served(line.split()[-1], root, process, log)
             if "--dev" not in arguments:
                 served.token = served.key().key

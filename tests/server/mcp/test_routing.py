@@ -115,7 +115,9 @@ async def test_what_cannot_be_routed(real: Served) -> None:
     async with real.client(_key(real).key) as client:
         assert "auto" in await wrong(client, "router_route", prompt="x", route="nowhere")
         assert "auto" in await wrong(client, "router_score", prompt="x", route="nowhere")
-        assert "no name of a task" in await wrong(client, "router_score", prompt="x", task="a b")
+        assert "not a valid task name" in await wrong(
+            client, "router_score", prompt="x", task="a b"
+        )
         told = await wrong(client, "router_route", prompt="hello [[status=400]]", max_tokens=20)
         assert "Traceback" not in told
 

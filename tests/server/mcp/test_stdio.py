@@ -316,7 +316,7 @@ def test_wrong_use(tmp_path: Path) -> None:
     assert "There is no root" in nowhere.stderr
     options = run_remit("mcp", "--port", "1")
     assert options.returncode == 2
-    assert "go with --http" in options.stderr
+    assert "require --http" in options.stderr
 
 
 @pytest.mark.parametrize("power", [63, 64, 1_000, 14_000])

@@ -110,8 +110,8 @@ class Directory:
         def check(known: Owner | None) -> None:
             if known is not None:
                 raise ConflictError(
-                    f"There is a {kind} {id_!r} already: {known.name or '(name erased)'}.",
-                    next_step=f"`remit {kind} rename` gives it another name.",
+                    f"The {kind} {id_!r} already exists: {known.name or '(name erased)'}.",
+                    next_step=f"`remit {kind} rename` renames it.",
                 )
 
         return self._named(kind, id_, name, by, "CREATED", check, in_transaction)
@@ -268,7 +268,7 @@ class Directory:
         in_transaction: Callable[[Transaction, BudgetScope], object] | None = None,
     ) -> Owner:
         if kind not in get_args(OwnerKind):
-            raise InvalidInputError(f"There is no kind of owner {kind!r}.")
+            raise InvalidInputError(f"Unknown kind of owner {kind!r}.")
         ids: dict[str, Any] = {f"{kind}_id": id_}
         for what, value in (("id", id_), ("name", name), ("requested_by", by)):
             check_text(what, value, of=kind)
@@ -330,8 +330,8 @@ def id_of(name: str) -> str:
 def _missing(kind: str, id_: str, known: Mapping[str, Owner]) -> NotFoundError:
     ids = sorted(owner.id for owner in known.values() if owner.kind == kind)
     return NotFoundError(
-        f"There is no {kind} {id_!r}.",
-        next_step=f"`remit {kind} list` shows those there are"
+        f"The {kind} {id_!r} does not exist.",
+        next_step=f"`remit {kind} list` lists those that exist"
         + (f": {', '.join(ids[:5])}" if ids else "")
         + f"; `remit {kind} create` declares one.",
     )

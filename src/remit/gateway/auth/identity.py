@@ -104,7 +104,7 @@ class Identity(Grant):
         """
         if permission not in PERMISSIONS:
             raise InvalidInputError(
-                f"There is no permission {permission!r}.",
+                f"Unknown permission {permission!r}.",
                 next_step=f"Permissions are {', '.join(sorted(PERMISSIONS))}.",
             )
         if self.within is not None and not self.within.may(permission):

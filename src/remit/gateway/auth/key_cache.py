@@ -42,11 +42,11 @@ class AuthLimits:
     def __post_init__(self) -> None:
         for name in ("revocation_s", "stale_after_s", "refused_log_s"):
             if not 0 < getattr(self, name) < math.inf:
-                raise InvalidInputError(f"[auth] {name} is not a number of seconds above 0.")
+                raise InvalidInputError(f"[auth] {name} must be a number of seconds above 0.")
         if self.stale_after_s < self.revocation_s:
             raise InvalidInputError(
                 "[auth] stale_after_s is below revocation_s, so keys would be refused between "
-                "two looks at the database."
+                "two reads of the database."
             )
 
 
@@ -177,7 +177,7 @@ class KeyCache:
         if self._stop.is_set() or self._pid != os.getpid():
             raise AuthUnavailableError(
                 "The key store was closed, or opened before a fork.",
-                next_step="Open one in this process.",
+                next_step="Open a key store in this process.",
             )
         raise AuthUnavailableError(
             "Keys cannot be checked: the database has not answered for "

@@ -98,7 +98,7 @@ class KeyStore(Closeable):
         self._count_refusal()
         if not token:
             raise AuthenticationError(
-                "No key was given.",
+                "The request has no API key.",
                 next_step="Send it as `Authorization: Bearer …` or `x-api-key: …`.",
             )
         raise _refused()
@@ -213,7 +213,7 @@ class KeyStore(Closeable):
         def call(tx: Transaction) -> KeyRow:
             if tx.execute("SELECT 1 FROM virtual_keys WHERE name = ? AND revoked = ''", (name,)):
                 raise ConflictError(
-                    f"There is a key {name!r} already.",
+                    f"A key named {name!r} already exists.",
                     next_step="Choose another name, revoke that key, or rotate it.",
                 )
             row = KeyRow(made, hash_).numbered(tx)
@@ -259,8 +259,8 @@ class KeyStore(Closeable):
             return BudgetScope(name, agent_id=agent or None)
         if agent:
             raise InvalidInputError(
-                f"An agent has a budget within a session, not within a {owner}.",
-                next_step="Name the session.",
+                f"The budget of an agent belongs to a session, not to a {owner}.",
+                next_step="Give the session.",
             )
         if owner == "key" and name != "dev":  # dev mode's own is no virtual key
             name = self.find(name).key_id
@@ -320,12 +320,12 @@ class KeyStore(Closeable):
             InvalidInputError: the grace period is negative or too long.
         """
         if not grace_s >= 0:
-            raise InvalidInputError("The grace is not a number of seconds from 0 on.")
+            raise InvalidInputError("The grace period must be 0 seconds or more.")
         check_text("requested_by", requested_by)
         try:
             until = time_text(datetime.now(UTC) + timedelta(seconds=grace_s)) if grace_s else ""
         except OverflowError as error:
-            raise InvalidInputError("The grace ends beyond all calendars.") from error
+            raise InvalidInputError("The grace period is too long.") from error
         secret, shown, hash_ = new_secret(self._tenant())
 
         def call(tx: Transaction) -> KeyRow:
@@ -373,7 +373,7 @@ class KeyStore(Closeable):
     def _require_cache(self) -> KeyCache:
         if self._cache is None:
             raise AuthUnavailableError(
-                "This key store only manages keys; it was opened without limits.",
+                "This key store was opened without limits, so it cannot authenticate.",
                 next_step="Open it as KeyStore(ledger, AuthLimits(…)).",
             )
         return self._cache
@@ -422,5 +422,5 @@ def _record(
 
 def _refused() -> AuthenticationError:
     return AuthenticationError(
-        "The key is unknown, expired or revoked.", next_step="Ask the operator for another."
+        "The key is unknown, expired or revoked.", next_step="Ask the operator for a new key."
     )

@@ -115,7 +115,7 @@ class AgentTokens:
         """
         now = time.time()
         if not ttl_s > 0 or not (now + ttl_s) * 1000 < _END_MS:
-            raise InvalidInputError("A token's time to live is not a number of seconds above 0.")
+            raise InvalidInputError("The lifetime of a token must be a number of seconds above 0.")
         allowed = items_of("models", models)
         check_text("agent_id", agent_id)
         for text in (work_order_id, session_id, tier, key_id, *allowed):
@@ -131,7 +131,7 @@ class AgentTokens:
         if len(token) > MAX_TOKEN_CHARS:
             raise InvalidInputError(
                 f"The token would be longer than {MAX_TOKEN_CHARS} characters.",
-                next_step="Name fewer models, or use patterns such as gpt-4o*.",
+                next_step="List fewer models, or use patterns such as gpt-4o*.",
             )
         return token
 
@@ -243,19 +243,20 @@ def agent_secret(root: Root) -> bytes:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_mode & 0o077:
                 raise RemitError(
-                    f"The agent key {path} can be read by others.", next_step=f"chmod 600 {path}"
+                    f"Other users can read the agent key {path}.", next_step=f"chmod 600 {path}"
                 )
             text = file.read().decode("ascii", "replace")
     except OSError as error:
         raise RemitError(
-            f"The agent key {path} cannot be read or made: {error.strerror or error}.",
+            f"The agent key {path} cannot be read or created: {error.strerror or error}.",
             next_step="Check the permissions of that directory.",
         ) from error
     if not _HEX.fullmatch(text):
         raise RemitError(
             f"The agent key {path} is damaged: it is not 64 hex digits.",
-            next_step="Keep a copy of the file, and put it back from a backup. Without one, move "
-            "it out of the root: Remit makes another key, and every agent token ends.",
+            next_step="Keep a copy of the file, and restore it from a backup. Without a backup, "
+            "move the file out of the root: Remit then creates a new key, and all "
+            "agent tokens become invalid.",
         )
     return bytes.fromhex(text.strip())
 
@@ -288,5 +289,5 @@ def _clean(text: str) -> str | None:
 
 def _refused() -> AuthenticationError:
     return AuthenticationError(
-        "The agent token is unknown, expired or garbled.", next_step="Issue another."
+        "The agent token is unknown, expired or malformed.", next_step="Issue a new token."
     )

@@ -64,7 +64,7 @@ def expiry_of(text: str) -> datetime:
         moment = datetime.fromisoformat(text)
     except (ValueError, OverflowError) as error:
         raise InvalidInputError(
-            f"{text!r} is not a time at which a key can expire.",
+            f"{text!r} is not a valid expiry.",
             next_step="Write 30d or 12h, or a date such as 2027-01-31T00:00:00Z.",
         ) from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -131,7 +131,8 @@ class VirtualKey(Grant):
         check_text("name", self.name)
         if self.name.startswith(_ID_PREFIX):
             raise InvalidInputError(
-                f"The name {self.name!r} looks like a key's id.", next_step="Choose another."
+                f"The name {self.name!r} has the form of a key id.",
+                next_step="Choose another name.",
             )
         for what in ("user_id", "team_id", "organisation_id"):
             if getattr(self, what) != "":
@@ -141,16 +142,16 @@ class VirtualKey(Grant):
                 check_text(f"{what} list's item", item)
         if self.role not in ROLES:
             raise InvalidInputError(
-                f"There is no role {self.role!r}.", next_step=f"Roles are {', '.join(ROLES)}."
+                f"Unknown role {self.role!r}.", next_step=f"Roles are {', '.join(ROLES)}."
             )
         for tier in self.tiers:
             if tier not in _TIERS:
                 raise InvalidInputError(
-                    f"There is no tier {tier!r}.", next_step=f"Tiers are {', '.join(_TIERS)}."
+                    f"Unknown tier {tier!r}.", next_step=f"Tiers are {', '.join(_TIERS)}."
                 )
         if self.expires and self.expires <= now_text():
             raise InvalidInputError(
-                f"The key would have expired already, at {self.expires}.",
+                f"The expiry {self.expires} is in the past.",
                 next_step="Give a later time.",
             )
         return self
@@ -229,8 +230,8 @@ class KeyRow:
         )
         if not rows:
             raise NotFoundError(
-                "There is no key of that name or id.",
-                next_step="`remit key list --all` shows all there ever were.",
+                "No key has that name or id.",
+                next_step="`remit key list --all` lists all keys, including revoked ones.",
             )
         return cls.of(rows[0])
 
@@ -260,7 +261,7 @@ class KeyRow:
         if self.key.state != "live":
             raise ConflictError(
                 f"The key {self.key.name!r} ({self.key.key_id}) is {self.key.state}.",
-                next_step="Create another.",
+                next_step="Create a new key.",
             )
 
 
@@ -301,12 +302,12 @@ def check_text(what: str, value: object, longest: int = _MAX_CHARS, of: str = "k
         of: the thing that the value belongs to, for the message.
     """
     if not isinstance(value, str) or not value.strip():
-        raise InvalidInputError(f"The {of}'s {what} is empty, or not a text.")
+        raise InvalidInputError(f"The {of}'s {what} is empty or not a string.")
     if len(value) > longest:
         raise InvalidInputError(f"The {of}'s {what} is longer than {longest} characters.")
     if not value.isprintable() or value != value.strip():
         raise InvalidInputError(
-            f"The {of}'s {what} holds a control character, or begins or ends with a space."
+            f"The {of}'s {what} contains a control character, or begins or ends with a space."
         )
 
 
@@ -317,7 +318,7 @@ def items_of(what: str, values: Sequence[str]) -> tuple[str, ...]:
         InvalidInputError: the values are one text instead of a list.
     """
     if isinstance(values, str):
-        raise InvalidInputError(f"The key's {what} is one text, not a list of texts.")
+        raise InvalidInputError(f"The key's {what} is a string, not a list of strings.")
     return tuple(dict.fromkeys(values))
 
 
@@ -341,7 +342,7 @@ def time_text(moment: str | datetime | None) -> str:
     except (AttributeError, ValueError, OverflowError) as error:
         raise InvalidInputError(f"{moment!r} is not a time.") from error
     raise InvalidInputError(
-        "A time without a zone was given.", next_step="Write it as 2027-01-31T00:00:00Z."
+        "The time has no time zone.", next_step="Write it as 2027-01-31T00:00:00Z."
     )
 
 

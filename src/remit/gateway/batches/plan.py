@@ -163,7 +163,7 @@ class Planner:
         """
         if not texts or len(texts) > _MAX_LINES:
             where = "requests" if dialect == "anthropic" else "input_file_id"
-            said = f"A batch has 1 to {_MAX_LINES:,} requests, this one has {len(texts):,}."
+            said = f"A batch contains 1 to {_MAX_LINES:,} requests, not {len(texts):,}."
             raise BatchRefusedError("INVALID_INPUT", said, where)
         payer = f"key:{identity.key_id}" if identity.key_id else f"session:{request.session_id}"
         raised: dict[tuple[str, str], int] = {
@@ -184,7 +184,7 @@ class Planner:
                     "INVALID_INPUT", f"{at.said}: {error.message}", at.field(error.param)
                 ) from error
             if custom_id in seen:
-                said = f"{at.said}: its custom_id is that of another."
+                said = f"{at.said}: another request has the same custom_id."
                 raise BatchRefusedError("INVALID_INPUT", said, at.field("custom_id"))
             seen.add(custom_id)
             self._check_model(request, identity, provider_id, body.model, at)
@@ -193,7 +193,7 @@ class Planner:
             name = row_of((*(bound.amount.model or (provider_id, body.model)), payer))
             amount = bound.amount.raised(raised.get(name, 100))
             if not amount.bounded:
-                unbounded = unbounded or f"{amount.unbounded or 'a call'} of {at.said}"
+                unbounded = unbounded or f"{amount.unbounded} in {at.said}"
             if amount.nano is None:
                 unpriced = unpriced or f"{at.said}: {body.model} has no price"
             lines.append(_Line(custom_id, text, body, amount, bound.tokens[0]))
@@ -214,7 +214,7 @@ class Planner:
         if not routed and (missing := self._names.not_set_up(*named)):
             raise BatchRefusedError("PROVIDER_NOT_FOUND", f"{at.said}: {missing[:300]}", field)
         if routed or named != (provider_id, model):
-            said = f"{at.said}: {model[:100]} is not what {provider_id} calls a model of its own."
+            said = f"{at.said}: {model[:100]} is not the name of a model of {provider_id}."
             raise BatchRefusedError("INVALID_INPUT", said, field)
         if not self._names.may_use(identity, asked, None, provider_id, model):
             said = (
@@ -231,8 +231,8 @@ class Planner:
         names = objects_named(body)
         if names and (other := self._objects.of_others(names, owner)):
             said = (
-                f"{at.said}: there is no file or container {other[:100]}; `GET "
-                f"/v1/files` lists those of the key"
+                f"{at.said}: the file or container {other[:100]} does not exist; `GET /v1/files` "
+                "lists the files of the key"
             )
             raise BatchRefusedError("FILE_NOT_FOUND", said, at.field("body.file_id"))
         if body.endpoint is not RESPONSES:
@@ -240,7 +240,7 @@ class Planner:
         asked = body.value.get("input")
         items = asked if type(asked) is list else []
         if body.value.get("conversation") is not None:  # Remit keeps them, no provider
-            said = f"{at.said}: a request of a batch goes on from no conversation"
+            said = f"{at.said}: a request of a batch cannot continue a conversation"
             raise BatchRefusedError("INVALID_INPUT", said, at.field("body.conversation"))
         kept = [("previous_response_id", body.value.get("previous_response_id"))]
         kept += [
@@ -248,7 +248,7 @@ class Planner:
         ]
         for param, name in kept:
             if name is not None and not self._is_own(name, owner):
-                said = f"{at.said}: what it goes on from is not there"
+                said = f"{at.said}: the earlier response does not exist"
                 raise BatchRefusedError(
                     "PREVIOUS_RESPONSE_NOT_FOUND", said, at.field(f"body.{param}")
                 )

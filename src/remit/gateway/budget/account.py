@@ -151,25 +151,27 @@ class Account:
         def short(message: str, needed: int, most: int) -> BudgetRefusedError:
             if needed > most:
                 return refused("BUDGET_EXHAUSTED", message)
-            return refused("BUDGET_BUSY", f"{message}; other calls hold the rest", BUSY_S)
+            return refused("BUDGET_BUSY", f"{message}; other calls have reserved the rest", BUSY_S)
 
         if self.turn_limit is not None and self.turns + turns > self.turn_limit:
-            return refused("TURN_LIMIT", f"has used its {self.turn_limit} calls; {_RAISE}")
+            return refused("TURN_LIMIT", f"has used all of its {self.turn_limit} calls; {_RAISE}")
         limit = self.requests_per_minute
         if limit is not None and self.minute_requests + turns > limit:
-            message = f"has made its {limit} calls of this minute; wait for the next, or {_RAISE}"
+            message = f"has used its {limit} calls a minute; wait for the next minute, or {_RAISE}"
             return refused("RATE_LIMITED", message, wait_s())
         if not amount.bounded and (
             left is not None or self.nano_limit is not None or self.tokens_per_minute is not None
         ):
-            what = amount.unbounded or "what the call may use"
-            message = f"has a limit, and {what} of {name} has no bound; leave this out, or use a "
-            return refused("UNBOUNDED", f"{message}key without a limit")
+            step = amount.unbounded or "leave out what has no limit"
+            if not step.startswith(("send ", "choose ", "leave ")):
+                step = f"leave out {step}"
+            message = f"has a limit, and the cost of {name} has no upper bound: {step}, or use a"
+            return refused("UNBOUNDED", f"{message} key without a limit")
         limit = self.tokens_per_minute
         if limit is not None and self.minute_tokens + amount.tokens > limit:
             free = max(0, limit - self.minute_tokens)
-            message = f"has {free} of its {limit} tokens of this minute left, and {name} may need "
-            message += f"{amount.tokens}; wait for the next, lower max_tokens, or {_RAISE}"
+            message = f"has {free} of {limit} tokens left in this minute, and {name} may need "
+            message += f"{amount.tokens}; wait for the next minute, lower max_tokens, or {_RAISE}"
             return refused("RATE_LIMITED", message, wait_s())
         busy = None
         if left is not None and amount.tokens > left:

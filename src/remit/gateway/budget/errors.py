@@ -49,7 +49,7 @@ def busy(path: Sequence[str]) -> BudgetRefusedError:
     scope = path[-1] if path else ""
     return BudgetRefusedError(
         "BUDGET_BUSY",
-        f"other calls wait for what is held on {scope}; try again later",
+        f"other calls already wait for reserved budget of {scope}; try again later",
         None,
         BUSY_S,
         scope,

@@ -62,7 +62,8 @@ class Lease:
         if self._lost or _now() >= self._until:
             raise LeaseLostError(
                 f"The lease on {self.name} ran out while this process was suspended.",
-                next_step="Another process may have taken over the work; check before going on.",
+                next_step="Another process may have taken over the work; check before you "
+                "continue.",
             )
 
     def release_in(self, tx: Transaction) -> None:
@@ -226,8 +227,8 @@ class LeaseManager:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise LeaseBusyError(
-                    f"Another process works on {name}: {Owner.parse(holder) or holder}.",
-                    next_step="Try again when it is done, or ask it to stop.",
+                    f"Another process is working on {name}: {Owner.parse(holder) or holder}.",
+                    next_step="Retry when that process is done, or stop it.",
                 )
             await asyncio.sleep(min(pause, left))
             pause = min(pause * 2, _LONGEST_WAIT_S)

@@ -40,8 +40,8 @@ def set_values(path: Path, values: Mapping[str, str]) -> None:
             place[name] = value
         if parse_toml(text, path) != wanted:
             raise ConfigError(
-                f"{path} is written in a way that cannot be changed here.",
-                next_step="Set it by hand: "
+                f"{path} has a form that Remit cannot edit.",
+                next_step="Set the value by hand: "
                 + "; ".join(f"{key} = {json.dumps(value)}" for key, value in values.items()),
             )
         with replacing(path, 0o600) as file:
@@ -64,9 +64,9 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
         lines = [n for n, line in enumerate(text.splitlines(), 1) if BYTE_ORDER_MARK in line]
         if lines:
             raise ConfigError(
-                f"{path} holds a byte order mark (U+FEFF) in line {lines[0]}, which TOML forbids.",
-                next_step="Open the file in an editor that shows invisible characters, and take "
-                "this one out.",
+                f"{path} contains a byte order mark (U+FEFF) in line {lines[0]}, which TOML "
+                "forbids.",
+                next_step="Remove the character in an editor that shows invisible characters.",
             ) from error
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
 

@@ -230,7 +230,7 @@ def _with_new(
 
 @functools.cache  # once in a process, however often settings are loaded
 def _warn_removed(key: str, source: str) -> None:
-    _log.warning("%s (%s) is no longer a setting and is ignored: take it out.", key, source)
+    _log.warning("%s (%s) is no longer a setting and is ignored; remove it.", key, source)
 
 
 def _provider_template(given: Mapping[str, Any], providers: Mapping[str, Any]) -> dict[str, Any]:
@@ -265,8 +265,8 @@ def _explain(error: ValidationError, sources: Mapping[str, str], of_root: bool) 
     source = sources.get(key, "")
     if of_root and (errors[0]["type"] == "missing" or source == "default"):
         return ConfigError(
-            f"The installed defaults are of another version of Remit: {key}: {first['msg']}.",
-            next_step="`remit init` brings the packages of this version.",
+            f"The installed defaults belong to another version of Remit: {key}: {first['msg']}.",
+            next_step="`remit init` installs the packages of this version.",
         )
     where = f" ({source})" if source else ""
     if unknown:
@@ -275,11 +275,11 @@ def _explain(error: ValidationError, sources: Mapping[str, str], of_root: bool) 
         near = difflib.get_close_matches(str(last), known, n=1, cutoff=0.5)
         hint = f"Did you mean {'.'.join(map(str, [*table, near[0]]))}?" if near else ""
         return ConfigError(
-            f"There is no setting {key}{where}.",
-            next_step=hint or f"Known there: {', '.join(known)}.",
+            f"Unknown setting {key}{where}.",
+            next_step=hint or f"Known settings there: {', '.join(known)}.",
         )
     return ConfigError(
-        f"The setting {key} does not fit{where}: {first['msg']}.",
+        f"The setting {key} is not valid{where}: {first['msg']}.",
         next_step="`remit config show` lists every setting with its meaning.",
     )
 

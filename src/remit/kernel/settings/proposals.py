@@ -53,8 +53,8 @@ def learned_layers(
         source = f"{files.owner(path) or 'proposed'} ({path})"
         if wrong := not_learnable(layer):
             raise ConfigError(
-                f"{source} states {wrong}, which cannot be learned.",
-                next_step="Go back to what was before: `remit learn rollback`.",
+                f"{source} sets {wrong}, which cannot be learned.",
+                next_step="Undo the change with `remit learn rollback`.",
             )
         known = layer.get("routing", {}).get("models", {})
         for name in known.keys() - models.keys():

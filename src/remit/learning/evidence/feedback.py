@@ -130,8 +130,8 @@ def give_feedback(
             raise not_found(target)
         if erased_of(tx.execute, shown):
             raise ConflictError(
-                f"Content of {found.entry.id} was erased: nobody can look at what this is about.",
-                next_step="Give feedback on another.",
+                f"The content of {found.entry.id} was erased, so it cannot be rated.",
+                next_step="Rate another exchange.",
             )
         metadata = entry.metadata
         me = rater_of(metadata)
@@ -146,15 +146,16 @@ def give_feedback(
                 if any(said.get(name) != metadata.get(name) for name in ("score", "label")):
                     raise ConflictError(
                         f"This idempotency key was used for other feedback, {earlier['id']}.",
-                        next_step="Use another key to change what was said.",
+                        next_step="To change the feedback, send another key.",
                     )
                 return str(earlier["id"]), True
             if said["source"] == source:
                 metadata["replaces"] = str(earlier["id"])
         if said_before >= _MAX_WORDS:
             raise ConflictError(
-                f"{by} said {said_before} things of {found.entry.id} already, the most there are.",
-                next_step="The latest of them counts.",
+                f"{by} already gave feedback {said_before} times on {found.entry.id}, which is "
+                "the limit.",
+                next_step="The latest feedback counts.",
             )
         return tx.append(ledger.prepare(entry, subject_id=subject_id or found.subject_id)), False
 
@@ -205,7 +206,7 @@ def _entry(
     """Return the entry of feedback without its target; raise InvalidInputError."""
     if source not in SOURCES:
         raise InvalidInputError(
-            f"There is no source {source!r} of feedback.", next_step=f"One of {', '.join(SOURCES)}."
+            f"Unknown feedback source {source!r}.", next_step=f"Use one of {', '.join(SOURCES)}."
         )
     metadata: dict[str, Any] = {"source": source, "by": by}
     if score is not None:
@@ -213,13 +214,13 @@ def _entry(
     if label:
         if not isinstance(label, str) or not _LABEL.fullmatch(label):
             raise InvalidInputError(
-                f"The label {label!r} is not a word for counting.",
-                next_step="Up to 64 of a-z, 0-9, _ . -, such as wrong_unit; say more in the "
-                "reason, which can be erased.",
+                f"The label {label!r} is not valid.",
+                next_step="Use up to 64 characters of a-z, 0-9, _ . -, such as wrong_unit. Give "
+                "details in the reason, which can be erased.",
             )
         metadata["label"] = label
     if score is None and not label:
-        raise InvalidInputError("Feedback needs a score or a label.")
+        raise InvalidInputError("Feedback requires a score or a label.")
     reason = sound_text(reason) if isinstance(reason, str) else reason
     for name, text, most in (
         ("reason", reason, _MAX_REASON), ("by", by, _MAX_NAME),
@@ -230,7 +231,7 @@ def _entry(
                 f"The {name} of feedback is not a text of at most {most:,} characters."
             )
     if not by.strip():
-        raise InvalidInputError("Feedback names who gives it.", next_step="Give by=….")
+        raise InvalidInputError("Feedback requires an author.", next_step="Give by=….")
     if reason.strip():
         metadata["reason"] = Content(reason)
     if identity is not None:

@@ -74,7 +74,7 @@ def grade_by_schema(
 def check_schema(schema: object) -> None:
     """Raise InvalidInputError unless a value is a JSON Schema."""
     if not isinstance(schema, Mapping):
-        raise InvalidInputError("A JSON Schema is an object.")
+        raise InvalidInputError("A JSON Schema must be an object.")
     if problem := schema_problem(schema):
         raise InvalidInputError(f"The schema is {problem}.")
 
@@ -138,8 +138,8 @@ def answer_of(ledger: LedgerClient, target: str) -> str:
         answer = entry.metadata.get("response")
     if not isinstance(answer, str):
         raise ConflictError(
-            f"There is no answer of {target} to grade, or it was erased.",
-            next_step="Name an exchange that was answered.",
+            f"{target} has no answer to grade, or the answer was erased.",
+            next_step="Give an exchange with an answer.",
         )
     return answer
 

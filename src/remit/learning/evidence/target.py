@@ -19,8 +19,8 @@ _ORDER_EVENTS = frozenset({
     "WO_PLANNED", "WO_DISPATCHED", "WO_EXECUTING", "WO_COMPLETED", "WO_FAILED",
 })  # fmt: skip
 _NEXT_STEP = (
-    "Name an exchange, turn or work order by an entry id (LED-…) or WO-…, a decision by DEC-…, a "
-    "turn of a session by SES-…/3, or the latest one by SES-…. `remit trace --last` shows them."
+    "Give an entry (LED-…), a work order (WO-…), a routing decision (DEC-…), a turn (SES-…/3), "
+    "or a session (SES-…) for its latest turn. `remit trace --last` shows the ids."
 )
 
 
@@ -87,7 +87,7 @@ def find_target(ledger: LedgerReader, name: str) -> Target:
 def not_found(name: str) -> EntryNotFoundError:
     """Return the error for a missing target, or one of another caller, without saying which."""
     return EntryNotFoundError(
-        f"{name!r} is no exchange, work order, turn or decision that feedback can be given on.",
+        f"{name!r} is not an exchange, work order, turn or decision, so it cannot be rated.",
         next_step=_NEXT_STEP,
     )
 

@@ -79,7 +79,9 @@ def calibrate_judge(
         InvalidInputError: the lengths of the first two and the last differ, or there is no grade.
     """
     if not len(grades) == len(judged) == len(lengths) or not (judged or judged_only):
-        raise InvalidInputError("A judge's grades and people's do not belong together.")
+        raise InvalidInputError(
+            "The grades of the judge and of people are not of the same answers."
+        )
     differences = [f - y for y, f in zip(grades, judged, strict=True)]
     slope, correlation = _on_length(differences, lengths)
     good = [y >= _SIDE for y in grades]
@@ -116,7 +118,7 @@ def labels_needed(
         InvalidInputError: the width is not above 0.
     """
     if not width > 0:
-        raise InvalidInputError("The width of an interval is above 0.")
+        raise InvalidInputError("The width of an interval must be above 0.")
     n, total = len(grades), len(grades) + len(judged_only)
     wanted = (width / 2 / NormalDist().inv_cdf(0.5 + confidence / 2)) ** 2
     spread, shared = 0.25, 0.0

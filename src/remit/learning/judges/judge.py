@@ -110,10 +110,11 @@ class Judge:
         """
         if usd is None and calls is None:
             raise InvalidInputError(
-                "A judge needs a budget.", next_step="Give it in dollars, in calls, or both."
+                "A judge requires a budget.",
+                next_step="Give a budget in dollars, in calls, or both.",
             )
         if usd is not None and not (math.isfinite(usd) and usd >= 0):
-            raise InvalidInputError(f"{usd} is no budget in US dollars.")
+            raise InvalidInputError(f"{usd} is not a budget in US dollars.")
         graded: list[str] = []
         known = self._graded()
         made = over = failed = spent = 0
@@ -127,8 +128,9 @@ class Judge:
             bound = self._gateway.cost_bound(request, *self._of)
             if usd is not None and bound is None:
                 raise InvalidInputError(
-                    f"A call of {self._of[1]} has no upper bound of its cost.",
-                    next_step="State its price (docs/prices.md), or give a budget in calls alone.",
+                    f"The cost of a call of {self._of[1]} has no upper bound.",
+                    next_step="Set its price with `remit price set`, or give only a budget in "
+                    "calls.",
                 )
             if (calls is not None and made >= calls) or (
                 usd is not None and spent + (bound or 0) > round(usd * _NANO)

@@ -96,7 +96,7 @@ class PromptLoop:
             ConflictError: the prices or the model that answers changed during the search.
         """
         if any(held_out_sides(self._ledger, exchange_ids).values()):
-            raise InvalidInputError("An exchange that is held out cannot be learned from.")
+            raise InvalidInputError("Held-out exchanges cannot be used for learning.")
         text = self._prompt()
         rules = rules_of(schema, text)
         reflection = (
@@ -123,8 +123,8 @@ class PromptLoop:
         if gone:
             raise ProposalError(
                 "stale",
-                f"The content of {min(gone)}, which the search looked at, was erased meanwhile.",
-                next_step="Run it again: it searches without it.",
+                f"The content of {min(gone)}, which the search used, was erased during the search.",
+                next_step="Run the search again; it then skips this exchange.",
             )
         return made
 
@@ -217,8 +217,8 @@ class PromptLoop:
         for path in self._installed.paths(f"HO1/prompt_packs/{self._contract.prompt_pack_id}."):
             return self._installed.read(path).decode()
         raise InvalidInputError(
-            f"The prompt pack {self._contract.prompt_pack_id} is of no package.",
-            next_step="Bring it in a package: `remit package new`.",
+            f"The prompt pack {self._contract.prompt_pack_id} does not belong to a package.",
+            next_step="Put it into a package with `remit package new`.",
         )
 
     def _said(self, exchange_ids: Sequence[str]) -> list[str]:

@@ -105,13 +105,14 @@ class PromptSearch:
             from gepa.api import optimize
         except ImportError as error:
             raise ConfigError(
-                "Learning prompts needs GEPA.", next_step="pip install 'remit[learn]'"
+                "Prompt learning requires GEPA.", next_step="pip install 'remit[learn]'"
             ) from error
         if len(exchange_ids) < 4:
             raise InvalidInputError(
-                f"{len(exchange_ids)} exchanges that can be graded are not held out; it takes 4.",
-                next_step="Let more exchanges be made with the contract's version in force, and "
-                "name them in the references, if you give any.",
+                f"Only {len(exchange_ids)} gradable exchanges are not held out; at least 4 are "
+                "required.",
+                next_step="Record more exchanges with the current version of the contract. If "
+                "you give references, add these exchanges.",
             )
         train, self._validation = list(exchange_ids[::2]), list(exchange_ids[1::2])
         adapter: Any = self

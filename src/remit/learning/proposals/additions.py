@@ -50,8 +50,8 @@ def with_additions(pack: str, added: Iterable[str], dropped: Sequence[str] = ())
         text = given.strip()
         if not text.isprintable() or not 0 < len(text) <= _LONGEST or _TEMPLATE.search(text):
             raise InvalidInputError(
-                f"An addition is one line of plain text, at most {_LONGEST} characters, without "
-                "template syntax.",
+                f"An addition must be one line of plain text of at most {_LONGEST} characters, "
+                "without template syntax.",
             )
         bullets.setdefault(sha256_hex(text.encode())[:8], text)
     bare = _BLOCK.sub("\n", pack, count=1)

@@ -36,7 +36,7 @@ _LATEST = (
     "('SIGNAL_ADOPTED', 'SIGNAL_REJECTED', 'SIGNAL_ROLLED_BACK') "
     f"AND {KERNEL_ROWS} ORDER BY seq DESC LIMIT 1"
 )
-_AGAIN = "Have it proposed again, on what is on record now."
+_AGAIN = "Propose the change again with the current record."
 
 
 class Governance:
@@ -134,14 +134,14 @@ class Governance:
         if proposal.rolls_back:
             raise ProposalError(
                 "decided",
-                f"{proposal.proposal_id} is a rollback itself.",
-                next_step=f"Have what {proposal.rolls_back} changed proposed again.",
+                f"{proposal.proposal_id} is itself a rollback.",
+                next_step=f"Propose the change of {proposal.rolls_back} again.",
             )
         if proposal.state != "adopted":
             raise ProposalError(
                 "decided",
                 f"{proposal.proposal_id} is {proposal.state.replace('_', ' ')}, not adopted.",
-                next_step="`remit learn proposals` shows which ones are.",
+                next_step="`remit learn proposals --state adopted` lists adopted proposals.",
             )
         now = self._manager.registry().packages.get(proposal.package_id)
         if now is None or now.version != proposal.version:
@@ -149,7 +149,7 @@ class Governance:
             raise ProposalError(
                 "not_in_force",
                 f"{proposal.package_id} {there}, not at {proposal.version}.",
-                next_step="Roll back what was adopted after it first.",
+                next_step="Roll back later adoptions first.",
             )
         back = proposal.previous_version
 
@@ -166,17 +166,17 @@ class Governance:
         if not self._identity.may("adopt"):
             raise ProposalError(
                 "no_role",
-                f"The role {self._identity.role} may not decide on proposals.",
-                next_step="Use a key of the role admin.",
+                f"The role {self._identity.role} may not decide proposals.",
+                next_step="Use a key with the role admin.",
             )
         if not is_plain_text(reason):
             raise InvalidInputError(
-                "The reason holds NUL or a lone surrogate, which no record keeps."
+                "The reason contains NUL or a lone surrogate, which cannot be recorded."
             )
         if not reason.strip():
             raise ProposalError(
                 "no_reason",
-                "A decision on a proposal needs a reason.",
+                "A decision on a proposal requires a reason.",
                 next_step="Give a reason. It is recorded permanently; name no person in it.",
             )
         return self.proposals.get(proposal_id)
@@ -197,12 +197,13 @@ class Governance:
                 "lost",
                 f"{file}, the package that was proposed, cannot be read: "
                 f"{error.strerror or error}.",
-                next_step="Adopt it in the root where it was proposed, or have it proposed again.",
+                next_step="Adopt the proposal in the root where it was created, or propose the "
+                "change again.",
             ) from error
         if f"sha256:{sha256_hex(data)}" != proposal.digest:
             raise ProposalError(
                 "edited",
-                f"{file} is not the package that was proposed: it was changed since.",
+                f"{file} differs from the proposed package: it was changed later.",
                 next_step=f"Find out who changed it. {_AGAIN}",
             )
         return read_archive(io.BytesIO(data), self._manager.settings)
@@ -217,7 +218,7 @@ class Governance:
             )
         if why:
             again = (
-                "Reject it; `remit learn report --propose` proposes what is called for now."
+                "Reject it; `remit learn report --propose` creates a current proposal."
                 if proposal.rolls_back
                 else _AGAIN
             )
@@ -299,6 +300,6 @@ class Governance:
 def _decided(proposal_id: str, state: str) -> ProposalError:
     return ProposalError(
         "decided",
-        f"{proposal_id} is {state.replace('_', ' ')} already.",
-        next_step="`remit learn show` says by whom and why.",
+        f"{proposal_id} is already {state.replace('_', ' ')}.",
+        next_step="`remit learn show` shows by whom and why.",
     )

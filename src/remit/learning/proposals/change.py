@@ -84,7 +84,7 @@ class Change:
         """Raise InvalidInputError unless the fields fit the kind."""
         if self.kind not in KINDS:
             raise InvalidInputError(
-                f"There is no kind of proposal {self.kind!r}.",
+                f"Unknown kind of proposal {self.kind!r}.",
                 next_step=f"Use one of {', '.join(KINDS)}.",
             )
         of_contract = self.kind in ("prompt", "boundary")
@@ -95,9 +95,9 @@ class Change:
         }.get(self.kind, not prompt and not self.boundary)
         if not fits or bool(self.contract_id) != of_contract:
             raise InvalidInputError(
-                f"A proposal of the kind {self.kind} does not state that.",
-                next_step="A prompt or boundary names its contract and what changes there; all "
-                "other kinds state settings.",
+                f"A proposal of the kind {self.kind} cannot contain these fields.",
+                next_step="A prompt or boundary proposal gives a contract and its changes; all "
+                "other kinds give settings.",
             )
         if of_contract != (not self.settings and not self.files):
             raise InvalidInputError(
@@ -110,7 +110,7 @@ class Change:
         wrong = not_learnable(self.settings) or next(iter(self.settings.keys() - {section}), "")
         if wrong:
             raise InvalidInputError(
-                f"{wrong} is not learned by a proposal of the kind {self.kind}.",
+                f"A proposal of the kind {self.kind} cannot change {wrong}.",
                 next_step="docs/learning.md lists what may be learned.",
             )
         own = f"{LEARNED_FOLDER}{place}/"
@@ -118,7 +118,9 @@ class Change:
             if path == _settings_path(place) or not (
                 path.startswith(own) or (place == "routing" and path.startswith("HOT/routing/"))
             ):
-                raise InvalidInputError(f"A proposal of the kind {self.kind} brings no {path}.")
+                raise InvalidInputError(
+                    f"A proposal of the kind {self.kind} cannot contain {path}."
+                )
 
     def made(
         self, installed: InstalledFiles, contracts: ContractLoader, number: int
@@ -227,8 +229,9 @@ def _path_of(installed: InstalledFiles, folder: str, contract: PromptContract) -
         if json.loads(installed.read(path)).get("version") == contract.version:
             return path
     raise InvalidInputError(
-        f"{contract.contract_id} {contract.version} is of no package, so nothing is learned of it.",
-        next_step="Bring it in a package: `remit package new`.",
+        f"{contract.contract_id} {contract.version} does not belong to a package, so Remit "
+        "cannot learn about it.",
+        next_step="Put it into a package with `remit package new`.",
     )
 
 
@@ -245,7 +248,7 @@ def _base_path(installed: InstalledFiles, contract_id: str) -> str:
 def _pack(installed: InstalledFiles, pack_id: str) -> tuple[str, str]:
     for path in installed.paths(f"HO1/prompt_packs/{pack_id}."):
         return path, installed.read(path).decode()
-    raise InvalidInputError(f"The prompt pack {pack_id} is of no package.")
+    raise InvalidInputError(f"The prompt pack {pack_id} does not belong to a package.")
 
 
 def _learned_version(base: str, number: int) -> str:

@@ -61,7 +61,7 @@ class Learner:
             raise ProposalError(
                 "no_role",
                 f"The role {identity.role} of {identity.name} may not propose changes.",
-                next_step="Use a key of the role operator or admin.",
+                next_step="Use a key with the role operator or admin.",
             )
         self.loaded = loaded
         self.identity = identity
@@ -172,17 +172,17 @@ class Learner:
             if open_one is not None or adopted.rolls_back or adopted.state != "adopted":
                 raise ProposalError(
                     "decided",
-                    f"{open_one.proposal_id} proposes to roll {name} back already."
+                    f"{open_one.proposal_id} already proposes to roll {name} back."
                     if open_one is not None
-                    else f"{name} is a rollback or not adopted: there is nothing to take back.",
-                    next_step="`remit learn proposals` shows how it stands.",
+                    else f"{name} is a rollback or is not adopted, so it cannot be rolled back.",
+                    next_step="`remit learn proposals` shows its state.",
                 )
             now = Registry.from_ledger(self._ledger).packages.get(adopted.package_id)
             if now is None or now.version != adopted.version:
                 raise ProposalError(
                     "not_in_force",
-                    f"{adopted.package_id} {adopted.version} is not in force.",
-                    next_step="Roll back what was adopted after it first.",
+                    f"{adopted.package_id} {adopted.version} is not the installed version.",
+                    next_step="Roll back later adoptions first.",
                 )
             replay = _gated(gate, evidence, replay)
             back = adopted.previous_version
@@ -284,8 +284,8 @@ class Learner:
             if is_erased(self._ledger.read(entry_id)):
                 raise ProposalError(
                     "stale",
-                    f"The content of {entry_id}, which it is concluded from, was erased.",
-                    next_step="Conclude again without it.",
+                    f"The content of {entry_id}, which is part of the evidence, was erased.",
+                    next_step="Repeat the analysis without this entry.",
                 )
 
     def _next_number(self, package_id: str, registry: Registry) -> int:
@@ -310,25 +310,25 @@ def _require_enough(predicted: Estimate, evidence: Sequence[str]) -> None:
     if predicted.effective_samples < MIN_EFFECTIVE_SAMPLES:
         missing.append(
             f"The effective sample size is {predicted.effective_samples:.0f} of "
-            f"{MIN_EFFECTIVE_SAMPLES}: more graded exchanges are needed."
+            f"{MIN_EFFECTIVE_SAMPLES}: more graded exchanges are required."
         )
     if predicted.method not in _ALWAYS_VALID:
         missing.append(
-            f"The interval ({predicted.method}) holds at one number of samples only: an "
-            f"always-valid one is needed ({' or '.join(_ALWAYS_VALID)})."
+            f"The interval ({predicted.method}) is valid for a fixed number of samples only; use "
+            f"an always-valid interval ({' or '.join(_ALWAYS_VALID)})."
         )
     if not predicted.low > 0:  # NaN is refused too.
         missing.append(
             f"The effect is between {predicted.low:.4f} and {predicted.high:.4f} with "
-            f"{predicted.confidence:.0%} confidence ({predicted.method}): it may be none."
+            f"{predicted.confidence:.0%} confidence ({predicted.method}), so it may be zero."
         )
     if not evidence:
-        missing.append("No entry is named as evidence.")
+        missing.append("No entries are given as evidence.")
     if missing:
         raise ProposalError(
             "not_enough",
-            f"There is no proposal. {' '.join(missing)}",
-            next_step="Grade more exchanges (`remit feedback`), or let more be made.",
+            f"No proposal was created. {' '.join(missing)}",
+            next_step="Grade more exchanges with `remit feedback`, or record more.",
             missing=missing,
         )
 

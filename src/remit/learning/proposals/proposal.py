@@ -162,14 +162,14 @@ class Proposals:
         if not found:
             raise ProposalError(
                 "not_found",
-                f"There is no proposal {proposal_id[:40]!r}.",
+                f"The proposal {proposal_id[:40]!r} does not exist.",
                 next_step="`remit learn proposals` lists them.",
             )
         if len(found) > 1 and proposal_id != "last":
             raise ProposalError(
                 "ambiguous",
-                f"{len(found)} proposals begin with {proposal_id}.",
-                next_step="Write more of the id.",
+                f"{len(found)} proposals have an id that begins with {proposal_id}.",
+                next_step="Give more characters of the id.",
             )
         return found[0]
 
@@ -187,15 +187,15 @@ class Proposals:
         if proposal.erased:
             return "its evidence was erased"
         if proposal.rolls_back and (state := self.get(proposal.rolls_back).state) != "adopted":
-            return f"{proposal.rolls_back} is {state.replace('_', ' ')} already"
+            return f"{proposal.rolls_back} is already {state.replace('_', ' ')}"
         known = set(proposal.evidence)
         for entry_id in (*proposal.evidence, *proposal.holds):
             if is_erased(self._ledger.read(entry_id)):
-                return f"the content of {entry_id}, which it was made from, was erased"
+                return f"the content of {entry_id}, which is part of its evidence, was erased"
         for entry in self._ledger.query(event_type="FEEDBACK", after=proposal.entry_id):
             replaced = str(entry.metadata.get("replaces") or "")
             if replaced and known & {replaced, str(entry.metadata.get("target_entry_id"))}:
-                return f"{entry.id} changed a grade that it is concluded from"
+                return f"{entry.id} changed a grade in its evidence"
         return ""
 
     def evidence_by_key(self, proposal: Proposal) -> dict[str, int]:

@@ -83,14 +83,14 @@ async def calibrate(
             not a number of 0 or more.
     """
     if not (math.isfinite(usd) and usd >= 0):
-        raise InvalidInputError(f"{usd} is no budget in US dollars.")
+        raise InvalidInputError(f"{usd} is not a budget in US dollars.")
     rates = {}
     for one in candidates:
         price = prices.find(one.provider_id, one.provider_model)
         if price is None:
             raise InvalidInputError(
-                f"No price of {one.model_id} is known: a budget could not be kept.",
-                next_step="State it in a table of prices (docs/prices.md).",
+                f"The price of {one.model_id} is unknown, so a budget cannot be enforced.",
+                next_step="Set it with `remit price set`.",
             )
         rates[one.model_id] = price
     calls = graded = finished = 0

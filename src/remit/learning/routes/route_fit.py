@@ -179,9 +179,10 @@ def _missing(
     if usd > limit:
         missing.append(f"It costs {usd:.6f} USD a call, more than {limit:g}.")
     if saved.low <= 0:
-        than = "the route in force" if against == IN_FORCE else against
+        than = "the current route" if against == IN_FORCE else against
         missing.append(
-            f"It may save nothing against {than}: {saved.low:.6f} to {saved.high:.6f} USD a call."
+            f"It may not save anything compared with {than}: {saved.low:.6f} to {saved.high:.6f} "
+            "USD a call."
         )
     if reward.low < floor:
         missing.append(

@@ -83,8 +83,8 @@ def _dialect(endpoint: str) -> _Dialect:
     found = _DIALECTS.get(endpoint)
     if found is None:
         raise DialectError(
-            f"The provider of this model has no such endpoint ({endpoint}), and no other does the "
-            "same: name a model of one that has.",
+            f"The provider of this model does not have this endpoint ({endpoint}) or an "
+            "equivalent; use a model of a provider that has.",
             param="model",
         )
     return found

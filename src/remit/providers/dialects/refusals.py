@@ -10,26 +10,26 @@ from remit.providers.dialects.model_call import ModelCall
 
 __all__ = ["cannot", "refuse_promises", "words_of"]
 
-_NEXT_STEP = "Leave it out, or use a model whose provider speaks the client's dialect."
+_NEXT_STEP = "Remove the field, or use a model whose provider supports this API."
 _PROMISES: dict[str, dict[str, str]] = {
     "openai.chat": {
         "logprobs": "log probabilities",
         "top_logprobs": "log probabilities",
         "audio": "audio",
-        "logit_bias": "a bias of tokens",
+        "logit_bias": "a token bias",
         "moderation": "moderation results",
     },
     "openai.responses": {
         "top_logprobs": "log probabilities",
         "moderation": "moderation results",
-        "prompt": "a prompt kept by the provider",
-        "previous_response_id": "a response kept by another provider",
-        "conversation": "a conversation kept by another provider",
+        "prompt": "a prompt stored by the provider",
+        "previous_response_id": "a response stored by another provider",
+        "conversation": "a conversation stored by another provider",
     },
     "anthropic.messages": {
         "mcp_servers": "MCP servers run by the provider",
         "container": "a container run by the provider",
-        "inference_geo": "a place of inference",
+        "inference_geo": "an inference region",
     },
 }
 """What a client would miss unawares, where it asks for it at all."""
@@ -38,8 +38,8 @@ _PROMISES: dict[str, dict[str, str]] = {
 def cannot(param: str, what: str) -> DialectError:
     """Return the error for a field that asks for ``what``."""
     return DialectError(
-        f"{param} asks for {what}, which this model's provider cannot give; leave this "
-        f"out, or name another model.",
+        f"{param} requests {what}, which this model's provider does not support; leave this out, "
+        "or use another model.",
         param=param,
         next_step=_NEXT_STEP,
     )
@@ -79,4 +79,4 @@ def _refuse_choices(other: Mapping[str, Any]) -> None:
         raise cannot("n", "more than one answer")
     modalities = other.get("modalities")
     if modalities and modalities != ["text"]:
-        raise cannot("modalities", "an answer that is not text alone")
+        raise cannot("modalities", "an answer that is not only text")

@@ -44,8 +44,8 @@ _PROBLEMS = {
     "string_type": "must be a text that is not empty",
     "string_too_short": "must be a text that is not empty",
     "bool_type": "is {input!r}; it must be true or false",
-    "int_type": "is {input!r}; it must be a count of tokens above 0",
-    "greater_than": "is {input!r}; it must be a count of tokens above 0",
+    "int_type": "is {input!r}; it must be a number of tokens above 0",
+    "greater_than": "is {input!r}; it must be a number of tokens above 0",
     "literal_error": f"must be one of {', '.join(SNAPSHOT_FORMS)}",
 }
 
@@ -88,8 +88,8 @@ def _nano(value: object, limits: Limits | None = None) -> int:
         raise _problem(
             "",
             f"is {written} US dollars per million tokens, outside what is believable",
-            "Prices are per million tokens, not per token or per thousand; if it is right,"
-            f" set limits in the file (now {Decimal(limits.lowest) / _NANO} to"
+            "Prices are per million tokens, not per token or per thousand; if the price is "
+            "right, set limits in the file (now {Decimal(limits.lowest) / _NANO} to"
             f" {Decimal(limits.highest) / _NANO}).",
         )
     if nano.denominator != 1:
@@ -128,7 +128,7 @@ class _Table(BaseModel):
             if key not in known:
                 near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
                 hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(known)}."
-                raise _problem(key, "is no key of a price table", hint)
+                raise _problem(key, "is not a key of a price table", hint)
         return raw
 
 

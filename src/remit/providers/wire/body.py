@@ -65,7 +65,7 @@ def object_in(raw: bytes) -> dict[str, Any]:
         BodyError: the body is not a JSON object, or has more than 500,000 values or 50,000 members.
     """
     if len(raw) > _MAX_VALUES and has_more_values(raw, _MAX_VALUES):
-        raise BodyError(f"The body holds more than {_MAX_VALUES:,} values.")
+        raise BodyError(f"The body contains more than {_MAX_VALUES:,} values.")
     try:
         value = load(raw)
     except JsonTextError as error:
@@ -138,16 +138,16 @@ class Body(Struct, gc=False):
             try:
                 load_unique(raw[start:end], repair=True)
             except RepeatedNameError:
-                raise BodyError("An object in tools has a member twice.", "tools") from None
+                raise BodyError("An object in tools has a duplicate member.", "tools") from None
             except JsonTextError as error:
                 why = error.message.removeprefix("The text is not JSON: ")
                 raise BodyError(f"tools cannot be read by every server: {why}", "tools") from None
         model = value.get("model", endpoint.model)
         if type(model) is not str or not model.strip():
-            raise BodyError("model is missing, or is not a text.", "model")
+            raise BodyError("model is missing or not a string.", "model")
         asked = value.get(endpoint.prompt)
         if endpoint.prompt == "messages" and (type(asked) is not list or not asked):
-            raise BodyError("messages is not a list with at least one message.", "messages")
+            raise BodyError("messages must be a list with at least one message.", "messages")
         if type(asked) is list and len(asked) > _MAX_INPUT_ITEMS and type(asked[0]) is not int:
             raise BodyError(
                 f"{endpoint.prompt} has more than {_MAX_INPUT_ITEMS:,} parts.", endpoint.prompt
@@ -157,7 +157,7 @@ class Body(Struct, gc=False):
             if limit is not None and (type(limit) is not int or limit < 1):
                 raise BodyError(f"{name} is not a positive integer.", name)
         if type(value.get("stream", False) or False) is not bool:
-            raise BodyError("stream is neither true nor false.", "stream")
+            raise BodyError("stream must be true or false.", "stream")
         return cls(endpoint, raw, value, places=places)
 
     @property

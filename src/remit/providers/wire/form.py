@@ -63,7 +63,7 @@ class FormBody(Body):
                 more = longest_seconds(raw[start:end])
                 seconds = None if more is None else seconds + more
             if name in value and not name.endswith("[]") and not (is_file and name not in places):
-                raise BodyError(f"{name[:100]} is in the form twice.", name[:100])
+                raise BodyError(f"the form contains {name[:100]} twice.", name[:100])
             if name not in value:
                 value[name] = found
             elif isinstance(value[name], list):
@@ -72,7 +72,7 @@ class FormBody(Body):
                 value[name] = [value[name], found]
         body = cls(endpoint, raw, value, [], content_type, places=places, seconds=seconds)
         if endpoint.has_model and not (type(body.model) is str and body.model.strip()):
-            raise BodyError("model is missing, or is not a text.", "model")
+            raise BodyError("model is missing or not a string.", "model")
         return body
 
     @property
@@ -165,7 +165,7 @@ def _parts(raw: bytes, content_type: str) -> list[tuple[str, bytes, int, int]]:
     mark = b"--" + (found[1] or found[2]).encode("latin-1", "replace")
     at = 0 if raw.startswith(mark) else raw.find(b"\r\n" + mark) + 2
     if at == 1:
-        raise BodyError("The form does not have its boundary in it.")
+        raise BodyError("The form does not contain its boundary.")
     parts: list[tuple[str, bytes, int, int]] = []
     while True:
         at += len(mark)
@@ -175,7 +175,7 @@ def _parts(raw: bytes, content_type: str) -> list[tuple[str, bytes, int, int]]:
         head_end = raw.find(b"\r\n\r\n", start, start + _MAX_HEADER_BYTES) if start >= 0 else -1
         end = raw.find(b"\r\n" + mark, head_end + 2) if head_end >= 0 else -1
         if end < 0 or len(parts) >= _MAX_PARTS:
-            raise BodyError("The form is cut, or has too many parts.")
+            raise BodyError("The form is truncated or has too many parts.")
         head = raw[start + 2 : head_end]
         named = _DISPOSITION.search(head)
         name = dict(_parameters(named[1])).get("name", "") if named is not None else ""

@@ -74,7 +74,7 @@ async def acreate_thought_record(
     extra = dict(metadata or {})
     if taken := _RESERVED & extra.keys():
         raise InvalidInputError(
-            f"The metadata of a thought may not bring {', '.join(sorted(taken))}."
+            f"The metadata of a thought cannot contain {', '.join(sorted(taken))}."
         )
     if tier is not None:
         extra["scope"] = {"tier": check_id("tier", tier)}

@@ -157,7 +157,7 @@ def get_thought_record(ledger: LedgerReader, id: str) -> ThoughtRecord:  # noqa:
     rows = ledger.select(sql, (id,)) if is_plain_text(id) else []
     if not rows:
         raise ThoughtNotFoundError(
-            f"There is no thought record {id!r}.", next_step="`remit trail list` shows them."
+            f"The thought record {id!r} does not exist.", next_step="`remit trail list` lists them."
         )
     row = Row(*rows[0])
     if not row.is_sound or row.seq < 0:
@@ -196,7 +196,7 @@ def iter_thought_records(
     Records that are written after the iteration began are left out.
     """
     if limit is not None and (type(limit) is not int or limit < 1):
-        raise InvalidInputError(f"limit is {limit!r}; give a whole number from 1 on.")
+        raise InvalidInputError(f"limit is {limit!r}; it must be an integer of at least 1.")
     if task_id is not None:
         require_plain_text("task_id", task_id)
     return itertools.islice(_records(ledger, task_id), limit)

@@ -189,7 +189,8 @@ def drained(root: Root, name: str, wait_s: float) -> Iterator[None]:
     with locked(root.path / ".open.lock", fcntl.LOCK_EX, wait_s) as is_free:
         if not is_free:
             raise RemitError(
-                f"A server still serves the tenant {name}, and its calls did not end.",
-                next_step="Nothing was changed. Try again, or wait longer for its calls.",
+                f"A server still runs calls of the tenant {name}.",
+                next_step="Nothing was changed. Retry, or allow more time for running calls to "
+                "end.",
             )
         yield

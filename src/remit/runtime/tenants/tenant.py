@@ -146,7 +146,7 @@ def find_tenant(host: Root, name: str) -> Tenant:
     file = TenantFile.read(root.path)
     if file is None:
         raise RemitError(
-            f"There is no tenant {name}.", next_step="`remit tenant list` shows all there are."
+            f"The tenant {name} does not exist.", next_step="`remit tenant list` lists the tenants."
         )
     if not file.ready:
         raise RemitError(
@@ -155,8 +155,8 @@ def find_tenant(host: Root, name: str) -> Tenant:
         )
     if file.name != name:
         raise RemitError(
-            f"{TenantFile.path(root.path)} is of the tenant {file.name}.",
-            next_step="A tenant's root is not copied or renamed: put its own file back.",
+            f"{TenantFile.path(root.path)} belongs to the tenant {file.name}.",
+            next_step="Do not copy or rename the root of a tenant; restore its own file.",
         )
     return Tenant(root, file)
 
@@ -191,23 +191,23 @@ def create_tenant(host: TenantHost, name: str, *, database: str = "") -> Tenant:
     """
     root, ledger = root_of(host.root, name), host.ledger
     if TenantFile.read(host.root.path) is not None:
-        raise RemitError("A tenant has no tenants.", next_step="Name the root of the host.")
+        raise RemitError("A tenant cannot have tenants.", next_step="Use the root of the host.")
     if ledger.verifier_key is None:
-        raise LedgerKeyError("This root has no ledger key.", next_step="`remit init` makes one.")
+        raise LedgerKeyError("This root has no ledger key.", next_step="`remit init` creates one.")
     file = TenantFile.read(root.path)
     if file is not None and file.ready:
-        raise RemitError(f"There is a tenant {name} already.")
+        raise RemitError(f"The tenant {name} already exists.")
     if file is None:
         _require_not_removed(ledger, name)
         if recorded_key(ledger, name) is not None:
             raise RemitError(
-                f"There was a tenant {name}, whose root {root.path} is gone.",
-                next_step="Put a copy of it back from a backup, or choose another name.",
+                f"A tenant {name} was recorded, but its root {root.path} is missing.",
+                next_step="Restore the root from a backup, or choose another name.",
             )
         if "://" in database or (not database and "://" in host.path):
             where = (database or HOST, schema_of(name))
         elif database:
-            raise RemitError("A tenant's database is named by a postgresql:// URL.")
+            raise RemitError("The database of a tenant must be a postgresql:// URL.")
         else:
             where = ("", _LEDGER)
         origin = f"{ledger.verifier_key.name}/{TENANTS}/{name}"
@@ -255,9 +255,10 @@ def require_recorded(ledger: LedgerClient, tenant: Tenant) -> VerifierKey:
     key = LedgerKey(tenant.root.keys, tenant.file.origin).verifier_key()
     if key is None or known_as(key, recorded.name) != recorded:
         raise RemitError(
-            f"The key in {tenant.root.keys} is not the one that the tenant {tenant.name} was made "
-            "with.",
-            next_step="Keep a copy of these files, and put the tenant's own back from a backup.",
+            f"The key in {tenant.root.keys} is not the key that the tenant {tenant.name} was "
+            "created with.",
+            next_step="Keep a copy of these files, and restore the tenant's own keys from a "
+            "backup.",
         )
     return recorded
 

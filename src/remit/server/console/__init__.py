@@ -1,4 +1,4 @@
-"""The console: what happened and what waits, as pages for people."""
+"""The console: HTML pages for people who operate and audit a root."""
 
 from remit.server.console.application import PREFIX, Console
 

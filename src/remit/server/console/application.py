@@ -1,4 +1,4 @@
-"""The console as an ASGI application: views, files, live events."""
+"""The console as an ASGI application: sign-in, views, scripts and live events."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from remit.server.console import (
     spend,
     verification,
 )
-from remit.server.console.assets import ASSETS, assets, style
+from remit.server.console.assets import ASSETS, scripts, style
 from remit.server.console.entrance import LOGIN, Entrance
 from remit.server.console.forms import PREFIX, not_own, read_form, read_query, see
 from remit.server.console.kept_report import KeptReport
@@ -42,7 +42,6 @@ from remit.server.console.login import Login
 from remit.server.console.pages import (
     Asked,
     Page,
-    Redirect,
     Sources,
     View,
     templates,
@@ -68,20 +67,21 @@ _VIEWS = (
     *approvals.VIEWS, *verification.VIEWS, *proposals.VIEWS,
 )  # fmt: skip
 _LOGOUT, _LIVE, _FIND = (f"{PREFIX}/{name}" for name in ("logout", "live", "find"))
-_THREADS = 2  # that make pages: what they do is time that calls do not have
-_MOST_WAITING = 100  # pages
+_THREADS = 2  # Pages share the CPU with model calls, so few threads render them.
+_MAX_WAITING_PAGES = 100
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'sha256-{style_hash}'; "
     "img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
 )
-_LONGEST_RETRY_S = 1.0  # after a page has lost its database: there are few threads
-_NO_DATABASE = "The ledger's database does not answer."
+_MAX_RETRY_S = 1.0  # A page without its database must not block one of the few threads.
+_NO_DATABASE = "The database of the ledger does not answer."
 _COMES_BACK = (
-    "Model calls are refused until it does, so that none goes unrecorded. Load the page again then."
+    "Until it does, model calls are refused, because they could not be recorded. "
+    "Reload the page later."
 )
 _SOON = ((b"retry-after", b"1"),)
-_SEE_LOG = "The log of the server says why."
+_SEE_LOG = "See the server log for the reason."
 _HTML = b"text/html; charset=utf-8"
 _FOUND_BY = (("LED-", "journey"), ("SES-", "sessions"), ("WO-", "journey"), ("DEC-", "why"),
              ("PRP-", "proposals"))  # fmt: skip
@@ -90,19 +90,21 @@ _T = TypeVar("_T")
 
 
 class Console:
-    """The pages of one root.
+    """The console of one root, an ASGI application.
 
-    They are made in threads and from connections of their own: calls do not wait for them.
+    Pages are rendered in the console's own threads with its own database connections, so model
+    calls do not wait for them.
 
     Args:
         runtime: the open root.
-        keys: its virtual keys.
-        authenticator: of the server; without a provider everyone is the developer.
+        keys: the virtual keys of the root.
+        authenticator: the server's authenticator; without a provider (dev mode) every visitor is
+            the developer.
     """
 
     def __init__(self, runtime: Runtime, keys: KeyStore, authenticator: Authenticator) -> None:
         settings = runtime.loaded.settings
-        wait_s = min(settings.ledger.lock_timeout_s, _LONGEST_RETRY_S)
+        wait_s = min(settings.ledger.lock_timeout_s, _MAX_RETRY_S)
         own = settings.ledger.model_copy(update={"lock_timeout_s": wait_s})
         self._ledger = open_root_ledger(runtime.root, own, signing=False)
         self._sources = Sources(
@@ -120,17 +122,17 @@ class Console:
         self._live = Live(self._ledger)
 
     def end_streams(self) -> None:
-        """End what goes on for as long as a page is open, and begin no more; in the event loop."""
+        """End all live event streams and refuse new ones; call this in the event loop."""
         self._live.close()
 
     def close(self) -> None:
-        """End its threads and connections."""
+        """End the streams, threads and database connections."""
         self._live.close()
         self._threads.shutdown(cancel_futures=True)
         self._ledger.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI 3, of paths that are the console's."""
+        """Answer one HTTP request under the paths of the console; errors are shown as pages."""
         try:
             answer = await self._answered(scope, receive, send)
         except HttpError as error:
@@ -146,8 +148,10 @@ class Console:
         except RemitError as error:
             answer = await self._failure(scope, 409, error.message, error.next_step)
         except Exception:  # noqa: BLE001 - shown as a page too
-            _log.exception("a page could not be made")
-            answer = await self._failure(scope, 500, "This page could not be made.", _SEE_LOG)
+            _log.exception("a page failed")
+            answer = await self._failure(
+                scope, 500, "An internal error occurred; this page cannot be shown.", _SEE_LOG
+            )
         if answer is not None:
             await reply(send, answer._replace(headers=_merged(answer.headers)))
 
@@ -156,14 +160,18 @@ class Console:
         if path.startswith(ASSETS):
             return _asset(path.removeprefix(ASSETS), method)
         if method not in ("GET", "HEAD", "POST") or (path == _LIVE and method != "GET"):
-            raise HttpError(405, "method_not_allowed", f"A page does not take {method[:16]}.")
+            raise HttpError(405, "method_not_allowed", f"A page does not accept {method[:16]}.")
         if self._entrance.is_entrance(path):
             made = await self._entrance.answered(scope, receive)
             return self._rendered(made, None, path, "") if isinstance(made, Page) else made
         login = self._entrance.login(scope["headers"])
         if login is None:
             if method != "GET" or path == _LIVE:
-                raise HttpError(401, "not_signed_in", "You are not signed in, or no longer.")
+                raise HttpError(
+                    401,
+                    "not_signed_in",
+                    "You are not signed in, or your session has expired. Sign in again.",
+                )
             query_text = scope["query_string"].decode("latin-1")
             wanted = quote(path) + (f"?{query_text}" if query_text else "")
             return see(f"{LOGIN}?next={quote(wanted, safe='')}")
@@ -176,7 +184,7 @@ class Console:
             if path == _LOGOUT:
                 return self._entrance.leave(scope)
         if not login.identity.may("read"):
-            said = f"The role {login.identity.role} may not read the record."
+            said = f"The role {login.identity.role} may not read the ledger."
             raise HttpError(403, "forbidden", said)
         if path == _LIVE:
             await self._live.serve(send, receive, lambda: self._still(scope), _headers())
@@ -195,25 +203,25 @@ class Console:
         return answer
 
     def _make_ready(self) -> None:
-        """Do what the first visit to each page would wait for; nobody waits for it here."""
+        """Compile the templates and compute the learning report, so that first visits are fast."""
         made = templates()
         for name in made.list_templates(extensions=["j2"]):
             made.get_template(name)
-        with contextlib.suppress(RemitError):  # said to who asks for it
+        with contextlib.suppress(RemitError):  # The report page shows the error.
             self._sources.learned.read()
 
     def _made(self, view: View, asked: Asked, login: Login, method: str) -> Answer:
         if method == "POST":
             if view.change is None:
-                raise HttpError(405, "method_not_allowed", "Nothing can be changed here.")
+                raise HttpError(405, "method_not_allowed", "This page accepts no changes.")
             if not asked.identity.may(view.needs):
-                said = f"The role {asked.identity.role} may not do this."
+                said = f"The role {asked.identity.role} lacks the permission {view.needs}."
                 raise HttpError(403, "forbidden", said)
             made = view.change(self._sources, asked)
         else:
             made = view.show(self._sources, asked)
-        if isinstance(made, Redirect):
-            return see(made.to)
+        if isinstance(made, Answer):
+            return made
         return self._rendered(made, login, asked.path, view.path)
 
     def _rendered(self, page: Page, login: Login | None, path: str, at: str) -> Answer:
@@ -232,13 +240,18 @@ class Console:
         return Answer(page.status, text.encode("utf-8", "replace"), _HTML, page.headers)
 
     async def _run(self, make: Callable[[], _T]) -> _T:
-        """In one of the console's threads.
+        """Run ``make`` in one of the console's threads and return its result.
 
         Raises:
-            HttpError: 503, too many pages wait.
+            HttpError: 503, too many pages are waiting.
         """
-        if self._waiting >= _MOST_WAITING:
-            raise HttpError(503, "overloaded", "Too many pages are asked for.", retry_after_s=1)
+        if self._waiting >= _MAX_WAITING_PAGES:
+            raise HttpError(
+                503,
+                "overloaded",
+                "Too many pages are being loaded. Retry in a second.",
+                retry_after_s=1,
+            )
         self._waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, make)
@@ -257,7 +270,7 @@ class Console:
         return self._rendered(page, login, scope["path"], "")._replace(headers=headers)
 
     def _still(self, scope: Scope) -> bool:
-        """Whether a login holds; while keys cannot be read none ends."""
+        """Return True if the login is valid; also True while keys cannot be read."""
         try:
             return self._entrance.login(scope["headers"]) is not None
         except AuthUnavailableError:
@@ -265,10 +278,10 @@ class Console:
 
 
 def _take_place(scope: Scope, login: Login) -> None:
-    """Count a request as one of its key's, and its connection as that of somebody known.
+    """Count the request against its key's share, and mark the connection as authenticated.
 
     Raises:
-        HttpError: 429, the key has as many requests under way as one may.
+        HttpError: 429, the key has reached its limit of concurrent requests.
     """
     if PROVE in scope:
         scope[PROVE]()
@@ -282,7 +295,7 @@ def _view_of(path: str) -> tuple[View, str]:
             return view, ""
         if view.path != "/" and path.startswith(f"{view.path}/"):
             return view, path[len(view.path) + 1 :]
-    raise NotFoundError("There is no such page.")
+    raise NotFoundError("This page does not exist.")
 
 
 def _place_of(name: str) -> str:
@@ -293,16 +306,16 @@ def _place_of(name: str) -> str:
 
 
 def _asset(name: str, method: str) -> Answer:
-    found = assets().get(name)
-    if found is None or method not in ("GET", "HEAD"):
-        raise NotFoundError("There is no such file.")
-    kept = (b"cache-control", b"public, max-age=31536000, immutable")
-    return Answer(200, found.body, found.content_type.encode(), [kept])
+    body = scripts().get(name)
+    if body is None or method not in ("GET", "HEAD"):
+        raise NotFoundError("This file does not exist.")
+    immutable = (b"cache-control", b"public, max-age=31536000, immutable")
+    return Answer(200, body, b"text/javascript; charset=utf-8", [immutable])
 
 
 @functools.cache
 def _headers() -> tuple[tuple[bytes, bytes], ...]:
-    """Of every answer."""
+    """Return the security headers of every answer."""
     return (
         (b"content-security-policy", _POLICY.format(style_hash=style_hash(style())).encode()),
         (b"x-frame-options", b"DENY"),

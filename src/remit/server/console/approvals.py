@@ -1,4 +1,4 @@
-"""Approvals: exact arguments, what the policy asks for, until when; a person's yes or no."""
+"""The pages of approval requests, and decisions on them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,23 @@ from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.kernel.json_text import load_exact
 from remit.ledger import Erased, is_authentic
 from remit.server.api.routes import name_of
+from remit.server.console.forms import see
 from remit.server.console.lengths import LONGEST, Shortened
-from remit.server.console.pages import Asked, Page, Redirect, Sources, View
+from remit.server.console.pages import Asked, Page, Sources, View
+from remit.server.replies import Answer
 from remit.views import wording
 from remit.views.entries import plain
 
 _LISTED = 12
-_LONGEST_EDITED = 40_000  # characters of a form's field, encoded
+_LONGEST_EDITED = 40_000  # A form field must fit the limit of a request body.
 
 
 def show(sources: Sources, asked: Asked) -> Page:
-    """What waits, and what was decided lately; or one request."""
+    """Return the page of waiting and recent approval requests, or of one request.
+
+    Raises:
+        NotFoundError: the path names a request that does not exist.
+    """
     if asked.rest:
         try:
             one = _shown(sources.approvals.get(asked.rest), alone=True)
@@ -37,7 +43,7 @@ def show(sources: Sources, asked: Asked) -> Page:
     ids = [entry.id for entry in filter(is_authentic, requests)]
     found = []
     for entry_id in ids:
-        with suppress(ApprovalError):  # an entry that asks for nothing
+        with suppress(ApprovalError):  # The entry is not a valid request.
             found.append(sources.approvals.get(entry_id))
     return Page(
         "approvals.html.j2",
@@ -50,14 +56,19 @@ def show(sources: Sources, asked: Asked) -> Page:
     )
 
 
-def change(sources: Sources, asked: Asked) -> Redirect:
-    """Grant or deny a request, in the name of the key's owner.
+def change(sources: Sources, asked: Asked) -> Answer:
+    """Grant or deny a request in the name of the signed-in person, and record the decision.
 
-    A yes holds for the arguments that the page showed, or those that were written there.
+    A grant covers the arguments that the page showed, or the edited arguments of the form.
+
+    Raises:
+        InvalidInputError: the form has no verdict, or its arguments are not a JSON object.
+        ApprovalError: the request is unknown or decided, the person may not decide it, or its
+            arguments differ from those that the page showed.
     """
     verdict = asked.form.get("verdict")
     if verdict not in ("grant", "deny"):
-        raise InvalidInputError("Say whether it is granted or denied.")
+        raise InvalidInputError("Choose Approve or Deny.")
     request_id = asked.rest
     arguments = None
     if verdict == "grant":
@@ -72,18 +83,18 @@ def change(sources: Sources, asked: Asked) -> Redirect:
             asked.identity.key_id, asked.identity.user_id, asked.identity.name
         ),
     )
-    return Redirect(f"/console/approvals/{quote(request_id, safe='')}")
+    return see(f"/console/approvals/{quote(request_id, safe='')}")
 
 
 def _arguments(one: Approval, asked: Asked) -> Mapping[str, Any] | None:
-    """What is granted; ``None`` leaves it to the queue."""
+    """Return the arguments to grant; ``None`` if they are erased or not an object."""
     if isinstance(one.arguments, Erased):
         return None
     shown = _exact(one.arguments)
     if asked.form.get("shown") != _digest(shown):
         raise ApprovalError(
-            "The arguments are not those that the page showed.",
-            next_step="Open the request again, and look at them.",
+            "The arguments changed after the page was loaded.",
+            next_step="Open the request again and review the arguments.",
         )
     text = asked.form.get("arguments", "").replace("\r\n", "\n").strip()
     if not text or text == shown:
@@ -115,7 +126,7 @@ def _shown(one: Approval, *, alone: bool = False) -> dict[str, Any]:
 
 
 def _exact(arguments: Any) -> str:
-    """Arguments as JSON in which nothing is invisible."""
+    """Return arguments as indented JSON without invisible characters."""
     return wording.visible_json(wording.pretty_json(arguments))
 
 

@@ -1,4 +1,4 @@
-"""Cookies that only this root can have made, until a time; nothing is stored for them."""
+"""Signed cookies with an expiry; the server stores nothing for them."""
 
 from __future__ import annotations
 
@@ -9,32 +9,20 @@ import json
 import re
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from remit.server.replies import Headers
 
 _VALUE = re.compile(rb"[\w-]{1,4000}\.[\w-]{43}")
 
 
-class Signed(NamedTuple):
-    """A cookie that holds.
-
-    Attributes:
-        value: as the browser sent it.
-        claims: what it says.
-    """
-
-    value: str
-    claims: Mapping[str, Any]
-
-
 class SignedCookie:
-    """One kind of cookie: base64url(JSON) + ``.`` + base64url(HMAC-SHA256).
+    """A kind of signed cookie; the value is base64url(JSON), a dot and base64url(HMAC-SHA256).
 
     Args:
-        name: of the cookie, with what is the root's own behind it.
-        secret: of the root, random.
-        purpose: keeps cookies of one kind from being taken for those of another.
+        name: beginning of the cookie's name; a suffix of the root follows.
+        secret: the root's random secret.
+        purpose: separates kinds of cookies: a cookie of another purpose does not verify.
     """
 
     def __init__(self, name: str, secret: bytes, purpose: bytes) -> None:
@@ -45,30 +33,30 @@ class SignedCookie:
     def begin(
         self, claims: Mapping[str, Any], lasts_s: int, *, secure: bool
     ) -> tuple[bytes, bytes]:
-        """The header that sets it for some seconds."""
+        """Return the header that sets the cookie with these claims for ``lasts_s`` seconds."""
         until = min(int(time.time()) + lasts_s, 2**53)
         signed = _text(json.dumps({**claims, "until": until}).encode())
         return self._header(f"{signed}.{self.signature(signed)}", lasts_s, secure)
 
     def end(self, *, secure: bool) -> tuple[bytes, bytes]:
-        """The header that takes it away."""
+        """Return the header that deletes the cookie."""
         return self._header("", 0, secure)
 
-    def read(self, headers: Headers) -> Signed | None:
-        """What a request shows; ``None`` where there is none, or none any more."""
+    def read(self, headers: Headers) -> tuple[str, Mapping[str, Any]] | None:
+        """Return the cookie's value and claims; ``None`` if missing, forged or expired."""
         value = self._value(headers)
         signed, _, signature = value.rpartition(".")
         if not signed or not hmac.compare_digest(self.signature(signed), signature):
             return None
         claims = json.loads(base64.urlsafe_b64decode(signed + "=" * (-len(signed) % 4)))
-        return Signed(value, claims) if time.time() < claims["until"] else None
+        return (value, claims) if time.time() < claims["until"] else None
 
     def signature(self, text: str) -> str:
-        """Of any text, by this kind's secret."""
+        """Return the signature of a text, base64url, with the secret of this kind of cookie."""
         return _text(hmac.digest(self._secret, text.encode(), hashlib.sha256))
 
     def _value(self, headers: Headers) -> str:
-        """Of our cookie, whatever others of this host look like."""
+        """Return the value of this cookie; empty if missing or malformed."""
         wanted = self._name.encode()
         for header, given in headers:
             if header == b"cookie":
@@ -90,4 +78,4 @@ def _text(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-__all__ = ["Signed", "SignedCookie"]
+__all__ = ["SignedCookie"]

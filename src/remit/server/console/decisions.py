@@ -1,4 +1,4 @@
-"""Why this model: candidates, scores, the rules' hash, and whether it comes out the same again."""
+"""Why a model was chosen: candidates, scores, the hash of the rules, and a recomputation."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from remit.routing import explain, find_decision, replay
 from remit.server.console.pages import Asked, Page, Sources, View
 from remit.server.console.rows import call_row
 
-_LOOKED_AT = 200
+_READ_CALLS = 200
 _LISTED = 25
 
 
 def show(sources: Sources, asked: Asked) -> Page:
-    """Calls that a router decided or that went elsewhere; or why one went where it did."""
+    """Return the page of routing decisions and fallbacks, or the explanation of one call.
+
+    Raises:
+        NotFoundError: the path names no decision and no call.
+    """
     ledger = sources.ledger
     if not asked.rest:
         found = ledger.query(
-            event_type="EXCHANGE", order="desc", limit=_LOOKED_AT, after=asked.query.get("before"),
+            event_type="EXCHANGE", order="desc", limit=_READ_CALLS, after=asked.query.get("before"),
             with_content=False,
         )  # fmt: skip
         rows: list[dict[str, Any]] = []
@@ -34,7 +38,7 @@ def show(sources: Sources, asked: Asked) -> Page:
                 why = [f'{one.get("model_id")}: {one.get("error_code")}' for one in passed
                        if isinstance(one, dict)]  # fmt: skip
                 rows.append({**call_row(entry), "why": ", ".join(why) or "chosen by the router"})
-        return Page("decisions.html.j2", {"calls": rows, "before": last, "looked_at": _LOOKED_AT})
+        return Page("decisions.html.j2", {"calls": rows, "before": last, "looked_at": _READ_CALLS})
     prefixes = sources.runtime.loaded.settings.model.prefixes
     found_why = explain(ledger, asked.rest, prefixes)
     again: dict[str, Any] | None = None

@@ -1,4 +1,4 @@
-"""Signing in to the console, with a key or with an account at a provider, and out."""
+"""Sign-in to the console with a key or a provider account, and sign-out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from remit.gateway.auth import KeyStore, agent_secret
 from remit.runtime import Runtime
 from remit.server.authentication import DEVELOPER, Authenticator
 from remit.server.console.forms import (
-    MOST_LOGIN_BYTES,
+    MAX_LOGIN_BYTES,
     PREFIX,
     is_secure,
     own_path,
@@ -33,12 +33,13 @@ _CALLBACK = f"{PREFIX}/oidc/callback"
 
 
 class Entrance:
-    """Who is signed in, and the pages that sign in.
+    """The sign-in pages, and the login of a request.
 
     Args:
         runtime: the open root.
-        keys: its virtual keys.
-        authenticator: of the server; without a provider everyone is the developer.
+        keys: the virtual keys of the root.
+        authenticator: the server's authenticator; without a provider (dev mode) every visitor is
+            the developer.
     """
 
     def __init__(self, runtime: Runtime, keys: KeyStore, authenticator: Authenticator) -> None:
@@ -54,40 +55,38 @@ class Entrance:
             self._sign_in = SignIn(oidc, secret, callback=_CALLBACK)
 
     def login(self, headers: Headers) -> Login | None:
-        """The login that a request shows.
+        """Return the login of a request; ``None`` if nobody is signed in.
 
         Raises:
-            AuthUnavailableError: keys cannot be checked just now.
+            AuthUnavailableError: keys cannot be checked now.
         """
         return Login(DEVELOPER, "") if self.is_open else self._logins.of(headers)
 
     def leave(self, scope: Scope) -> Answer:
-        """The answer that ends a login."""
+        """Return the redirect to the login page that deletes the login cookie."""
         return see(LOGIN, self._logins.end(secure=is_secure(scope)))
 
     async def answered(self, scope: Scope, receive: Receive) -> Page | Answer:
-        """What a path of the entrance answers.
+        """Answer a request to a sign-in path; a redirect with a login cookie on success.
 
         Raises:
-            HttpError: what was sent cannot be taken.
-            RemitError: keys cannot be checked just now.
+            HttpError: the method or the form is not accepted.
+            RemitError: keys cannot be checked now.
         """
         path, method = scope["path"], scope["method"]
         if self.is_open:
             return see("/")
         if path == LOGIN:
             if method == "POST":
-                return await self._with_key(
-                    scope, await read_form(scope, receive, MOST_LOGIN_BYTES)
-                )
+                return await self._with_key(scope, await read_form(scope, receive, MAX_LOGIN_BYTES))
             return self._page(own_path(read_query(scope).get("next", "")))
         if method != "GET":
-            raise HttpError(405, "method_not_allowed", f"This does not take {method[:16]}.")
-        assert self._sign_in is not None  # by is_entrance
+            raise HttpError(405, "method_not_allowed", f"This page does not accept {method[:16]}.")
+        assert self._sign_in is not None  # is_entrance() admits these paths only with a provider.
         return await self._with_provider(self._sign_in, scope)
 
     def is_entrance(self, path: str) -> bool:
-        """Whether a path signs in, so that it needs no login."""
+        """Return True if a path is a sign-in path, which requires no login."""
         return path == LOGIN or (path in (_OIDC, _CALLBACK) and self._sign_in is not None)
 
     def _page(self, following: str, failed: str = "", status: int = 200) -> Page:
@@ -104,9 +103,9 @@ class Entrance:
         try:
             identity = (await self._authenticator.authenticate([(b"x-api-key", shown)])).identity
             if not identity.key_id or identity.within is not None:
-                failed = "Sign in with a virtual key, not with an agent's token."
+                failed = "Sign in with a virtual key. Agent tokens are not accepted."
             elif not identity.may("read"):
-                failed = f"A key of the role {identity.role} may not read the record."
+                failed = f"A key of the role {identity.role} may not read the ledger."
         except HttpError as error:
             if error.status != 401:
                 raise
@@ -125,7 +124,7 @@ class Entrance:
                 return see(place, cookie)
             person, following = await sign_in.finish(query, scope["headers"])
         except SignInError as error:
-            if error.status == 502 and not error.is_known:  # for who operates this
+            if error.status == 502 and not error.is_known:  # The operator has to fix the provider.
                 _log.warning("%s (%s)", error.message, type(error.__cause__).__name__)
             page = self._page("/", f"{error.message} {error.next_step}".strip(), error.status)
             return page._replace(headers=(sign_in.cookie_ended(),))

@@ -1,4 +1,4 @@
-"""What a browser sends, and where it is sent next."""
+"""Form fields, query parameters and redirects."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from remit.server.replies import Answer, Headers, Receive, Scope, read_body
 
 PREFIX = "/console"
 
-MOST_LOGIN_BYTES = 16 * 1024
-"""Of a form from somebody who has shown no key."""
+MAX_LOGIN_BYTES = 16 * 1024
+"""The largest form of a visitor who is not signed in."""
 
-_MOST_BYTES = 64 * 1024
-_MOST_PATH_CHARS = 1_000  # a cookie has to hold it
+_MAX_BYTES = 64 * 1024
+_MAX_PATH_CHARS = 1_000  # A cookie stores the path during a sign-in.
 _TIMEOUT_S = 10.0
-_NOT_OWN = "This form is not of this console. Open the page again."
+_NOT_OWN = "This form was not sent from this console. Reload the page and try again."
 
 
-async def read_form(scope: Scope, receive: Receive, most: int = _MOST_BYTES) -> dict[str, str]:
-    """The fields of a form that a page of this console sent.
+async def read_form(scope: Scope, receive: Receive, most: int = _MAX_BYTES) -> dict[str, str]:
+    """Return the fields of a form; the last value if a name is repeated.
 
     Raises:
-        HttpError: it cannot be read, is too long, or is of another site.
+        HttpError: the form cannot be read, is longer than ``most`` bytes, or comes from another
+            site.
     """
     length = dict(scope["headers"]).get(b"content-length")
     body = await read_body(receive, length, most, _TIMEOUT_S, None)
@@ -37,41 +38,41 @@ async def read_form(scope: Scope, receive: Receive, most: int = _MOST_BYTES) -> 
 
 
 def read_query(scope: Scope) -> dict[str, str]:
-    """The fields of a URL's query, the last where one is given twice."""
+    """Return the fields of a query string; the last value if a name is repeated."""
     return dict(parse_qsl(scope["query_string"].decode("latin-1")))
 
 
 def not_own() -> HttpError:
-    """A form that no page of this console made."""
+    """Return the error for a form that no page of this console sent."""
     return HttpError(403, "forbidden", _NOT_OWN)
 
 
 def is_secure(scope: Scope) -> bool:
-    """Whether the browser came over TLS, here or at a proxy."""
+    """Return True if the browser used TLS, to this server or to a proxy."""
     named = dict(scope["headers"])
     return scope.get("scheme") == "https" or named.get(b"x-forwarded-proto", b"") == b"https"
 
 
 def own_path(text: str) -> str:
-    """Where to go after a login: a page of the console, whatever a link says."""
-    if text.startswith(f"{PREFIX}/") and len(text) <= _MOST_PATH_CHARS:
+    """Return the page to show after a login; the start page unless ``text`` is a console path."""
+    if text.startswith(f"{PREFIX}/") and len(text) <= _MAX_PATH_CHARS:
         return quote(text, safe=string.punctuation)
     return "/"
 
 
 def see(place: str, *headers: tuple[bytes, bytes]) -> Answer:
-    """Another page, to be asked for."""
+    """Return a redirect (303) to a path."""
     return Answer(303, b"", b"text/plain", [(b"location", place.encode("latin-1")), *headers])
 
 
 def _is_own(headers: Headers) -> bool:
-    """Whether a form was sent from a page of this server, as far as the browser says."""
+    """Return True if the browser reports no other site as the sender of a form."""
     named = dict(headers)
     if (site := named.get(b"sec-fetch-site")) is not None:
         return site == b"same-origin"
     origin = named.get(b"origin", b"").decode("latin-1")
     if not origin:
-        return True  # no browser of today: the form's token counts
+        return True  # Old browsers send no origin; the token of the form protects them.
     try:
         from_host = urlsplit(origin).netloc.lower()
     except ValueError:
@@ -80,6 +81,6 @@ def _is_own(headers: Headers) -> bool:
 
 
 __all__ = [
-    "MOST_LOGIN_BYTES", "PREFIX", "is_secure", "not_own", "own_path", "read_form", "read_query",
+    "MAX_LOGIN_BYTES", "PREFIX", "is_secure", "not_own", "own_path", "read_form", "read_query",
     "see",
 ]  # fmt: skip

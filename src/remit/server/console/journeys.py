@@ -9,9 +9,11 @@ from urllib.parse import quote
 from remit.contracts import ContractLoader
 from remit.kernel.installation import InstalledFiles
 from remit.ledger import LedgerEntry
+from remit.server.console.forms import see
 from remit.server.console.lengths import Shortened
-from remit.server.console.pages import Asked, Page, Redirect, Sources, View
+from remit.server.console.pages import Asked, Page, Sources, View
 from remit.server.console.rows import call_row
+from remit.server.replies import Answer
 from remit.views import (
     SESSION_EVENTS,
     examples_of,
@@ -25,8 +27,14 @@ from remit.views.page import has_focus, sums_of
 _LISTED = 50
 
 
-def show(sources: Sources, asked: Asked) -> Page | Redirect:
-    """The latest calls to choose from, or one journey."""
+def show(sources: Sources, asked: Asked) -> Page | Answer:
+    """Return the list of the latest calls, one entry, or the journey of an entry or work order.
+
+    Sessions and entries that begin or end a session are redirected to the page of the session.
+
+    Raises:
+        NotFoundError: the path names nothing that is recorded.
+    """
     ledger = sources.ledger
     if not asked.rest:
         found = ledger.query(
@@ -44,9 +52,11 @@ def show(sources: Sources, asked: Asked) -> Page | Redirect:
             said = {"metadata": plain(entry.metadata), "reason": plain(entry.reason)}
             return Page("entry.html.j2", {**_about(entry), **Shortened().cut(said)})
     if entry is not None and entry.event_type in SESSION_EVENTS:
-        return Redirect(f"/console/sessions/{quote(session_of(entry), safe='')}")
-    if not name.startswith(("LED-", "WO-")):  # of any length: its page shows a part, turn by turn
-        return Redirect(f"/console/sessions/{quote(name, safe='')}")
+        return see(f"/console/sessions/{quote(session_of(entry), safe='')}")
+    if not name.startswith(
+        ("LED-", "WO-")
+    ):  # The session page shows a session of any length in parts.
+        return see(f"/console/sessions/{quote(name, safe='')}")
     journey = (
         open_journey(ledger, work_order_id=name)
         if entry is None
@@ -73,7 +83,7 @@ def _contracts(sources: Sources) -> ContractLoader:
 
 
 def _about(entry: LedgerEntry) -> dict[str, Any]:
-    """The way of a call in a line: which entries it left, and where they are explained."""
+    """Return the steps of a call for the page: its entries, model, cost and contract."""
     data = entry.metadata
     dispatch = data.get("dispatch_entry_id") if entry.event_type == "EXCHANGE" else ""
     return {

@@ -1,8 +1,7 @@
-"""Usage of hours and days that are over, read once: a page then adds up some hundred rows.
+"""Cached usage of past hours and days, so that a page adds up only some hundred rows.
 
-The table ``usage`` has a row for each session and quarter of an hour, so a month can be millions.
-What it says of a time that is over does not change: entries are written with the time of their
-writing.
+The table ``usage`` contains a row for each session and quarter hour, so a month can have millions
+of rows. Usage of a past hour does not change, because entries are written with the current time.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import NamedTuple
 
 from remit.ledger import LedgerClient
 from remit.ledger.usage import QUARTER_S
@@ -19,8 +17,8 @@ from remit.views.usage import UsageRow, quarters_between, read_usage
 
 __all__ = ["KeptUsage", "Window", "added_up"]
 
-_MOST_ROWS = 50_000  # kept in memory, of half a kilobyte each
-_GRACE = 2  # quarters: until then clocks of several machines may differ, and a commit may wait
+_MAX_ROWS = 50_000  # A cached row takes half a kilobyte.
+_GRACE = 2  # Quarter hours: clocks of several machines may differ, and a commit may be late.
 _SUMS = (
     "calls", "failed", "fallbacks", "input_tokens", "output_tokens", "cached_input_tokens",
     "reasoning_tokens", "unpriced_calls", "measured_nano", "estimated_nano", "upper_bound_nano",
@@ -28,22 +26,15 @@ _SUMS = (
 _sums = attrgetter(*_SUMS)
 
 
-class Window(NamedTuple):
-    """An hour or a day, or a part of one, and what it used.
-
-    Attributes:
-        first: its first quarter of an hour, since 1970.
-    """
-
-    first: int
-    rows: Sequence[UsageRow]
+Window = tuple[int, Sequence[UsageRow]]
+"""The first quarter hour (since 1970) of an hour, a day or a part of one, and its usage."""
 
 
 class KeptUsage:
-    """Reads usage in windows, and keeps those that are over.
+    """A cache of usage by hour and day; not thread-safe beyond single reads and writes.
 
     Args:
-        ledger: whose usage it is.
+        ledger: the ledger to read.
     """
 
     def __init__(self, ledger: LedgerClient) -> None:
@@ -52,22 +43,22 @@ class KeptUsage:
         self._rows = 0
 
     def read(self, by: str, first: int, end: int, time_zone: str, *, hourly: bool) -> list[Window]:
-        """Usage from quarter ``first`` to before ``end``, window by window.
+        """Return the usage of a time range in windows, in order of time.
 
         Args:
-            by: a name that usage is kept by; empty for one row of all.
-            first: quarter of an hour since 1970, inclusive.
-            end: the same, exclusive.
-            time_zone: whose days these are.
-            hourly: no window is longer than an hour, so that single hours can be shown.
+            by: the name to group by, such as ``model``; empty for one row per window.
+            first: first quarter hour since 1970, inclusive.
+            end: last quarter hour, exclusive.
+            time_zone: time zone of the days.
+            hourly: True limits windows to an hour, so that single hours can be shown.
 
         Raises:
-            InvalidInputError: the zone is unknown, or the time is too long.
+            InvalidInputError: the time zone is unknown, or the range has too many periods.
         """
         earliest, latest = quarters_between(self._ledger, None, None)
         now = latest - 1
         span = _windows(max(first, earliest), min(end, latest), time_zone, hourly)
-        return [Window(one.first, self._window(by, one, now)) for one in span]
+        return [(one.first, self._window(by, one, now)) for one in span]
 
     def _window(self, by: str, window: Period, now: int) -> list[UsageRow]:
         place = (window.first, window.end, by)
@@ -81,14 +72,14 @@ class KeptUsage:
         return found
 
     def _keep(self, place: tuple[int, int, str], rows: list[UsageRow]) -> None:
-        if self._rows + len(rows) > _MOST_ROWS:
+        if self._rows + len(rows) > _MAX_ROWS:
             self._kept, self._rows = {}, 0
         self._kept[place] = rows
         self._rows += len(rows)
 
 
 def _windows(first: int, end: int, time_zone: str, hourly: bool) -> Iterator[Period]:
-    """Whole days where there are some, else hours: an end that moves on makes few new ones."""
+    """Yield whole days, and hours at both ends, so that a moving end adds few new windows."""
     if hourly:
         yield from periods_of("hour", time_zone, first, end)
         return
@@ -100,7 +91,7 @@ def _windows(first: int, end: int, time_zone: str, hourly: bool) -> Iterator[Per
 
 
 def added_up(rows: Sequence[UsageRow], names: Mapping[str, str] | None = None) -> UsageRow:
-    """The sum of rows, under other names."""
+    """Return the sum of rows as one row with these names (default: none)."""
     columns = zip(*map(_sums, rows), strict=True)
     key_name = next((one.key_name for one in rows if one.key_name), "")
     return UsageRow(names or {}, key_name, *map(sum, columns))

@@ -1,26 +1,26 @@
-"""How much of a record a page shows: long values are cut, and the page says by how much."""
+"""Limits on the length of values on a page."""
 
 from __future__ import annotations
 
 from typing import Any
 
 LONGEST = 20_000
-"""Characters of one value."""
+"""The largest number of characters of one value."""
 
-_OF_A_PAGE = 2_000_000  # characters, after which values are cut to a few
+_PAGE_CHARS = 2_000_000  # After this, values are cut to _FEW characters.
 _FEW = 200
-_MOST_ITEMS = 1_000
+_MAX_ITEMS = 1_000
 _DEEPEST = 200
 
 
 class Shortened:
-    """Cuts the values of one page, so that neither the page nor what makes it grows with them."""
+    """A limit on the amount of text on one page; long values are cut with a notice."""
 
     def __init__(self) -> None:
-        self._left = _OF_A_PAGE
+        self._left = _PAGE_CHARS
 
     def cut(self, value: Any, depth: int = 0) -> Any:
-        """``value``, JSON data, with its long texts and lists cut."""
+        """Return JSON data with long texts and lists cut, each with the number of omitted items."""
         if isinstance(value, str):
             most = LONGEST if self._left > 0 else _FEW
             self._left -= min(len(value), most)
@@ -32,11 +32,11 @@ class Shortened:
         if isinstance(value, dict):
             return {
                 self.cut(key, depth + 1) if isinstance(key, str) else key: self.cut(one, depth + 1)
-                for key, one in list(value.items())[:_MOST_ITEMS]
+                for key, one in list(value.items())[:_MAX_ITEMS]
             }
         if isinstance(value, (list, tuple)):
-            made = [self.cut(one, depth + 1) for one in value[:_MOST_ITEMS]]
-            if (more := len(value) - _MOST_ITEMS) > 0:
+            made = [self.cut(one, depth + 1) for one in value[:_MAX_ITEMS]]
+            if (more := len(value) - _MAX_ITEMS) > 0:
                 made.append(f"… ({more:,} more)")
             return made
         return value

@@ -1,4 +1,4 @@
-"""Entries as they come, for pages that are open: one reader for all (server-sent events)."""
+"""New entries for open pages, as server-sent events."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from remit.views.entries import place_of
 _log = logging.getLogger("remit.server.console")
 
 _EVERY_S = 0.1
-_AGAIN_S = 1.0  # after the ledger could not be read
-_BEAT_S = 15.0  # without an event
-_MOST_ENTRIES = 400  # of one look; what is more is counted
-_MOST_QUEUED = 50  # events that a slow reader may be behind
-_WATCH_S = 1.0  # a login that ended is seen within
+_RETRY_S = 1.0
+_BEAT_S = 15.0
+_MAX_ENTRIES = 400
+_MAX_QUEUED = 50  # A viewer further behind gets a gap event.
+_WATCH_S = 1.0  # An expired login ends its stream within this time.
 
 
 class Live:
-    """What is new in the ledger, read once for all that watch.
+    """Live events of new ledger entries (server-sent events); one reader serves all viewers.
 
-    Nothing is read while no page watches. A reader that falls behind gets a ``gap`` instead of
-    what it missed, so that no queue grows.
+    The ledger is read only while a page is open. A viewer that falls behind gets a ``gap`` event
+    instead of the missed entries, so that no queue grows.
 
     Args:
-        ledger: where entries are read.
+        ledger: the ledger to read.
     """
 
     def __init__(self, ledger: LedgerClient) -> None:
@@ -43,7 +43,7 @@ class Live:
         self._closed = False
 
     def close(self) -> None:
-        """End all streams."""
+        """End all streams and refuse new ones."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
@@ -52,8 +52,8 @@ class Live:
     async def serve(
         self, send: Send, receive: Receive, signed_in: Callable[[], bool], headers: Headers
     ) -> None:
-        """Answer one request with events, until the client goes, or its login ends."""
-        queue: asyncio.Queue[bytes] = asyncio.Queue(_MOST_QUEUED)
+        """Stream events to one client until it disconnects or ``signed_in`` returns False."""
+        queue: asyncio.Queue[bytes] = asyncio.Queue(_MAX_QUEUED)
         self._watching.add(queue)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._look())
@@ -86,7 +86,7 @@ class Live:
             gone.cancel()
 
     async def _look(self) -> None:
-        """Read for all, and wake them every second: who is gone or not signed in has to see it."""
+        """Read new entries for all viewers; wake each viewer every second to check its login."""
         seen: int | None = None
         problem = ""
         loop = asyncio.get_running_loop()
@@ -106,18 +106,18 @@ class Live:
                     for queue in [*self._watching]:
                         _offer(queue, event)
                         await asyncio.sleep(0)  # calls go on between one page and the next
-                await asyncio.sleep(_AGAIN_S if problem else _EVERY_S)
+                await asyncio.sleep(_RETRY_S if problem else _EVERY_S)
         finally:
             for queue in self._watching:
                 _offer(queue, b"")
 
     def _since(self, seen: int | None) -> tuple[int | None, bytes]:
-        """The head now, and an event that holds what is new since ``seen``."""
+        """Return the head and an event with the entries after ``seen``; empty if there are none."""
         head = self._ledger.head()
         if head is None or seen is None or head[0] <= seen:
             return (-1 if head is None else head[0]), b""
-        first = max(seen, head[0] - _MOST_ENTRIES)
-        found = list(self._ledger.query(after=first, limit=_MOST_ENTRIES, with_content=False))
+        first = max(seen, head[0] - _MAX_ENTRIES)
+        found = list(self._ledger.query(after=first, limit=_MAX_ENTRIES, with_content=False))
         last = place_of(found[-1].id)
         rows = [live_row(entry) for entry in found if entry.event_type in SHOWN_LIVE]
         data = {"entries": last + 1, "missed": first - seen, "rows": rows}

@@ -1,4 +1,4 @@
-"""Who is signed in: a signed cookie that names a virtual key or a person, and holds no secret."""
+"""Console logins: signed cookies that name a virtual key or a person, without a secret."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from remit.server.replies import Headers
 
 COOKIE = "remit_console"
 LASTS_S = 8 * 3600
-"""For how long a login by a key holds; revoking or rotating the key ends it at once."""
+"""The lifetime of a login by key; revoking or rotating the key ends the login at once."""
 
 _PURPOSE = b"remit console login v1"
 
@@ -32,15 +32,14 @@ class Login(NamedTuple):
 
 
 class Logins:
-    """Makes and checks the cookies of logins.
+    """Signed cookies of console logins.
 
-    That of a key says ``{"key", "mark"}``, and counts while the secret does that was shown; that
-    of a person says ``{"issuer", "subject", "name", "role", "settings"}``, and counts while the
-    settings of the provider are what they were.
+    A key's cookie stays valid while the key has the same secret; a person's cookie while the
+    settings of the provider stay unchanged.
 
     Args:
-        secret: of the root, random.
-        keys: says what a key may do now, and whether it was revoked.
+        secret: the root's random secret.
+        keys: the virtual keys; a login has the current rights of its key.
         oidc: ``[server.oidc]``.
     """
 
@@ -51,7 +50,7 @@ class Logins:
         self._settings = _digest(oidc)
 
     def begin(self, identity: Identity, *, secure: bool, key: str = "") -> tuple[bytes, bytes]:
-        """The header that begins a login of a key's owner, or of a person without a key."""
+        """Return the header that sets a login cookie for a key or, without a key, for a person."""
         claims = {"key": identity.key_id, "mark": KeyStore.mark_of(key)}
         lasts_s = LASTS_S
         if not identity.key_id:
@@ -62,18 +61,18 @@ class Logins:
         return self._cookie.begin({**claims, "nonce": secrets.token_hex(8)}, lasts_s, secure=secure)
 
     def end(self, *, secure: bool) -> tuple[bytes, bytes]:
-        """The header that ends a login."""
+        """Return the header that deletes the login cookie."""
         return self._cookie.end(secure=secure)
 
     def of(self, headers: Headers) -> Login | None:
-        """The login that a request shows; ``None`` where there is none, or none any more.
+        """Return the login of a request; ``None`` if the cookie is missing, expired or invalid.
 
         Raises:
-            AuthUnavailableError: keys cannot be checked just now.
+            AuthUnavailableError: keys cannot be checked now.
         """
         if (found := self._cookie.read(headers)) is None:
             return None
-        claims = found.claims
+        value, claims = found
         if "key" in claims:
             try:
                 identity = self._keys.identity_of(claims["key"], claims.get("mark", ""))
@@ -83,16 +82,16 @@ class Logins:
             identity = Identity(claims["name"], claims["role"], user_id=claims["subject"])
         else:
             return None
-        return Login(identity, self._cookie.signature(f"form {found.value}"))
+        return Login(identity, self._cookie.signature(f"form {value}"))
 
 
 def login_cookie(secret: bytes) -> SignedCookie:
-    """The cookie of logins to the console of the root that has this secret."""
+    """Return the login cookie of the root with this secret."""
     return SignedCookie(COOKIE, secret, _PURPOSE)
 
 
 def _digest(oidc: OidcSettings) -> str:
-    """Of what a login rests on: who vouches for people, and what they may do."""
+    """Return a digest of the settings that a person's login depends on."""
     fields = oidc.model_dump(exclude={"client_secret", "label", "timeout_s", "roles"})
     return sha256_hex(
         canonical_json({**fields, "roles": [list(one) for one in oidc.roles.items()]})

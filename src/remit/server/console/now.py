@@ -1,4 +1,4 @@
-"""Now: what is under way, what was last, what to look at."""
+"""The start page: calls in flight, latest calls and events that need attention."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _UNDER_WAY = 50
 
 
 def show(sources: Sources, asked: Asked) -> Page:
-    """The page."""
+    """Return the start page: calls in flight, latest calls, open circuits and events that need
+    attention.
+    """
     ledger = sources.ledger
     exchanges = ledger.query(event_type="EXCHANGE", order="desc", limit=_CALLS, with_content=False)
     breakers = [
@@ -58,7 +60,7 @@ def _entries(ledger: LedgerClient, ids: list[str]) -> list[LedgerEntry]:
 
 
 def _alarms(ledger: LedgerClient) -> list[LedgerEntry]:
-    """The latest of them, the newest first."""
+    """Return the latest events that need attention, newest first."""
     found = (
         ledger.query(event_type=event, order="desc", limit=_ALARMS, with_content=False)
         for event in (*ALARMS, *WAITING)

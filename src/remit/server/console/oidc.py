@@ -151,7 +151,7 @@ class SignIn:
         found = self._cookie.read(headers)
         if found is None:
             raise _rejected("No sign-in was begun in this browser, or it took too long.")
-        begun = found.claims
+        _, begun = found
         if not hmac.compare_digest(query.get("state", "").encode(), begun["state"].encode()):
             raise _rejected("This answer belongs to another sign-in.")
         self._redeem_state(begun["state"], begun["until"])

@@ -1,4 +1,4 @@
-"""What a view is given and what it gives, and the templates that make pages of it."""
+"""Requests and pages of the console's views, and the templates of the pages."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from remit.runtime import Runtime
 from remit.server.console.assets import address_of, style
 from remit.server.console.kept_report import KeptReport
 from remit.server.console.kept_usage import KeptUsage
+from remit.server.replies import Answer
 from remit.views.page import environment
 
 NAVIGATION = (
@@ -29,20 +30,20 @@ NAVIGATION = (
     ("/console/verify", "Verify"),
     ("/console/proposals", "Proposals"),
 )
-"""The eight views."""
+"""The views of the navigation bar: path and title."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What views read.
+    """The data sources of the views.
 
     Attributes:
-        runtime: the open root; what a person decides is written through it.
-        ledger: for reading, over connections that calls do not use.
-        approvals: the same requests as the runtime's, read over these connections.
+        runtime: the open root; decisions of a person are written through it.
+        ledger: a reader with its own connections, which model calls do not use.
+        approvals: the runtime's approval requests, read over these connections.
         owners: the names of users, teams and organisations.
-        usage: what was used and spent, added up.
-        learned: what came of what was learned.
+        usage: cached usage and costs.
+        learned: the cached learning report.
     """
 
     runtime: Runtime
@@ -58,11 +59,11 @@ class Asked:
     """A request for a page.
 
     Attributes:
-        path: of the URL.
-        rest: of the path, behind the view's own.
-        query: by name, the last where one is given twice.
-        form: of a ``POST``.
-        identity: who is signed in.
+        path: the path of the URL.
+        rest: the part of the path after the view's own path, without the slash.
+        query: query parameters; the last value if a name is repeated.
+        form: form fields of a ``POST``; empty for a ``GET``.
+        identity: the signed-in person or key.
     """
 
     path: str
@@ -73,7 +74,7 @@ class Asked:
 
 
 class Page(NamedTuple):
-    """A page: its template and what stands in it."""
+    """A page: template, values, HTTP status and additional headers."""
 
     template: str
     data: Mapping[str, Any]
@@ -81,31 +82,25 @@ class Page(NamedTuple):
     headers: Sequence[tuple[bytes, bytes]] = ()
 
 
-class Redirect(NamedTuple):
-    """Another page that shows what became of it."""
-
-    to: str
-
-
 class View(NamedTuple):
-    """What answers under a path.
+    """A view: the functions that answer requests under one path.
 
     Attributes:
-        path: of the view; what follows it behind a slash is :attr:`Asked.rest`.
-        show: makes the page of a ``GET``.
-        change: does what a ``POST`` wants; ``None`` where nothing can be changed.
-        needs: the permission that a change takes; to read takes ``read``.
+        path: the path of the view; a longer path has its rest in :attr:`Asked.rest`.
+        show: answers a ``GET`` with a page or a redirect; requires the permission ``read``.
+        change: answers a ``POST``; ``None`` if the view accepts no changes.
+        needs: the permission that ``change`` requires.
     """
 
     path: str
-    show: Callable[[Sources, Asked], Page | Redirect]
-    change: Callable[[Sources, Asked], Page | Redirect] | None = None
+    show: Callable[[Sources, Asked], Page | Answer]
+    change: Callable[[Sources, Asked], Page | Answer] | None = None
     needs: str = ""
 
 
 @functools.cache
 def templates() -> Environment:
-    """The console's templates, with those of the pages that it shows a part of."""
+    """Return the templates of the console and of the views room."""
     shared = environment()
     loaders = [PackageLoader("remit.server.console"), shared.loader]
     made = shared.overlay(loader=ChoiceLoader([one for one in loaders if one is not None]))
@@ -117,5 +112,5 @@ def templates() -> Environment:
 
 
 def page_of_list(items: Sequence[Any], limit: int) -> tuple[list[Any], bool]:
-    """The first ``limit`` items, and whether there are more."""
+    """Return the first ``limit`` items, and True if there are more."""
     return list(items[:limit]), len(items) > limit

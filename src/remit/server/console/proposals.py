@@ -1,4 +1,4 @@
-"""Proposals: what would change and why, what was predicted and what came; a person's decision."""
+"""The pages of proposals, of one proposal and of the learning report; decisions on proposals."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from urllib.parse import quote
 from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.learning.proposals import ProposalError, Proposals
 from remit.runtime.installation import governance
+from remit.server.console.forms import see
 from remit.server.console.kept_report import LATEST
-from remit.server.console.pages import Asked, Page, Redirect, Sources, View
+from remit.server.console.pages import Asked, Page, Sources, View
+from remit.server.replies import Answer
 from remit.views import learning_shown, pictures_of
 
 _VERBS = ("adopt", "reject", "rollback")
@@ -16,14 +18,19 @@ _LISTED = 100
 
 
 def show(sources: Sources, asked: Asked) -> Page:
-    """All proposals, or one; or what was learned."""
+    """Return the list of proposals, one proposal, or the learning report (path ``report``).
+
+    Raises:
+        NotFoundError: the proposal does not exist.
+        ProposalError: a recorded entry does not have the format that Remit writes.
+    """
     known = Proposals(sources.runtime.root, sources.ledger)
     if not asked.rest:
         found = [one.to_dict() for one, _ in zip(known.all(), range(_LISTED), strict=False)]
         return Page("proposals.html.j2", {"proposals": found, "epoch": known.epoch()})
     if asked.rest == "report":
-        kept = sources.learned.read()
-        shown = {**learning_shown(kept.report), "latest": LATEST, "read_at": kept.read_at}
+        report, read_at = sources.learned.read()
+        shown = {**learning_shown(report), "latest": LATEST, "read_at": read_at}
         return Page("learned_report.html.j2", shown)
     try:
         one = known.get(asked.rest)
@@ -32,7 +39,7 @@ def show(sources: Sources, asked: Asked) -> Page:
     realised = "realised" in asked.query
     picture = None
     if realised:
-        effects = sources.learned.read().report["effects"]
+        effects = sources.learned.read()[0]["effects"]
         of = [effect for effect in effects if effect["proposal_id"] == one.proposal_id]
         picture = next(iter(pictures_of(of, {})), None)
     return Page(
@@ -50,18 +57,26 @@ def show(sources: Sources, asked: Asked) -> Page:
     )
 
 
-def change(sources: Sources, asked: Asked) -> Redirect:
-    """Adopt, reject or roll back, in the name of the key's owner."""
+def change(sources: Sources, asked: Asked) -> Answer:
+    """Adopt, reject or roll back a proposal in the name of the signed-in person.
+
+    The decision and its reason are recorded. Adoption and rollback install a package.
+
+    Raises:
+        NotFoundError: the path names no such action.
+        InvalidInputError: the form has no reason.
+        ProposalError: the proposal is unknown, or its state does not allow the action.
+    """
     proposal_id, _, verb = asked.rest.partition("/")
     if verb not in _VERBS:
-        raise NotFoundError("There is no such decision.")
+        raise NotFoundError(f"A proposal has no action {verb!r}: use adopt, reject or rollback.")
     reason = asked.form.get("reason", "").strip()
     if not reason:
-        raise InvalidInputError("Say why; the reason stays on record.")
+        raise InvalidInputError("A reason is required; it is recorded permanently.")
     runtime = sources.runtime
     decide = getattr(governance(runtime.root, runtime.ledger, runtime.loaded, asked.identity), verb)
     decide(proposal_id, reason=reason[:1000])
-    return Redirect(f"/console/proposals/{quote(proposal_id, safe='')}")
+    return see(f"/console/proposals/{quote(proposal_id, safe='')}")
 
 
 VIEWS = (View("/console/proposals", show, change, "adopt"),)

@@ -1,4 +1,4 @@
-"""Entries in a line each, the same in a page and in a live event."""
+"""Table rows of entries, the same in pages and live events."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ ALARMS = (
     "BUDGET_WARNING", "DEGRADATION", "ESCALATION", "EXCHANGE_ORPHANED", "GATE_FAILED",
     "PROMPT_REJECTED", "SIGNAL_OBSERVED",
 )  # fmt: skip
-"""Events that somebody may have to look at."""
+"""Event types that may need attention."""
 
 WAITING = ("APPROVAL_REQUESTED",)
 
-_LONGEST = 300  # characters of a live event's cell: all who watch are sent it
+_LONGEST = 300  # Every viewer receives each cell, so long texts are cut.
 
 SHOWN_LIVE = frozenset({"EXCHANGE", *ALARMS, *WAITING})
 
 
 def live_row(entry: LedgerEntry) -> dict[str, Any]:
-    """A line: ``id``, ``kind`` (``call`` or ``alarm``), ``tone``, ``cells`` (visible texts)."""
+    """Return a live event's row: ``id``, ``kind`` (``call``, ``alarm``), ``tone``, ``cells``."""
     row = call_row(entry) if entry.event_type == "EXCHANGE" else alarm_row(entry)
     return {**row, "cells": [wording.visible(cell)[:_LONGEST] for cell in row["cells"]]}
 
 
 def call_row(entry: LedgerEntry) -> dict[str, Any]:
-    """A model call: time, who asked, model, outcome, tokens, cost, duration."""
+    """Return the row of a model call: time, agent, model, outcome, tokens, cost and duration."""
     data = entry.metadata
     outcome = str(data.get("outcome", ""))
     model = str(data.get("model_id", ""))
@@ -51,7 +51,7 @@ def call_row(entry: LedgerEntry) -> dict[str, Any]:
 
 
 def alarm_row(entry: LedgerEntry) -> dict[str, Any]:
-    """Something to look at: time, what it is, who, why as far as that is no content."""
+    """Return the row of an event: time, event, agent, and a reason without content."""
     event = entry.event_type
     return {
         "id": entry.id,
@@ -69,12 +69,12 @@ def alarm_row(entry: LedgerEntry) -> dict[str, Any]:
 
 
 def time_of(timestamp: str) -> str:
-    """``08:20:11`` of today's entries' form; the day stands in the entry's page."""
+    """Return the time of day of a timestamp: ``08:20:11``."""
     return timestamp[11:19]
 
 
 def named(metadata: Mapping[str, Any], key: str) -> str:
-    """A name from the metadata, or from its provenance."""
+    """Return a name from the metadata or its provenance; empty if missing."""
     provenance = metadata.get("provenance")
     value = metadata.get(key) or (provenance.get(key) if isinstance(provenance, dict) else "")
     return value if isinstance(value, str) else ""

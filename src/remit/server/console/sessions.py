@@ -1,4 +1,4 @@
-"""Sessions: which there are, and one as it happened, a page of turns at a time."""
+"""The list of sessions, and the page of one session, ten turns at a time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from remit.views.entries import Tally, place_of, plain
 _LISTED = 25
 _LATEST_CALLS = 1_000
 _TURNS = 10
-_MOST_EVENTS = 400  # of one page: what is more is counted, and stands in the journey
-_MOST_MESSAGES = 40  # of a prompt whose last one is shown
+_MAX_EVENTS = 400
+_MAX_MESSAGES = 40  # A longer prompt is not read to show its last message.
 _IN_LINE = (
     "EXCHANGE", "TOOL_CALL", "APPROVAL_REQUESTED", "APPROVAL_SIGNED", "APPROVAL_GRANTED",
     "APPROVAL_DENIED", "SESSION_START", "SESSION_END", "ERASURE", *ALARMS,
@@ -29,7 +29,11 @@ _IN_LINE = (
 
 
 def show(sources: Sources, asked: Asked) -> Page:
-    """The list, or one session."""
+    """Return the list of sessions, or the page of one session.
+
+    Raises:
+        NotFoundError: the ledger has no such session.
+    """
     if asked.rest:
         return _one(sources.ledger, asked.rest, asked.query.get("before"))
     ledger = sources.ledger
@@ -55,7 +59,7 @@ def show(sources: Sources, asked: Asked) -> Page:
 
 
 def _active(ledger: LedgerClient) -> list[dict[str, Any]]:
-    """Sessions of the latest calls, the latest first, however they were begun."""
+    """Return the sessions of the latest calls, the latest first."""
     rows = ledger.select(
         "SELECT session_id, max(agent_id), max(timestamp), count(*) FROM (SELECT session_id, "
         "agent_id, timestamp FROM entries WHERE event_type = 'EXCHANGE' ORDER BY seq DESC LIMIT ?"
@@ -68,7 +72,7 @@ def _active(ledger: LedgerClient) -> list[dict[str, Any]]:
 
 
 def _spent(ledger: LedgerClient, session_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What each session used so far, by its budget."""
+    """Return cost and tokens of each session, read from its budget."""
     if not session_ids:
         return {}
     marks = ", ".join("?" * len(session_ids))
@@ -95,8 +99,8 @@ def _one(ledger: LedgerClient, session_id: str, before: str | None) -> Page:
         raise NotFoundError(f"The ledger has no session {session_id[:100]}.{archived}")
     overview = session_overview(ledger, session_id)
     ends, after, more = _bounds(ledger, session_id, before)
-    events = list(islice(_events(ledger, session_id, after, ends, before), _MOST_EVENTS + 1))
-    shown, cut = page_of_list(events, _MOST_EVENTS)
+    events = list(islice(_events(ledger, session_id, after, ends, before), _MAX_EVENTS + 1))
+    shown, cut = page_of_list(events, _MAX_EVENTS)
     talks = {} if any(one.event_type == "TURN_RECORDED" for one in shown) else _talks(ledger, shown)
     return Page(
         "session.html.j2",
@@ -117,8 +121,9 @@ def _one(ledger: LedgerClient, session_id: str, before: str | None) -> Page:
 def _bounds(
     ledger: LedgerClient, session_id: str, before: str | None
 ) -> tuple[list[str], int, bool]:
-    """The ids of what ends each turn of a page, the sequence number that the page begins behind,
-    and whether there are earlier ones. A session without turns has its calls in their place."""
+    """Return where a page's turns end (entry ids), the sequence number before the page, and True if
+    earlier turns exist. A session without turns has its calls instead.
+    """
     for event in ("TURN_RECORDED", "EXCHANGE"):
         found = ledger.query(
             session_id=session_id, event_type=event, order="desc", after=before,
@@ -135,7 +140,7 @@ def _bounds(
 def _events(
     ledger: LedgerClient, session_id: str, after: int, ends: Sequence[str], before: str | None
 ) -> Iterator[LedgerEntry]:
-    """What happened in the turns of a page; on the latest page also what came after them."""
+    """Yield the events of a page's turns; the latest page includes events after the last turn."""
     last = place_of(ends[-1]) if before and ends else None
     merged = heapq.merge(
         *(
@@ -156,13 +161,13 @@ def _events(
 
 
 def _talks(ledger: LedgerClient, entries: Sequence[LedgerEntry]) -> dict[str, dict[str, Any]]:
-    """Of calls outside of turns what was asked last and what was answered, by entry."""
+    """Return the last message and the answer of the latest gateway calls, keyed by entry id."""
     calls = [entry for entry in entries if entry.event_type == "EXCHANGE"]
     found = {}
     for call in calls[-_TURNS:]:
         prompt = call.metadata.get("prompt")
         count = prompt.get("count", 1) if isinstance(prompt, dict) else 0
-        names = ("response", "prompt") if count <= _MOST_MESSAGES else ("response",)
+        names = ("response", "prompt") if count <= _MAX_MESSAGES else ("response",)
         exact = ledger.exact(call.id, names)
         asked = exact.get("prompt", b'""')
         last = asked[-1] if isinstance(asked, list) and asked else asked
@@ -183,15 +188,14 @@ def _decoded(exact: Any) -> Any:
 
 
 def _content(message: Any) -> Any:
-    """What a message says; a prompt that is a text is its own."""
+    """Return the content of a message; a plain text is its own content."""
     return message.get("content", message) if isinstance(message, dict) else message
 
 
 def _by_turn(
     ledger: LedgerClient, entries: Sequence[LedgerEntry], talks: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    """What happened, each turn with its own: ``turn`` (``None`` outside of turns), ``events``,
-    and what its calls cost."""
+    """Yield events by turn: ``turn`` (``None`` for gateway calls), ``events``, calls and cost."""
     events: list[dict[str, Any]] = []
     calls: list[LedgerEntry] = []
     short = Shortened()
@@ -217,7 +221,7 @@ def _by_turn(
 
 
 def _cost(calls: Sequence[LedgerEntry]) -> str:
-    """What calls cost together, and whether that is certain."""
+    """Return the total cost of calls as text, with the number of unpriced calls."""
     tally = Tally()
     for call in calls:
         tally.add(call)

@@ -1,4 +1,4 @@
-"""Spend: who used what, on which model, and how sure the money is; from the usage table alone."""
+"""The page of spending by owner, model, agent or session."""
 
 from __future__ import annotations
 
@@ -16,18 +16,22 @@ from remit.views.periods import instant_of, periods_of, time_of
 from remit.views.usage import UsageRow, latest_quarters, quarters_between, read_usage
 
 _SHOWN = 50
-_LATEST_ROWS = 10_000  # of usage, that sessions are added up from
-_SURE = ("measured", "estimated", "upper_bound")
-_WORDS = {"measured": "measured", "estimated": "estimated", "upper_bound": "at most"}
+_LATEST_ROWS = 10_000  # Sessions are too many to add up all rows of usage.
+_CERTAINTIES = ("measured", "estimated", "upper_bound")
+_WORDS = {"measured": "measured", "estimated": "estimated", "upper_bound": "upper bound"}
 _BY = ("user", "team", "organisation", "key", "agent", "contract", "provider", "model", "session")
 _OWNERS = ("user", "team", "organisation")
 _RANGES = ("today", "yesterday", "24h", "7d", "30d", "365d")
-_WIDTH, _HEIGHT, _FOOT = 960, 200, 18  # of the picture
+_WIDTH, _HEIGHT, _FOOT = 960, 200, 18
 _LONGEST = ((timedelta(days=3), "hour"), (timedelta(days=100), "day"))
 
 
 def show(sources: Sources, asked: Asked) -> Page:
-    """The page."""
+    """Return the page of spending, grouped by owner, model or session, read from the usage table.
+
+    Raises:
+        InvalidInputError: a time or the time zone is not valid.
+    """
     query = asked.query
     zone = query.get("zone", "").strip() or "UTC"
     since_text = query.get("since", "").strip() or "7d"
@@ -45,7 +49,7 @@ def show(sources: Sources, asked: Asked) -> Page:
     end = max(first, min(end, greatest))
     over = timedelta(seconds=(end - first) * QUARTER_S)
     period = next((name for longest, name in _LONGEST if over <= longest), "month")
-    kept = "" if by == "session" else by  # of which there are too many to keep
+    kept = "" if by == "session" else by  # Sessions are too many to cache.
     windows = sources.usage.read(kept, first, end, zone, hourly=period == "hour")
     begin = first
     if by == kept:
@@ -73,7 +77,7 @@ def show(sources: Sources, asked: Asked) -> Page:
             "end": _moment(end),
             "period": period,
             "chart": _chart(over_time, period),
-            "sure": [(name, _WORDS[name]) for name in _SURE],
+            "sure": [(name, _WORDS[name]) for name in _CERTAINTIES],
             "sizes": {"width": _WIDTH, "height": _HEIGHT + _FOOT},
         },
     )
@@ -88,7 +92,7 @@ def _line(row: UsageRow, by: str) -> dict[str, Any]:
         "fallbacks": row.fallbacks,
         "tokens": wording.tokens({"input_tokens": row.input_tokens,
                                   "output_tokens": row.output_tokens}),
-        **{name: wording.dollars(getattr(row, f"{name}_nano") / 1e9) for name in _SURE},
+        **{name: wording.dollars(getattr(row, f"{name}_nano") / 1e9) for name in _CERTAINTIES},
         "unpriced": row.unpriced_calls,
         "usd": wording.dollars(row.nano / 1e9),
         "exact": row.exact,
@@ -96,16 +100,16 @@ def _line(row: UsageRow, by: str) -> dict[str, Any]:
 
 
 def _named(line: dict[str, Any], by: str, owners: Mapping[str, Owner]) -> dict[str, Any]:
-    """A line with the name that its owner was declared with."""
+    """Return the line with the declared name of its owner as label."""
     owner = owners.get(f"{by}:{line['name']}")
     return line if owner is None else {**line, "label": owner.name}
 
 
 def _dearest(by: str, windows: Sequence[Window]) -> list[UsageRow]:
-    """What each name used, the dearest first."""
+    """Return usage by name, highest cost first."""
     found: dict[str, list[UsageRow]] = {}
-    for window in windows:
-        for row in window.rows:
+    for _, rows_of in windows:
+        for row in rows_of:
             found.setdefault(row.names[by], []).append(row)
     rows = [added_up(same, {by: name}) for name, same in found.items()]
     rows.sort(key=lambda row: (-row.nano, -row.input_tokens, row.names[by]))
@@ -113,14 +117,14 @@ def _dearest(by: str, windows: Sequence[Window]) -> list[UsageRow]:
 
 
 def _over_time(period: str, zone: str, windows: Sequence[Window]) -> list[UsageRow]:
-    """What each period used of which there is something, in their order."""
+    """Return the usage of each period that has any, in order of time."""
     found: dict[str, list[UsageRow]] = {}
     if windows:
-        periods = list(periods_of(period, zone, windows[0].first, windows[-1].first + 1))
+        periods = list(periods_of(period, zone, windows[0][0], windows[-1][0] + 1))
         begins = [one.first for one in periods]
-        for window in windows:
-            name = periods[bisect_right(begins, window.first) - 1].name
-            found.setdefault(name, []).extend(window.rows)
+        for first, rows in windows:
+            name = periods[bisect_right(begins, first) - 1].name
+            found.setdefault(name, []).extend(rows)
     return [added_up(rows, {period: name}) for name, rows in found.items() if rows]
 
 
@@ -129,7 +133,7 @@ def _moment(quarter: int) -> str:
 
 
 def _chart(rows: Sequence[UsageRow], period: str) -> dict[str, Any] | None:
-    """Bars over time, each stacked by how sure its money is; ``None`` where nothing was spent."""
+    """Return stacked bars by certainty over time; ``None`` if nothing was spent."""
     most = max((row.nano for row in rows), default=0)
     if not most:
         return None
@@ -137,7 +141,7 @@ def _chart(rows: Sequence[UsageRow], period: str) -> dict[str, Any] | None:
     bars = []
     for number, row in enumerate(rows):
         top = float(_HEIGHT)
-        for name in _SURE:
+        for name in _CERTAINTIES:
             nano = getattr(row, f"{name}_nano")
             high = _HEIGHT * nano / most
             top -= high

@@ -1,4 +1,4 @@
-"""Verify: checkpoint, witnesses, gates, and a check of one entry in the reader's own browser."""
+"""The page of checkpoints, witnesses and gates, and the proof of one entry for the browser."""
 
 from __future__ import annotations
 
@@ -11,15 +11,21 @@ from markupsafe import Markup
 from remit.ledger import is_authentic, proof_bundle
 from remit.packages.gates import GATES, check_gates, latest_result
 from remit.server.api.routes import name_of
-from remit.server.console.pages import Asked, Page, Redirect, Sources, View
+from remit.server.console.forms import see
+from remit.server.console.pages import Asked, Page, Sources, View
+from remit.server.replies import Answer
 
 _ERASURES = 5
 
 
-def show(sources: Sources, asked: Asked) -> Page | Redirect:
-    """How the whole stands; with the id of an entry also what its reader's browser checks."""
+def show(sources: Sources, asked: Asked) -> Page | Answer:
+    """Return the page of checkpoints, gates and erasures; with an entry id also its proof.
+
+    Raises:
+        EntryNotFoundError: the entry does not exist.
+    """
     if wanted := asked.query.get("id", "").strip():
-        return Redirect(f"/console/verify/{quote(wanted, safe='')}")
+        return see(f"/console/verify/{quote(wanted, safe='')}")
     ledger = sources.ledger
     latest = ledger.checkpoints.latest()
     bundle = None
@@ -44,10 +50,10 @@ def show(sources: Sources, asked: Asked) -> Page | Redirect:
     )
 
 
-def change(sources: Sources, asked: Asked) -> Redirect:
-    """Check all gates now; what they find goes on record."""
+def change(sources: Sources, asked: Asked) -> Answer:
+    """Run all gates and record their results."""
     check_gates(sources.runtime.gate_context(), None, by=name_of(asked.identity))
-    return Redirect("/console/verify")
+    return see("/console/verify")
 
 
 def _checkpoint(latest: Any) -> dict[str, Any] | None:
@@ -59,7 +65,7 @@ def _checkpoint(latest: Any) -> dict[str, Any] | None:
 
 
 def _in_page(value: Any) -> Markup:
-    """JSON that nothing in it can end, or make visible: it is read back as it was."""
+    """Return JSON that is safe inside a script element and reads back unchanged."""
     return Markup(json.dumps(value).replace("<", "\\u003c"))  # noqa: S704 - ASCII without a tag
 
 

@@ -84,7 +84,7 @@ const RemitProof = (() => {
   async function missing() {
     if (!globalThis.crypto || !crypto.subtle) {
       return globalThis.isSecureContext === false
-        ? "This page did not come over HTTPS or from a file, so the browser gives it no WebCrypto."
+        ? "This page was not loaded over HTTPS or from a file, so the browser does not offer WebCrypto."
         : "This browser has no WebCrypto.";
     }
     try {
@@ -139,12 +139,12 @@ const RemitProof = (() => {
     const isHead = Number.isSafeInteger(size) && root;
     need(isHead, "checkpoint", "The checkpoint's size or root hash is malformed.");
     const isOwn = origin === key.name;
-    need(isOwn, "checkpoint", `The checkpoint is of the log ${origin}, not of ${key.name}.`);
+    need(isOwn, "checkpoint", `The checkpoint belongs to the log ${origin}, not to ${key.name}.`);
 
     const own = signed.find(([name, id]) => name === key.name && id === key.id);
     need(own, "signature", `The checkpoint is not signed by the key ${key.name}+${key.id}.`);
     const holds = own[2].length === 64 && (await verifies(key.bytes, own[2], utf8(text)));
-    need(holds, "signature", `The checkpoint's signature by ${key.name} does not hold.`);
+    need(holds, "signature", `The checkpoint's signature by ${key.name} is not valid.`);
     return { origin, size, root, key };
   }
 
@@ -171,12 +171,12 @@ const RemitProof = (() => {
     need(isObject, "bundle", "This is not the proof of an entry.");
     for (const [name, holds] of Object.entries(MEMBERS)) {
       const isThere = Object.hasOwn(bundle, name) && holds(bundle[name]);
-      need(isThere, "bundle", `Its member ${name} is missing, or is of another type.`);
+      need(isThere, "bundle", `The member ${name} of the proof is missing or has the wrong type.`);
     }
     const extra = Object.keys(bundle).find((name) => !Object.hasOwn(MEMBERS, name));
-    need(extra === undefined, "bundle", `It has a member ${extra}, which no proof has.`);
+    need(extra === undefined, "bundle", `The proof has an unknown member: ${extra}.`);
     const isNamed = bundle.entry_id === entryId(bundle.seq);
-    need(isNamed, "bundle", `It is named ${bundle.entry_id}, and is of ${entryId(bundle.seq)}.`);
+    need(isNamed, "bundle", `The proof names ${bundle.entry_id} but covers ${entryId(bundle.seq)}.`);
   }
 
   /** The bundle in a JSON text; an object with a name twice is refused. */
@@ -185,8 +185,8 @@ const RemitProof = (() => {
     const bare = text.replace(/"(?:[^"\\]|\\.)*"/g, '""'); // JSON without its texts
     const names = bare.match(/""\s*:/g) ?? [];
     const isOnce = bundle !== null && names.length === Object.keys(bundle).length;
-    need(isOnce, "bundle", "It has a name twice.");
-    need(!/\d[.eE]/.test(bare), "bundle", "It has a number that is not written as a whole one.");
+    need(isOnce, "bundle", "The proof contains a member twice.");
+    need(!/\d[.eE]/.test(bare), "bundle", "The proof contains a number that is not an integer.");
     return bundle;
   }
 
@@ -203,14 +203,14 @@ const RemitProof = (() => {
       // said below
     }
     const isIt = parsed && parsed.seq === seq && parsed.id === entryId(seq);
-    need(isIt, "record", `The record does not say that it is entry ${entryId(seq)}.`);
+    need(isIt, "record", `The record is not entry ${entryId(seq)}.`);
     return { bytes, parsed };
   }
 
   /** RFC 6962, 2.1: from the leaf up to the root of the tree of head.size leaves. */
   async function climb(leaf, seq, proof, head) {
     const isLeaf = Array.isArray(proof) && Number.isSafeInteger(seq) && seq >= 0 && seq < head.size;
-    need(isLeaf, "inclusion", `The checkpoint covers ${head.size} entries, and not this one.`);
+    need(isLeaf, "inclusion", `The checkpoint covers ${head.size} entries; this entry is not one of them.`);
     let [hash, place, last, used] = [leaf, seq, head.size - 1, 0];
     while (last > 0) {
       if (place % 2 || place < last) {
@@ -249,7 +249,7 @@ const RemitProof = (() => {
       return result("verified");
     } catch (error) {
       const step = error instanceof Failure ? error.step : "bundle";
-      const message = error instanceof Failure ? error.message : `It cannot be read: ${error}`;
+      const message = error instanceof Failure ? error.message : `The proof cannot be read: ${error}`;
       steps.push({ step, ok: false, message });
       return result("failed", step, message);
     }

@@ -1,10 +1,10 @@
 /* global RemitProof */
-// Checks the entry of this page, from what the page holds, and says what came of each step.
+// Checks the entry of this page with the embedded proof, and lists the result of each step.
 const outcome = document.getElementById('outcome');
 const words = {
-  verified: ['good', 'Verified here: this record is in the signed ledger, byte for byte.'],
+  verified: ['good', 'Verified in this browser: this exact record is in the signed ledger.'],
   failed: ['bad', 'Not verified.'],
-  unsupported: ['wait', 'Not checked: this browser cannot.'],
+  unsupported: ['wait', 'Not checked: this browser lacks the required cryptography.'],
 };
 
 function say([tone, text], more) {
@@ -22,5 +22,5 @@ try {
   }
   say(words[found.state] ?? words.failed, found.message);
 } catch (error) {
-  say(words.failed, `It could not be checked: ${error.message}`);
+  say(words.failed, `The check failed: ${error.message}`);
 }

@@ -1,4 +1,4 @@
-// New entries as they come. Rows are built from texts alone: nothing of the record is ever markup.
+// Shows new entries as they arrive. Rows are built from text nodes: recorded text never acts as markup.
 const state = document.querySelector('[data-live="state"]');
 const entries = document.querySelector('[data-live="entries"]');
 const tables = new Map([...document.querySelectorAll('tbody[data-live]')].map((one) => [one.dataset.live, one]));
@@ -44,18 +44,18 @@ function show(event) {
   }
 }
 
-// A browser comes back by itself after a lost connection, and not after a refusal.
+// A browser reconnects after a lost connection, but not after a refusal.
 function watch(againMs) {
   const source = new EventSource('/console/live');
   let next = againMs;
-  source.addEventListener('open', () => { state.textContent = 'Live.'; next = 2000; });
+  source.addEventListener('open', () => { state.textContent = 'Live updates.'; next = 2000; });
   source.addEventListener('error', () => {
-    state.textContent = 'Not live: trying again. If that lasts, reload the page.';
+    state.textContent = 'Not live. Reconnecting; if this persists, reload the page.';
     if (source.readyState !== EventSource.CLOSED) return;
     setTimeout(() => watch(Math.min(next * 2, 60000)), next);
   });
   source.addEventListener('entries', show);
-  source.addEventListener('gap', () => { state.textContent = 'Live; some entries were passed over: reload to see all.'; });
+  source.addEventListener('gap', () => { state.textContent = 'Live, but some entries were skipped. Reload the page to see them.'; });
 }
 
 watch(2000);
