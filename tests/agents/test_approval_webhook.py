@@ -115,7 +115,7 @@ def test_redirects_are_not_followed(ledger: LedgerClient, caplog: pytest.LogCapt
 def test_a_host_that_never_answers_holds_nobody_up(
     ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhook, "_MAX_QUEUED_MESSAGES", 5)
+    monkeypatch.setattr(webhook, "_MAX_WAITING", 5)
     monkeypatch.setattr(webhook, "_CLOSE_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
@@ -137,4 +137,4 @@ def test_addresses_that_cannot_be(ledger: LedgerClient, caplog: pytest.LogCaptur
             request_id = _ask(queue, number)
             _until(lambda request_id=request_id: request_id in caplog.text)  # type: ignore[misc]
             queue.close()
-    assert caplog.text.count("did not accept") == 4
+    assert caplog.text.count("did not take") == 4

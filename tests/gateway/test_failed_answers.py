@@ -119,7 +119,7 @@ def test_an_answer_that_failed_is_asked_again_and_recorded_as_a_failure(
     first = ledger.read_by_event_type("EXCHANGE")[0].metadata
     assert (first["outcome"], first["error_code"]) == ("error", "SERVER_ERROR")
     assert (first["finish_reason"], first["response"]) == ("error", "I will")
-    assert "'network_error'; as far as it came: I will" in first["error_message"]
+    assert "'network_error'; received so far: I will" in first["error_message"]
     assert first["output_tokens"] > 0  # what was put out is paid for
     if streamed:  # somebody reads it: no other answer may follow
         assert response.outcome is RouteOutcome.ERROR
@@ -137,6 +137,6 @@ def test_a_provider_object_may_end_an_answer_so_too(ledger: LedgerClient) -> Non
     gateway.register_provider("mock", Broken())
     response = gateway.route(prompt_request())
     assert (response.outcome, response.error_code) == (RouteOutcome.ERROR, "SERVER_ERROR")
-    assert "'Network_Error'; as far as it came: half" in (response.error_message or "")
+    assert "'Network_Error'; received so far: half" in (response.error_message or "")
     (exchange,) = ledger.read_by_event_type("EXCHANGE")
     assert (exchange.metadata["input_tokens"], exchange.metadata["output_tokens"]) == (3, 2)

@@ -51,7 +51,7 @@ def test_a_failure_is_an_exit_only_where_it_is_enforced(house: House) -> None:
     assert "HO1/stray.txt belongs to no package.\n" in plain.stdout
     assert "next: Move it out of the root" in plain.stdout
     assert "\nok   G1: " in plain.stdout
-    assert plain.stdout.endswith("1 of 2 gates pass\n")
+    assert plain.stdout.endswith("1 of 2 gates passed\n")
     enforced = gate_check(house, "--gate", "G0B", "--enforce", "--json")
     assert enforced.returncode == 1
     report = json.loads(enforced.stdout)
@@ -97,7 +97,7 @@ def test_a_ledger_that_cannot_be_opened_fails_every_gate(house: House) -> None:
     assert run.returncode == 0
     assert tuple(failed(run)) == GATES
     assert "The ledger cannot be opened" in json.loads(run.stdout)["gates"][0]["errors"][0]
-    assert "not on record" in run.stderr
+    assert "could not be recorded" in run.stderr
     assert gate_check(house, "--gate", "G1", "--enforce").returncode == 1
 
 

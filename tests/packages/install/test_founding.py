@@ -135,7 +135,7 @@ def test_a_lost_ledger_is_not_replaced_unasked(root: Path) -> None:
         make_root(Root(root))
     assert "--new-ledger" in refused.value.next_step
     root.joinpath("remit.toml").unlink()
-    with pytest.raises(RemitError, match="is gone"):
+    with pytest.raises(RemitError, match="there is no ledger"):
         Runtime.open(root, create=True)
     assert not list(root.glob("ledger.db*"))
     root.joinpath("remit.toml").write_bytes(before["remit.toml"])

@@ -86,7 +86,7 @@ def test_changed_weights_of_routing_are_not_used(
     file = stage.root / "HOT/routing/weights.json"
     file.write_bytes(file.read_bytes() + b" ")
     _opened(stage.root)
-    assert "is not what PKG-ROUTER-001 installed" in caplog.text
+    assert "differs from the file that PKG-ROUTER-001 installed" in caplog.text
 
 
 def test_a_changed_agent_is_refused(stage: Stage) -> None:

@@ -63,10 +63,10 @@ def test_windows_add_up_to_what_the_table_says(
     ).rows
     for _ in range(2):  # read, and kept
         windows = kept.read(by, first, end, zone, hourly=hourly)
-        names = sorted({row.names.get(by, "") for window in windows for row in window.rows})
+        names = sorted({row.names.get(by, "") for _, rows in windows for row in rows})
         found = [
             added_up(
-                [row for one in windows for row in one.rows if row.names.get(by, "") == name],
+                [row for _, rows in windows for row in rows if row.names.get(by, "") == name],
                 {by: name} if by else {},
             )
             for name in names
@@ -79,7 +79,7 @@ def test_what_goes_on_is_read_again(used: LedgerClient) -> None:
 
     def spent() -> int:
         windows = kept.read("", NOW - 3 * 96, NOW + 2, "UTC", hourly=False)
-        return added_up([row for one in windows for row in one.rows]).nano
+        return added_up([row for _, rows in windows for row in rows]).nano
 
     before = spent()
     for quarter in (NOW, NOW - 1):
@@ -90,10 +90,10 @@ def test_what_goes_on_is_read_again(used: LedgerClient) -> None:
 def test_no_more_is_kept_than_there_is_room_for(
     used: LedgerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("remit.server.console.kept_usage._MOST_ROWS", 10)
+    monkeypatch.setattr("remit.server.console.kept_usage._MAX_ROWS", 10)
     kept = KeptUsage(used)
     whole = added_up(
-        [row for one in kept.read("key", NOW - 96 * 5, NOW, "UTC", hourly=True) for row in one.rows]
+        [row for _, rows in kept.read("key", NOW - 96 * 5, NOW, "UTC", hourly=True) for row in rows]
     )
     assert (
         whole.calls

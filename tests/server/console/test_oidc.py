@@ -204,12 +204,12 @@ def test_a_role_is_the_first_of_the_settings_that_one_has(
         ({"groups": ["admin", "operator"]}, "no role here"),
         ({"email_verified": False}, "not verified"),
         ({"email_verified": "false"}, "not verified"),
-        ({"email": None}, "sent no valid name"),
-        ({"email": "  "}, "sent no valid name"),
-        ({"email": ["ann@example.org"]}, "sent no valid name"),
-        ({"email": "ann\u202e@example.org"}, "sent no valid name"),
-        ({"email": "x" * 201}, "sent no valid name"),
-        ({"sub": ""}, "sent no valid name"),
+        ({"email": None}, "does not say who you are"),
+        ({"email": "  "}, "does not say who you are"),
+        ({"email": ["ann@example.org"]}, "does not say who you are"),
+        ({"email": "ann\u202e@example.org"}, "does not say who you are"),
+        ({"email": "x" * 201}, "does not say who you are"),
+        ({"sub": ""}, "does not say who you are"),
     ],
 )
 def test_who_has_no_name_or_no_role_is_refused(

@@ -168,7 +168,7 @@ def test_a_run_is_held_to_its_order(runtime: Runtime, door: Door) -> None:
         assert late.value.status_code == 402  # the order has ended, its key has not
         with buyer(runtime, turn_limit=1).session() as other, door.attach(other, _TASK) as once:
             ask(once)
-            with pytest.raises(openai.APIStatusError, match="has used its 1 calls"):
+            with pytest.raises(openai.APIStatusError, match="has used all of its 1 calls"):
                 ask(once)
             with pytest.raises(openai.APIStatusError) as stranger:
                 ask(once, x_remit_session=session.session_id)
@@ -203,7 +203,7 @@ def test_bad_calls_of_tools_are_results_or_refused(runtime: Runtime, door: Door)
         for call_id in ("", "a/b"):
             with pytest.raises(InvalidInputError):
                 run.call("stock", {"tea": "oolong"}, call_id)
-    for task, problem in ((_TASK, "has ended"), ("Sell.", "something else")):
+    for task, problem in ((_TASK, "has ended"), ("Sell.", "another input")):
         with (
             pytest.raises(InvalidInputError, match=problem),
             door.attach(session, task, key="k"),

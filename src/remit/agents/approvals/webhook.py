@@ -1,7 +1,7 @@
-"""The webhook for requests: signed messages, retried, sent by a thread of its own.
+"""A webhook that announces requests for approval, signed and retried, without delaying a turn.
 
 Messages are signed as https://www.standardwebhooks.com specifies: ``webhook-signature`` is ``v1,``
-and the base64 of the HMAC-SHA256 of ``{webhook-id}.{webhook-timestamp}.{body}``.
+and the base64 of HMAC-SHA256 over ``{webhook-id}.{webhook-timestamp}.{body}``.
 """
 
 from __future__ import annotations
@@ -23,40 +23,42 @@ from urllib.parse import urlsplit
 from remit.kernel.json_text import dump
 
 _log = logging.getLogger("remit.approvals")
-_MAX_QUEUED_MESSAGES = 1000
-_ATTEMPTS = 4
-# Seconds before the second attempt; each further wait is twice as long.
-_BACKOFF_S = 1.0
-# Time limit of one attempt, seconds.
-_TIMEOUT_S = 10.0
+_MAX_WAITING = 1000
+_PAUSES_S = (0.0, 1.0, 2.0, 4.0)  # The pause before each attempt.
+_TIMEOUT_S = 10.0  # Longest time of one attempt.
 _CLOSE_S = 2.0
 
 
 class Webhook:
-    """Posts messages to one address, one after the other, in a thread of its own.
+    """A thread that posts messages to one address, in order.
 
-    A message that cannot be delivered is logged and dropped: the ledger contains the request.
+    A message that cannot be delivered is logged and dropped: the ledger holds the request.
 
     Args:
-        url: the address; redirects are not followed.
-        secret: the signing key: a text, or ``whsec_`` followed by base64.
+        url: http or https address of the receiver; redirects are not followed.
+        secret: key of the signature: a text, or ``whsec_`` and base64.
     """
 
     def __init__(self, url: str, secret: str) -> None:
         self._url = url
-        self._host = _host(url)  # The log shows the host only: a URL may contain a secret.
-        self._key = _key(secret)
-        self._queue: queue.Queue[tuple[str, Callable[[], Mapping[str, Any]]] | None]
-        self._queue = queue.Queue(_MAX_QUEUED_MESSAGES)
+        self._host = "?"  # The log names only the host, because a URL may contain a secret.
+        with contextlib.suppress(ValueError):
+            self._host = urlsplit(url).hostname or "?"
+        self._key = secret.encode()
+        if secret.startswith("whsec_"):
+            with contextlib.suppress(binascii.Error):
+                self._key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+        self._waiting: queue.Queue[tuple[str, Callable[[], Mapping[str, Any]]] | None]
+        self._waiting = queue.Queue(_MAX_WAITING)
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
     def send(self, message_id: str, message: Callable[[], Mapping[str, Any]]) -> None:
-        """Queue a message and return at once; log and drop the message if 1,000 are queued.
+        """Queue a message and return; if too many wait, log and drop it.
 
         Args:
-            message_id: id by which the receiver recognises repeated attempts.
+            message_id: id that the receiver sees in each attempt, to recognise a repetition.
             message: returns the message; called in the webhook's thread.
         """
         with self._lock:
@@ -66,87 +68,68 @@ class Webhook:
                 )
                 self._thread.start()
         try:
-            self._queue.put_nowait((message_id, message))
+            self._waiting.put_nowait((message_id, message))
         except queue.Full:
-            _log.warning(
-                "the queue of the webhook at %s is full: %s was dropped", self._host, message_id
-            )
+            _log.warning("too many messages wait for the webhook at %s: %s is dropped",
+                         self._host, message_id)  # fmt: skip
 
     def close(self) -> None:
-        """End the thread; wait at most two seconds for the message in delivery."""
+        """End the thread; a message that is being sent has two more seconds."""
         self._closing.set()
         if self._thread is not None:
-            with contextlib.suppress(queue.Full):  # A busy thread sees the event instead.
-                self._queue.put_nowait(None)
+            with contextlib.suppress(queue.Full):  # The thread sees the event instead.
+                self._waiting.put_nowait(None)
             self._thread.join(_CLOSE_S)
 
     def _work(self) -> None:
-        while (item := self._queue.get()) is not None:
+        while (item := self._waiting.get()) is not None:
             message_id, message = item
             try:
-                body = dump(message(), str)
-                problem = asyncio.run(self._deliver(message_id, body))
-            except Exception as error:  # noqa: BLE001 - a webhook must take nothing down
+                problem = asyncio.run(self._deliver(message_id, dump(message(), str)))
+            except Exception as error:  # noqa: BLE001 - the thread serves later messages too
                 problem = type(error).__name__
             if problem:
-                _log.warning(
-                    "the webhook at %s did not accept %s: %s", self._host, message_id, problem
-                )
-            if self._closing.is_set() and self._queue.empty():
+                _log.warning("the webhook at %s did not take %s: %s",
+                             self._host, message_id, problem)  # fmt: skip
+            if self._closing.is_set() and self._waiting.empty():
                 return
 
     async def _deliver(self, message_id: str, body: bytes) -> str:
-        """Post a message, with retries; return why it was not accepted, or an empty text."""
+        """Send a message; return the reason of the last failure, or an empty text."""
+        import aiohttp  # The import is slow, and most roots have no webhook.
+
         problem = ""
-        for attempt in range(_ATTEMPTS):
-            if attempt:
-                delay = _BACKOFF_S * 2 ** (attempt - 1)
-                if await asyncio.to_thread(self._closing.wait, delay):
-                    return f"{problem}; the process is ending"
-            problem, is_transient = await self._attempt(message_id, body)
-            if not is_transient:
+        for pause_s in _PAUSES_S:
+            if pause_s and await asyncio.to_thread(self._closing.wait, pause_s):
+                return f"{problem}; closing"
+            sent_at = str(int(time.time()))
+            signed = b".".join((message_id.encode(), sent_at.encode(), body))
+            signature = base64.b64encode(hmac.digest(self._key, signed, hashlib.sha256)).decode()
+            headers = {
+                "content-type": "application/json",
+                "webhook-id": message_id,
+                "webhook-timestamp": sent_at,
+                "webhook-signature": f"v1,{signature}",
+            }
+            timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
+            try:
+                async with (
+                    aiohttp.ClientSession(timeout=timeout) as session,
+                    session.post(
+                        self._url, data=body, headers=headers, allow_redirects=False
+                    ) as answer,
+                ):
+                    status = answer.status
+            except ValueError as error:  # The URL is invalid.
+                return type(error).__name__
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                problem = type(error).__name__
+                continue
+            if 200 <= status < 300:
+                return ""
+            problem = f"HTTP {status}"
+            if 300 <= status < 400:
+                return f"{problem}, a redirect, which is not followed"
+            if status != 429 and status < 500:
                 return problem
-        return f"{problem} ({_ATTEMPTS} attempts)"
-
-    async def _attempt(self, message_id: str, body: bytes) -> tuple[str, bool]:
-        """Post a message once; return the problem, and True if a retry may succeed."""
-        import aiohttp  # Slow to load, and most roots have no webhook.
-
-        sent_at = str(int(time.time()))
-        signed = b".".join((message_id.encode(), sent_at.encode(), body))
-        signature = base64.b64encode(hmac.digest(self._key, signed, hashlib.sha256)).decode()
-        headers = {
-            "content-type": "application/json",
-            "webhook-id": message_id,
-            "webhook-timestamp": sent_at,
-            "webhook-signature": f"v1,{signature}",
-        }
-        timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
-        try:
-            async with (
-                aiohttp.ClientSession(timeout=timeout) as session,
-                session.post(
-                    self._url, data=body, headers=headers, allow_redirects=False
-                ) as answer,
-            ):
-                status = answer.status
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            return type(error).__name__, not isinstance(error, ValueError)
-        if 200 <= status < 300:
-            return "", False
-        redirect = ", a redirect, which is not followed" if 300 <= status < 400 else ""
-        return f"HTTP {status}{redirect}", status == 429 or status >= 500
-
-
-def _key(secret: str) -> bytes:
-    if secret.startswith("whsec_"):
-        with contextlib.suppress(binascii.Error):
-            return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
-    return secret.encode()
-
-
-def _host(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or "?"
-    except ValueError:
-        return "?"
+        return f"{problem} ({len(_PAUSES_S)} attempts)"
