@@ -318,7 +318,7 @@ def test_tools_that_cannot_be_told_apart_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payer: _Payer
 ) -> None:
     with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, _):
-        with pytest.raises(ToolError, match="two tools 'pay'"):
+        with pytest.raises(ToolError, match="id 'pay'"):
             runtime.agent("a", tools=[*payer.tools, payer.tools[0]])
         with pytest.raises(ToolError, match="two tools 'list_files'"):
             runtime.agent("a", tools=["list_files", Tool("list_files", "x", TEXT, print)])

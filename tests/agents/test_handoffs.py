@@ -322,7 +322,7 @@ def test_names_of_sub_agents_handoffs_and_tools_that_collide_are_refused(
             [one.as_tool(name="transfer_to_law_firm"), one.as_handoff()],
             [one.as_tool(name="list_files"), "list_files"],
         ):
-            with pytest.raises(ToolError, match="There are two tools"):
+            with pytest.raises(ToolError, match="Two tools have the id"):
                 runtime.agent("boss", tools=tools)
 
 

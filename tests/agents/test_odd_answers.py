@@ -347,7 +347,7 @@ def test_no_tool_runs_of_an_answer_that_the_provider_ended_with_an_error(
         assert session.turn("and?").output == "fine"
         assert calls.made == []
     assert (result.failed, result.error_code) == (True, "SERVER_ERROR")
-    assert f"{word!r}; as far as it came: I will" in result.error_detail
+    assert f"{word!r}; received so far: I will" in result.error_detail
     assert ended == {("error", "SERVER_ERROR", "I will ")}
     assert asked == (1 if streamed else 2)  # what a person has begun to read is not asked again
 

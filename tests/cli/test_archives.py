@@ -73,7 +73,7 @@ def test_old_entries_are_archived_read_checked_and_erased(remit: Run, work: Path
     ):
         SessionManager(client, own.session_id).require()
     listed = remit("session", "show", own.session_id, "--root", str(root))
-    assert "archived: " in listed.stdout
+    assert "archived; " in listed.stdout
     # Erasure and retention ask for the archive.
     for given in (("erase", "--session", "SES-4"), ("retain",)):
         refused = remit(*map(str, ledger(*given)))

@@ -43,7 +43,7 @@ def conversation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert result.returncode == 0, result.stderr
     assert "Hello there!" in result.stdout
     assert "There is one session." in result.stdout
-    assert "list_sessions gave (ok)" in result.stdout
+    assert "result of list_sessions (ok)" in result.stdout
     assert "verified: " in result.stdout
     assert "There is no /nonsense" in result.stderr
     assert "never" not in result.stderr

@@ -138,7 +138,7 @@ def test_tab_completes_commands_and_requests_which_beginnings_decide(
         shell.wait_for("is not a request for approval")
         shell.wait_for(PROMPT)
         shell.type("/deny\r")
-        shell.wait_for("0 calls of this session wait")
+        shell.wait_for("0 tool calls of this session wait")
         shell.wait_for(PROMPT)
         assert shell.end("/exit\r") == 0
     assert not re.search(r"\x1b\[(?:\d+;)*(?:3|4|9|10)[0-7]", shell.whole)  # NO_COLOR

@@ -87,7 +87,7 @@ class _Sink:
 
 
 @pytest.mark.parametrize(
-    ("size", "said"), [(2 * _MIB, ""), (8 * _MIB, "was ended"), (MAX_BODY_BYTES + 1, "is longer")]
+    ("size", "said"), [(2 * _MIB, ""), (8 * _MIB, "was cut off"), (MAX_BODY_BYTES + 1, "is longer")]
 )
 async def test_a_whole_answer_of_a_provider_object_is_bounded(
     ledger: LedgerClient, size: int, said: str

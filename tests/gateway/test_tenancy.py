@@ -270,4 +270,4 @@ async def test_an_erased_answer_is_not_given_again(
     ledger.erase(first.exchange_entry_id, reason="asked for", requested_by="ann")
     erased = await gateway.aroute(request, identity=ANN)
     assert (erased.error_code, erased.content) == ("IDEMPOTENCY_ERASED", "")
-    assert "has been erased" in (erased.error_message or "")
+    assert "was erased" in (erased.error_message or "")

@@ -35,7 +35,7 @@ def test_over_the_command_line(answered: Path, provider: Scripted, usd: str) -> 
 
 @pytest.mark.parametrize("usd", [float("nan"), float("inf"), -1.0])
 def test_in_python(usd: float) -> None:
-    with pytest.raises(InvalidInputError, match="no budget"):
+    with pytest.raises(InvalidInputError, match="not a budget"):
         run_blocking(
             calibrate(
                 None, None, [], [], lambda *_: 0.0,  # type: ignore[arg-type]

@@ -181,7 +181,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"exchange {exchange.id}: 0.5 vague (person: " in said.stdout
     again = run_remit(*give, "--score", "0", "--json")
     assert json.loads(again.stdout)["replaces"] == said.stdout.split()[0]
-    assert "instead of" in run_remit(*give, "--score", "0").stdout
+    assert "replaces" in run_remit(*give, "--score", "0").stdout
     graded = json.loads(run_remit(*give, "--reference", "It is 42", "--json").stdout)
     assert (graded["score"], graded["source"]) == (1, "reference")
     schema = tmp_path / "schema.json"

@@ -80,7 +80,7 @@ def test_trust_from_the_first_key_to_a_rotation(root: Path, tmp_path: Path) -> N
         rf"key {old.key_id[:8]}… \(team 2029\) is trusted for all packages \(LED-[0-9a-f]{{8}}\)\n",
         told,
     )
-    assert "nothing changed" in ok(root, "add", old.public, "--name", "team 2029")
+    assert "no change" in ok(root, "add", old.public, "--name", "team 2029")
     added = json.loads(
         ok(root, "add", new.public, "--name", "team 2030", "--packages", "PKG-ACME-*",
            "--packages", "PKG-B-001", "--json")

@@ -342,7 +342,7 @@ async def test_time_between_bytes_is_bounded(piece: bytes) -> None:
         async with raw_server(answering(piece, wait=True)) as server:
             error = await failure(server, Timeouts(20, 20, 0.2))
         assert (error.code, error.retryable, error.maybe_billed) == ("TIMEOUT", True, True)
-        assert "stopped for 0.2 s" in error.message
+        assert "no data for 0.2 s" in error.message
 
 
 async def test_a_stream_that_goes_on_is_not_cut() -> None:

@@ -62,7 +62,7 @@ class Root:
         if not self.exists():
             raise RemitError(
                 f"There is no root at {self.path}.",
-                next_step="Run `remit init`, or choose another root with --root.",
+                next_step="Run `remit init`, or choose another root: `remit --root DIR`.",
             )
         return self
 

@@ -179,7 +179,7 @@ def _founding(
         if new_ledger and recorded_trust(ledger):
             raise RemitError(
                 f"The ledger of {root.path} exists and belongs to this root; nothing is lost.",
-                next_step="Run `remit init` without --new-ledger.",
+                next_step="Run `remit init` without `--new-ledger`.",
             )
         if new_ledger:  # Checks of the lost ledger say nothing about the new one.
             shutil.rmtree(root.marks, ignore_errors=True)

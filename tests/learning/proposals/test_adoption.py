@@ -112,7 +112,7 @@ def test_the_same_change_gives_the_same_bytes(world: World) -> None:
         (gain(low=0.0), "may be zero"),
         (gain(low=math.nan), "may be zero"),
         (gain(low=-0.1, effective_samples=10), "10 of 200"),
-        (gain(method="doubly_robust"), "one number of samples only"),
+        (gain(method="doubly_robust"), "fixed number of samples only"),
     ],
 )
 def test_too_little_is_no_proposal(asked: World, predicted: Estimate, says: str) -> None:
@@ -129,7 +129,7 @@ def test_roles_and_reasons(world: World) -> None:
     proposal = world.propose(BUDGET)
     with pytest.raises(ProposalError, match="may not decide"):
         world.governance(OPERATOR).adopt(proposal.proposal_id, reason="I like it.")
-    with pytest.raises(ProposalError, match="needs a reason"):
+    with pytest.raises(ProposalError, match="requires a reason"):
         world.governance().adopt(proposal.proposal_id, reason=" ")
     world.governance().reject(proposal.proposal_id, reason="No.")
     for decide in (world.governance().adopt, world.governance().reject):
@@ -174,7 +174,7 @@ def test_an_edited_package_is_refused(world: World) -> None:
     file = world.learner().proposals.archive(proposal.proposal_id)
     data = file.read_bytes()
     file.write_bytes(data.replace(b"12345", b"99999"))
-    with pytest.raises(ProposalError, match="changed since") as refused:
+    with pytest.raises(ProposalError, match="changed later") as refused:
         world.governance().adopt(proposal.proposal_id, reason="Fine.")
     assert refused.value.code == "edited"
     file.write_bytes(data)

@@ -77,7 +77,7 @@ def test_edited_and_stale_proposals_are_not_adopted_over_the_api(world: World) -
         assert load_settings(world.root.config).settings.budget.session_tokens != 12_345
 
     file.write_bytes(data.replace(b"12345", b"99999"))
-    refused("changed since")
+    refused("changed later")
     file.write_bytes(data)
     world.runtime.ledger.erase(world.exchanges[0], reason="request", requested_by="otto")
     assert "was erased" in api.ask(f"GET {one}").json["stale"]

@@ -59,7 +59,7 @@ def test_an_edited_archive_is_not_adopted(world: World) -> None:
     data[-1] ^= 1
     file.write_bytes(data)
     done = run_remit("learn", "adopt", "last", "--reason", "Fine.", "--root", world.place)
-    assert (done.returncode, "was changed since" in done.stderr) == (1, True), done.stderr
+    assert (done.returncode, "was changed later" in done.stderr) == (1, True), done.stderr
     file.unlink()
     done = run_remit("learn", "adopt", "last", "--reason", "Fine.", "--root", world.place)
     assert (done.returncode, "cannot be read" in done.stderr) == (1, True), done.stderr
@@ -97,6 +97,6 @@ def test_signals_shown_and_put_on_record_once(world: World) -> None:
     assert read("--observe")["written"] == []
     shown = run_remit("learn", "signals", "--crossed", "--root", place)
     assert "WORSE" in shown.stdout
-    assert "From all 26" in shown.stderr
+    assert "Based on all 26" in shown.stderr
     wrong = run_remit("learn", "signals", "--since", "soon", "--root", place)
     assert (wrong.returncode, "soon" in wrong.stderr) == (2, True)

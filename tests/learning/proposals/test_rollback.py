@@ -112,7 +112,7 @@ def test_what_cannot_be_taken_back_by_a_proposal(world: World) -> None:
     )  # fmt: skip
     assert refused() == "decided"  # proposed already
     world.governance().rollback(first.proposal_id, reason="At once.")
-    with pytest.raises(ProposalError, match="rolled back already") as stale:
+    with pytest.raises(ProposalError, match="already rolled back") as stale:
         world.governance().adopt(rollback.proposal_id, reason="Late.")
     assert stale.value.code == "stale"
     world.governance().reject(rollback.proposal_id, reason="Done already.")

@@ -97,8 +97,8 @@ async def test_a_keys_limits_hold(real: Served) -> None:
     narrow = _key(real, models=["no-such-model"])
     async with real.client(narrow.key) as client:
         told = await wrong(client, "router_route", prompt="Say hello.", max_tokens=20)
-        assert "may use no model" in told
-        assert "may use no model" in await wrong(client, "router_score", prompt="Say hello.")
+        assert "may not use any model" in told
+        assert "may not use any model" in await wrong(client, "router_score", prompt="Say hello.")
     assert _spent(real, narrow) == 0
     first, second = _key(real), _key(real)
     async with real.client(first.key) as client:

@@ -46,7 +46,7 @@ async def test_a_wrapped_server_answers_with_receipts_and_comes_back_as_it_was(
     file.chmod(0o600)
     done = _wrap(file, root)
     assert "now uses the gateway: by hand" in done.stderr + done.stdout
-    assert "unchanged: old: its transport" in done.stderr + done.stdout
+    assert "unchanged: old: the transport" in done.stderr + done.stdout
     assert "left as it is: workspace" in done.stderr + done.stdout
     assert file.stat().st_mode & 0o777 == 0o600
     config = json.loads(file.read_text())

@@ -48,7 +48,7 @@ class PriceTable:
                 other = self._index.setdefault((provider, name), price)
                 if other is not price:
                     raise RemitError(
-                        f"{name} of {provider} is two models of the price table:"
+                        f"{name} of {provider} refers to two models of the price table:"
                         f" {other.model} and {key}.",
                         next_step="Leave it in the aliases of one of them.",
                     )
