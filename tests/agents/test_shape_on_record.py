@@ -187,7 +187,7 @@ def test_a_quality_gate_that_checks_nothing_and_a_limit_above_its_ceiling_fail(
         told = _g3(runtime)
         assert len(told.errors) == 2
         assert "The agent lax" in told.errors[1] or "The agent lax" in told.errors[0]
-        assert "worker.turn_limit is above what FMWK-RUNTIME-001" in " ".join(told.errors)
+        assert "worker.turn_limit exceeds the ceiling of FMWK-RUNTIME-001" in " ".join(told.errors)
         runtime.agent("lax").run("hello")
         runtime.agent("long", turn_limit=5).run("hello")
         assert _g3(runtime).passed  # as they are now
@@ -252,7 +252,7 @@ def test_settings_that_are_not_on_record_fail(
     ) as runtime:
         told = _g3(runtime)
     assert not told.passed
-    assert "not on record: supervisor.max_retries" in told.errors[0]
+    assert "not recorded: supervisor.max_retries" in told.errors[0]
 
 
 def test_longest_settings_fit_the_record(tmp_path: Path) -> None:

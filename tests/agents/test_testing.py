@@ -135,7 +135,7 @@ def test_providers_of_the_program_are_named_like_others(remit_runtime: Open) -> 
 
 
 def test_an_id_that_cannot_name_a_provider_is_refused(remit_runtime: Open) -> None:
-    with pytest.raises(ConfigError, match="cannot name a provider"):
+    with pytest.raises(ConfigError, match="is not a valid provider name"):
         remit_runtime(providers={"a/b": Own()})
 
 
@@ -171,4 +171,4 @@ def test_a_model_whose_provider_has_no_key_is_said_to_need_one(
         monkeypatch.delenv(name, raising=False)
     with Runtime.open(remit_root, model="openai/gpt-4o-mini") as runtime:
         failed = runtime.agent("a").run("hello")
-    assert failed.error_detail.endswith("which is not set up; set OPENAI_API_KEY")
+    assert failed.error_detail.endswith("which is not configured; set OPENAI_API_KEY")

@@ -261,7 +261,7 @@ def test_a_root_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(RemitError, match="no root"):
         Runtime.open(tmp_path / "nowhere")
     (tmp_path / "file").write_text("")
-    with pytest.raises(RemitError, match="cannot be made"):
+    with pytest.raises(RemitError, match="cannot be created"):
         Runtime.open(tmp_path / "file" / "root", create=True)
 
 

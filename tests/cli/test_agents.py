@@ -431,7 +431,7 @@ class Terminal:
 
 def test_a_person_at_a_terminal_is_asked(clerk: Callable[..., Clerk]) -> None:
     it = clerk(ASKS, PAID, ASKS, anthropic_answer("Not this time."), ASKS, PAID)
-    question = "Let refund(order=12) run? [y/N/edit/later]"
+    question = "Approve refund(order=12)? [y/N/edit/later]"
     with Terminal(it.command("talk"), it.environment()) as terminal:
         terminal.wait_for(PROMPT)
         terminal.type("refund order 12\r")

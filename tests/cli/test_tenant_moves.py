@@ -220,7 +220,7 @@ def test_what_cannot_be_moved_stays_as_it_is(tmp_path: Path) -> None:
     with hold_open(find_tenant(Root(host), "acme")):
         done = run_remit("tenant", "move", "acme", "--to", tmp_path / "x", "--wait", "0",
                          "--root", host)  # fmt: skip
-        assert "still serves" in done.stderr
+        assert "still runs calls" in done.stderr
     outside(str(tenant / "ledger.db"), "INSERT INTO in_flight (dispatch_entry_id, owner, "
             "lease_until_ms, session_id, work_order_id, agent_id, contract_id, reserved_tokens) "
             "VALUES ('LED-00000001', 'o', 1, 's', 'w', 'a', 'c', 0)")  # fmt: skip

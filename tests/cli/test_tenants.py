@@ -104,7 +104,9 @@ def test_a_tenant_opens_no_ledger_but_its_own(host: Host) -> None:
                   dataclasses.replace(acme, origin=f"{acme.origin}x")):  # fmt: skip
         TenantFile.path(host.tenant("acme")).write_bytes(wrong.encoded())
         done = host.run("ledger", "query", root=host.tenant("acme"))
-        assert (done.returncode, "does not belong to the tenant" in done.stderr) == (1, True), done.stderr
+        assert (done.returncode, "does not belong to the tenant" in done.stderr) == (1, True), (
+            done.stderr
+        )
     TenantFile.path(host.tenant("acme")).write_bytes(acme.encoded())
     for root, size in sizes.items():
         assert host.json("ledger", "stats", root=root)["entries"] == size

@@ -22,7 +22,7 @@ BAD = (
     (b"\xff\xfe{}", "cannot be read"),
     (b"[" * 100_000, "cannot be read"),
     (b'{"a": ' * 100_000, "cannot be read"),
-    (b"[]", "is no object"),
+    (b"[]", "does not contain an object"),
     (b"{}", "contains no reference answers"),
     (b'{"LED-00000001": "a", "LED-00000001": "b"}', "LED-00000001' twice"),
     (b'{"LED-00000001": ["42"]}', "is not a text or number"),
@@ -109,7 +109,7 @@ def test_references_of_a_route_are_checked_before_the_first_is_graded(answered: 
     before = written(answered)
     for bad, message in (
         ('{"exchange_id": "LED-7fffffff", "reference": "42"}', "The ledger has no exchange"),
-        (f'{{"exchange_id": "{known[0]}", "reference": "coffee"}}', "another answer"),
+        (f'{{"exchange_id": "{known[0]}", "reference": "coffee"}}', "contradicts an earlier"),
         ('{"exchange_id": "LED-00000001", "reference": "."}', "Line 31"),
         ("[" * 100_000, "Line 31"),
         ('{"exchange_id": "\\ud800", "reference": "42"}', "The ledger has no exchange"),

@@ -256,7 +256,7 @@ def test_a_route_saves_against_the_one_in_force(paying: RouteFit) -> None:
     again = fit_route(parted(200, 400), 0.0058, rules=paying.weights)
     assert isinstance(again, RouteFit)
     assert (again.saves_against, again.saved.value) == (IN_FORCE, 0)
-    assert any("against the current route" in line for line in again.missing)
+    assert any("compared with the current route" in line for line in again.missing)
 
     swapped = [
         replace(one, costs={"cheap": 0.01, "dear": 0.0001}) for one in parted(200, 400)

@@ -199,7 +199,7 @@ def test_what_follows_an_answer_and_is_no_request_comes_after_it(small: Served) 
     )
     assert _statuses(reply) == [200, 400]
     assert b"said: hi" in reply
-    assert b"connection: close\r\n\r\nThis is no HTTP/1.1 request" in reply
+    assert b"connection: close\r\n\r\nThis is not an HTTP/1.1 request" in reply
     small.exchange(session)
 
 

@@ -119,7 +119,14 @@ def start_background(coroutine: Coroutine[Any, Any, _T]) -> concurrent.futures.F
 
 
 def cancel_background(future: concurrent.futures.Future[Any]) -> None:
-    """Cancel a task of the background loop, and give the task time to record its end."""
+    """Cancel a task of the background loop, and wait at most ten seconds until it has ended.
+
+    The wait gives the task time to record its end; a task that takes longer ends later, without an
+    error here. A future that is done is left alone. In the loop's own thread there is no wait.
+
+    Args:
+        future: the future of the task, from :func:`asyncio.run_coroutine_threadsafe`.
+    """
     if future.done():
         return
     future.cancel()

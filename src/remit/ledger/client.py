@@ -227,6 +227,10 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         tlog-tiles directory: records and hashes without content. ``parquet`` is a table for
         analysis with content (extra ``parquet``).
 
+        A client that can sign first stores a new checkpoint, if the ledger is writable. A file at
+        the path is replaced once the new one is complete; after an error it stays. Folders are
+        made. Tiles are added to those of the same log. An open file may be left incomplete.
+
         Args:
             target: path of a file, path of a directory for tiles, or for jsonl an open binary file.
             format: ``jsonl``, ``tiles`` or ``parquet``.
@@ -234,8 +238,9 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
 
         Raises:
             NoSignerError: tiles need a checkpoint, and there is neither one nor a key.
-            LedgerError: the target cannot be written, tiles are requested of a ledger with archived
-                entries, or content was erased during the export.
+            LedgerError: the target cannot be written, or contains tiles of another log or newer
+                ones; tiles are requested of a ledger with archived entries; the extra is not
+                installed; the ledger is damaged; or content was erased during the export.
         """
         return Exporter(self._store, self.checkpoints, progress).export(target, format)
 

@@ -429,7 +429,16 @@ def commitments_in(value: Any) -> list[dict[str, Any]]:
 
 
 def fill(value: Any, resolve: Callable[[dict[str, Any]], Any]) -> Any:
-    """Return ``value`` with each commitment object replaced by the result of ``resolve``."""
+    """Return a copy of ``value`` with each commitment object replaced, at any depth.
+
+    A commitment object is one with a member ``$content`` or ``$messages``: it stands for content
+    that is stored apart. ``value`` is not changed.
+
+    Args:
+        value: a JSON value, such as the metadata of a record.
+        resolve: returns what takes the place of a commitment object; may return any value, which is
+            not searched again.
+    """
     if isinstance(value, dict):
         if "$content" in value or "$messages" in value:
             return resolve(value)

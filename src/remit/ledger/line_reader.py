@@ -127,7 +127,11 @@ class NewStep(NamedTuple):
 
 
 class CheckedLine(NamedTuple):
-    """The line of an entry that meets the conditions.
+    """A line of an export or archive that was checked, with the rows that it adds to a ledger.
+
+    The conditions are those of ``docs/ledger-format.md``, section 12. A value is content that the
+    record shows as a commitment; a message step is a message and what precedes it in its list.
+    Numbers are given by the reader, and are the same for the same value or step in all lines.
 
     Attributes:
         seq: sequence number.
@@ -137,7 +141,7 @@ class CheckedLine(NamedTuple):
         columns: the record's columns.
         values: values that no line before had.
         steps: message steps that no line before had.
-        shown: numbers of the values that the entry shows.
+        shown: numbers of the values that the entry shows, also of earlier lines.
         ends: numbers of the last steps of its message lists.
     """
 

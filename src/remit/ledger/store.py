@@ -373,10 +373,11 @@ class Store(Reader):
 
     @abstractmethod
     def integrity_problems(self, *, deep: bool) -> list[str]:
-        """Return the faults of the database and its layout, a sentence each.
+        """Return the faults of the database and its layout, a clause each; empty if there are none.
 
         Args:
-            deep: have the engine check every page and index too.
+            deep: have SQLite check every page and index too, up to the first fault. PostgreSQL has
+                no such check, so nothing is added there.
         """
 
     @abstractmethod
@@ -402,7 +403,12 @@ class Store(Reader):
 
     @abstractmethod
     def compact(self) -> str:
-        """Remove deleted bytes from the files; return the reason if some remain, else empty."""
+        """Remove deleted bytes from the files; return the reason if some remain, else empty.
+
+        Raises:
+            LedgerError: the database could not be compacted. What was erased is gone from its rows,
+                but may remain in the files.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -213,7 +213,7 @@ class App:
             if (call := self._calls.get(path)) is not None:
                 await request.AsgiRequest(scope, receive, send, deployment).serve(call)
                 return
-        elif method == "HEAD":  # The server below sends no body.
+        elif method == "HEAD" and not path.startswith("/console/"):  # uvicorn sends no body.
             scope, method = {**scope, "method": "GET"}, "GET"
         if path.endswith("/") and not path.startswith(_OWN_PATHS):
             path = path.rstrip("/") or "/"

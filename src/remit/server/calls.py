@@ -117,9 +117,10 @@ class ModelCalls:
                 return
             if endpoint is RESPONSES:
                 asked = await self._kept(asked, caller.identity)
-            if endpoint in (COMPACT, INPUT_TOKENS):
+            if endpoint is COMPACT or endpoint is INPUT_TOKENS:
                 await self._responses.require_own(asked, caller.identity)
-            if endpoint in (COUNT_TOKENS, INPUT_TOKENS) and not self._gateway.speaks(asked):
+            is_count = endpoint is COUNT_TOKENS or endpoint is INPUT_TOKENS
+            if is_count and not self._gateway.speaks(asked):
                 tokens: dict[str, Any] = {"input_tokens": self._gateway.estimate_tokens(asked)}
                 if endpoint is INPUT_TOKENS:
                     tokens["object"] = "response.input_tokens"
@@ -241,7 +242,8 @@ class ModelCalls:
         self, endpoint: Endpoint, caller: AuthenticatedRequest, request: Request, share: Share
     ) -> Body:
         headers, settings = caller.headers, self._settings
-        coding = coding_of(headers.get(b"content-encoding"))
+        encoding = headers.get(b"content-encoding")
+        coding = coding_of(encoding) if encoding is not None else ""
         length = headers.get(b"content-length")
         raw = await request.read(length, settings.max_body_bytes, settings.body_timeout_s, share)
         if coding:

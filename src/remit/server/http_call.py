@@ -64,10 +64,13 @@ class Call:
         task.add_done_callback(self._ended)
 
     def hang_up(self, why: str) -> None:
-        """Cancel the call because the client is gone, unless it is detached.
+        """Note that the client is gone, and cancel the call unless it is detached.
+
+        In both cases :attr:`disconnected` is set, and nothing more is sent.
 
         Args:
-            why: the reason for a disconnect by this server; empty if the client disconnected.
+            why: the reason for a disconnect by this server, with which the task is cancelled; empty
+                if the client disconnected.
         """
         self.disconnected = True
         if not self.detached and self._task is not None:

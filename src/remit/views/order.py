@@ -39,9 +39,16 @@ def build_order(
 
     Args:
         wo_id: id of the work order.
-        entries: entries of the work order, in ledger order.
+        entries: entries of the work order, in ledger order; at least one.
         calls: calls of the turn.
         decisions: decisions on approvals, keyed by entry id of the request.
+
+    Returns:
+        The fields of the plan (``wo_type``, ``step``, ``depends_on``, …), ``state``, the entry
+        ids of undecided requests (``waiting_for``), times, usage and cost, and ``steps``: model
+        calls, tool calls, approvals, resumptions and notes by time. ``planned``, ``dispatched``,
+        ``executing`` and ``ended`` show the entries of these events. A single value that no entry
+        tells is None.
     """
     by_event: dict[str, list[LedgerEntry]] = {}
     tally = Tally()

@@ -183,5 +183,5 @@ def test_a_damaged_tenant_and_a_stray_folder_keep_no_other_heads_from_the_host(
             tenants.take_heads(ledger)
         taken = [one.metadata["tenant"] for one in ledger.query(event_type="TENANT_CHECKPOINT")]
     assert taken == ["globex"]
-    with pytest.raises(RemitError, match="is of the tenant globex"):
+    with pytest.raises(RemitError, match="belongs to the tenant globex"):
         find_tenant(Root(root), "acme")

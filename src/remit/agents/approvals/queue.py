@@ -76,11 +76,15 @@ class ApprovalQueue:
     without an order, such as a gateway in front of MCP servers, calls :meth:`request`, and
     :meth:`permit` once the request is granted::
 
-        approval = queue.request(tool, arguments, session_id=…, agent_id=…, requested_by=…)
-        if approval.state == "granted": intent = LedgerEntry("TOOL_INTENT", …, metadata={…
-        "tool_id", "arguments": approval.arguments, "idempotency_key": approval.idempotency_key})
-        begin = queue.permit(approval.request_id).begin(intent, tool.digest, ledger.prepare) problem
-        = ledger.transact(begin)  # empty: the intent is recorded, the tool may run
+        approval = queue.request( tool, arguments, session_id=…, agent_id=…, requested_by=…
+        )
+        if approval.state == "granted": intent = LedgerEntry("TOOL_INTENT", …, metadata={ …,
+        "tool_id": tool.tool_id, "arguments": approval.arguments, "idempotency_key":
+        approval.idempotency_key, }) permit = queue.permit(approval.request_id) begin =
+        permit.begin(intent, tool.digest, ledger.prepare) problem = ledger.transact(begin) # If
+        problem is empty, the intent is recorded, and the tool may run.
+
+    New requests are announced to the webhook of the settings, by a thread that :meth:`close` stops.
 
     Args:
         ledger: the ledger.

@@ -38,7 +38,13 @@ def changed(row: Row, decision: str, by: str, error_code: str = "") -> LedgerEnt
 
 
 def ended(row: Row, decision: str, **further: Any) -> LedgerEntry:
-    """Return an ``ORDER_ENDED``, not yet written; empty fields are omitted."""
+    """Return an ``ORDER_ENDED``, not yet written.
+
+    Args:
+        row: the order's row, whose session, agent and attempts are recorded.
+        decision: ``COMPLETED``, ``FAILED`` or ``CANCELLED``.
+        further: more metadata; a false value, such as an empty text, None or 0, is omitted.
+    """
     further = {name: value for name, value in further.items() if value}
     return _entry(
         "ORDER_ENDED", row.order_id, decision, row.session_id,

@@ -125,10 +125,14 @@ class QualityGate:
     def reasons(self, order: WorkOrder, shown: Callable[[], str] = str) -> list[str]:
         """Return the reasons to reject an order's result; empty to accept.
 
+        The result must meet the order's acceptance criteria, and those of ``DEFAULT_CRITERIA`` that
+        the order does not change. The error of an order that was not completed is the only reason.
+
         Args:
             order: the ended order.
-            shown: returns further text that the model was shown, such as its prompt pack; called
-                only if the order does not contain a value.
+            shown: returns further text that the model was shown, such as its prompt pack. Called
+                only if the answer states a figure, date or id that neither the order's input nor a
+                tool result contains.
         """
         if order.state is not WorkOrderState.COMPLETED:
             error = order.error or {}

@@ -57,7 +57,16 @@ def thread_tools() -> list[Tool]:
 
 
 def proposed_entries(services: Services, order: WorkOrder) -> list[LedgerEntry]:
-    """Return the entries that an order's tools asked for; skip threads unknown to the session."""
+    """Return the entries by which an order's tools open and close threads, not yet written.
+
+    Each successful call of :func:`open_thread` gives a ``THREAD_OPENED``, and each of
+    :func:`close_thread` a ``THREAD_CLOSED``, unless the session does not know the thread: such a
+    call is skipped.
+
+    Args:
+        services: the collaborators of the session's supervisor.
+        order: the ended order.
+    """
     journal, turn_number = services.journal, services.session.turn_count + 1
     entries: list[LedgerEntry] = []
     known: set[str] | None = None

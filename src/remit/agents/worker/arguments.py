@@ -34,7 +34,16 @@ def narrow_schema(schema: Mapping[str, Any], message: str) -> dict[str, Any]:
     """Return an arguments schema that allows only values contained in the message.
 
     A string becomes one of the message's words, an integer one of its numbers, an enum its
-    mentioned values. A property without such a value is omitted, or unchanged if it is required.
+    mentioned values; a required string that no word fits becomes the whole message. Any other
+    property without such a value is omitted, or unchanged if it is required; so are properties of
+    other types.
+
+    Args:
+        schema: schema of an object; it is not changed.
+        message: the text that holds the values.
+
+    Returns:
+        A schema that requires all its properties and permits no others.
     """
     words = bare_words(message)
     stems = {stem(word) for word in words}

@@ -47,10 +47,14 @@ class Repeats:
     def match(self, tool: Tool, arguments: Any, key: str) -> Effect | None:
         """Return the earlier call that a call would repeat; None if there is none.
 
+        A call repeats an earlier one of the same tool with equal arguments, also if they are equal
+        only in the tool's canonical form. The match is kept: no other key matches that earlier
+        call, until :meth:`release`.
+
         Args:
             tool: the tool.
             arguments: its arguments.
-            key: the call's idempotency key; the same key always matches the same call.
+            key: the call's idempotency key; a key that has matched always matches the same call.
         """
         if key in self._matched or not self._open:
             return self._matched.get(key)

@@ -110,7 +110,11 @@ class Run:
         return replace(self._order, waiting_for=request_ids, cost=self.cost())
 
     def cost(self) -> WorkOrderCost:
-        """Return the order's cost so far, with its tools and sub-agents."""
+        """Return the order's cost so far, with its tools and sub-agents.
+
+        ``cost_usd`` is None if nothing has a known price, or if tokens were used at an unknown
+        price. ``elapsed_ms`` is the time since this process began to execute the order.
+        """
         # A tool may call models too, whose usage only the ledger shows.
         used = self._calls.used if not self._toolbox.calls else None
         used = self._history.usage() if used is None else used

@@ -58,7 +58,13 @@ class EffectiveSettings:
         return {key: value for key, value in found if self.defaults.get(key) != value}
 
     def over(self, own: Mapping[str, Any]) -> EffectiveSettings:
-        """Return the settings with an agent's own values in place of some."""
+        """Return the settings with an agent's own values in place of some, and the hash of these.
+
+        The defaults stay the same. If no value differs, these settings themselves are returned.
+
+        Args:
+            own: values by dotted key. Keys are not checked, and secrets are not redacted.
+        """
         if all(self.values.get(key) == value for key, value in own.items()):
             return self
         values = {**self.values, **own}

@@ -72,7 +72,11 @@ class Question:
         return self.disagreement.low > _HIGH or self.unstated.low > _HIGH
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields, for JSON."""
+        """Return all fields and ``wrong``, for JSON.
+
+        ``missing`` is a list of objects with ``kind``, ``name``, ``demanded_by`` and ``answers``,
+        the number of valid answers.
+        """
         missing = [
             {"kind": one.kind, "name": one.name, "demanded_by": one.of, "answers": count}
             for one, count in self.missing

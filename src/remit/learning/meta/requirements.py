@@ -75,7 +75,15 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def unstated(requirements: Iterable[Requirement], prompt: str) -> list[Requirement]:
-    """Return requirements of which no phrase occurs in a prompt as consecutive whole words."""
+    """Return the requirements that a prompt does not state, in their order.
+
+    A prompt states a requirement if it contains one of its phrases as consecutive whole words. Case
+    does not matter, and `_`, camel case and punctuation separate words, as in :func:`words`.
+
+    Args:
+        requirements: the requirements.
+        prompt: all text of the prompt.
+    """
     said = f" {' '.join(words(prompt))} "
     return [
         one
@@ -85,14 +93,15 @@ def unstated(requirements: Iterable[Requirement], prompt: str) -> list[Requireme
 
 
 def schema_requirements(schema: Mapping[str, Any], of: str) -> list[Requirement]:
-    """Return the requirements of a JSON Schema for the required fields of an answer.
+    """Return the requirements of a JSON Schema for the required fields of an answer, each once.
 
-    They are names, units given by names and descriptions, values of `enum` and `const`, and
-    `format`. Optional fields, `pattern`, and schemas behind `$ref` add none.
+    They are names, units given by names, titles and descriptions, texts in `enum` and `const`, and
+    `format`; also of fields within required fields, `items` and `allOf`. Optional fields,
+    `pattern`, `anyOf`, `oneOf`, other values than texts, and schemas behind `$ref` add none.
 
     Args:
         schema: schema of the answer.
-        of: name of the schema's owner.
+        of: name of the schema's owner, with which the requirements state their origin.
     """
     return list(dict.fromkeys(_of_schema(schema, of, names=True)))
 

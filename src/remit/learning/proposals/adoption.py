@@ -119,12 +119,25 @@ class Governance:
         return self.proposals.get(proposal.proposal_id)
 
     def rollback(self, proposal_id: str, *, reason: str) -> Proposal:
-        """Install the version in force before a proposal's adoption, and begin a policy epoch.
+        """Undo an adopted proposal, and begin a policy epoch.
+
+        The version in force before the adoption is installed. If there was none, the package is
+        removed.
+
+        Args:
+            proposal_id: an id as for :meth:`Proposals.get`.
+            reason: the person's reason, recorded permanently.
+
+        Returns:
+            The same proposal, now rolled back.
 
         Raises:
+            InvalidInputError: the reason cannot be recorded.
             ProposalError: ``no_role``, ``no_reason``, ``not_found``, ``decided`` (the proposal is
-                not adopted, or is a rollback), or ``not_in_force`` (a later proposal was adopted).
-            PackageError: the earlier version is no longer stored, or a gate fails.
+                not adopted, or is a rollback), or ``not_in_force`` (the package is at another
+                version, or not installed).
+            PackageError: the earlier version is no longer stored, the package cannot be removed, or
+                a gate fails. Nothing was changed.
         """
         proposal = self._known(proposal_id, reason)
         self._take_back(proposal, reason)

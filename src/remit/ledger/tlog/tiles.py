@@ -16,7 +16,14 @@ _MAX_ENTRY = 65_535
 
 
 def tile_levels(hashes: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Yield the hashes of each higher level: roots of 256 hashes each, if complete."""
+    """Yield the hashes of each level of tiles above a level, the lowest first.
+
+    A hash is the root of 256 hashes of the level below. Fewer than 256 hashes at the end of a level
+    give none, and a level without hashes is not yielded.
+
+    Args:
+        hashes: the hashes of any level, such as all leaf hashes.
+    """
     while len(hashes) >= TILE_WIDTH:
         hashes = above = [
             tree_root(hashes[start : start + TILE_WIDTH])

@@ -19,10 +19,13 @@ _MAX_SESSIONS = 4096  # More sessions are not cached.
 
 
 class SessionStatements:
-    """Tools, providers and contracts that sessions state as their agent's own.
+    """The tools, providers and contracts that sessions state as their agent's own.
+
+    Its methods look up the session of an entry, and note what it states.
 
     Attributes:
-        used: by description, the first entry that used one of them.
+        used: by description, such as ``the tool NAME``, the id of the first entry for which a
+            method found the statement; empty at first.
     """
 
     def __init__(self, ledger: LedgerClient) -> None:
@@ -94,7 +97,11 @@ def _states(start: Mapping[str, Any], key: str, name: str) -> bool:
 
 
 def check_shapes(context: GateContext, first: int) -> Generator[Finding, None, list[str]]:
-    """Check that settings and agents are recorded and within their ceilings.
+    """Check the settings in force and the latest session of each agent; yield what is wrong.
+
+    Settings that differ from the packages' defaults must be recorded in the ledger. The own
+    settings of an agent must keep within the ceilings of the installed frameworks, and its quality
+    gate must check something, unless the agent asks for a second opinion.
 
     Args:
         context: the root.

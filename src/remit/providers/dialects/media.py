@@ -41,13 +41,17 @@ def image_url(block: Mapping[str, Any]) -> str:
 def document_block(fields: Mapping[str, Any], where: str, *, url: Any = None) -> dict[str, Any]:
     """Return a document block for OpenAI's ``file_data``, ``file_id`` and ``filename``.
 
+    The first of ``file_data``, ``file_id`` and ``url`` that is a text and not empty is the source;
+    the others are ignored. Data without the head of a data URL is the base64 of a PDF. The URL is
+    not fetched.
+
     Args:
         fields: the object with those members.
         where: its place, for errors.
         url: the document's URL; None without one.
 
     Raises:
-        DialectError: there is no document, or a member has a wrong type.
+        DialectError: no source is a text, or ``filename`` is not one.
     """
     block: dict[str, Any] = {"type": "document", "at": where}
     data, identity, title = (fields.get(key) for key in ("file_data", "file_id", "filename"))

@@ -275,7 +275,14 @@ class ChatSum:
                     self._count(each, depth + 1)
 
     def appended(self, value: Any) -> tuple[str, Pieces] | None:
-        """See :class:`~remit.providers.wire.answer.StreamSum`."""
+        """Return the text of an event and the pieces it was appended to.
+
+        None unless every event that differs only in its text does nothing but append that text: the
+        event has one choice, begun before, with content and nothing else, and no usage.
+
+        Args:
+            value: the parsed data of the event added last, or of one with another text.
+        """
         choices = value.get("choices") if type(value) is dict else None
         if type(choices) is not list or len(choices) != 1 or self._done or value.get("usage"):
             return None

@@ -130,7 +130,13 @@ class _RemovalPlan(NamedTuple):
 
 
 def hold_open(tenant: Tenant) -> contextlib.AbstractContextManager[None]:
-    """Return a context manager that keeps a tenant from being moved or removed, for its server.
+    """Return a context manager by which a server keeps a tenant from being moved or removed.
+
+    Several servers of the machine may hold a tenant at once. A move or removal waits for all of
+    them, for a limited time, and changes nothing if one still holds the tenant then.
+
+    Args:
+        tenant: the tenant that the server opens.
 
     Raises:
         RemitError: on entry, if the tenant is being moved or removed.

@@ -26,7 +26,14 @@ _NOT_READ = {"entries": None, "spent_today_usd": None}
 
 
 def tenant_routes(host: Root, ledger: LedgerClient) -> Routes:
-    """Return the routes of the host's tenants; a tenant has none."""
+    """Return the routes that show the tenants of a host: a list, and one tenant by name.
+
+    They change nothing. The root of a tenant has the routes too, with an empty list.
+
+    Args:
+        host: the root that is served.
+        ledger: its ledger.
+    """
     routes = Routes("tenants")
 
     @routes.add("GET", "/tenants", "List tenants", needs="read", shape=TenantPage)

@@ -197,7 +197,15 @@ class ResponseCall:
     # -- the record ---------------------------------------------------------------------
 
     def ids_ahead(self, to: Candidate) -> Sequence[KeptId]:
-        """Return the ids to record before the call is sent: the response's, or none."""
+        """Return the ids to record before the call is sent: the response's, or none.
+
+        There is one if the client may use the id later (``store``) and learns it before the answer
+        is recorded: in a stream, or by a call in the background. There is none for a stream from a
+        provider of this dialect, which gives an id of its own.
+
+        Args:
+            to: the candidate that the call is sent to.
+        """
         early = self.polled or (self._named_early and not self._is_native(to))
         if not (self.stored and early):
             return ()
@@ -358,10 +366,12 @@ def _id_in(value: Mapping[str, Any]) -> str:
 
 
 def ids_in(response_id: str, answer: Mapping[str, Any]) -> list[str]:
-    """Return the ids by which clients refer to an answer: that of the response, then those of its
-    items.
+    """Return the ids by which clients refer to an answer, each once: first the response's.
 
-    Ids that are too long or not plain text are left out.
+    Args:
+        response_id: id of the response; included as it is.
+        answer: the ``response`` object. Ids of items in its ``output`` are left out if they are
+            missing, too long or not plain text.
     """
     output = answer.get("output")
     items = output if type(output) is list else []
