@@ -45,7 +45,7 @@ def conversation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert "There is one session." in result.stdout
     assert "result of list_sessions (ok)" in result.stdout
     assert "verified: " in result.stdout
-    assert "There is no /nonsense" in result.stderr
+    assert "Unknown command /nonsense" in result.stderr
     assert "never" not in result.stderr
     assert "secret" not in result.stdout + result.stderr
     return place / ".remit"

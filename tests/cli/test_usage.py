@@ -51,7 +51,8 @@ def test_one_command_says_who_spent_what_on_which_model_and_why_it_fell_back(
     assert result.returncode == 0, result.stderr
     lines = [line.split() for line in result.stdout.splitlines()]
     assert lines[1] == [
-        "user", "model", "calls", "fallbacks", "in", "out", "USD", "measured", "USD", "upper", "bound",
+        "user", "model", "calls", "fallbacks", "in", "out", "USD", "measured", "USD", "upper",
+        "bound",
         "unpriced",
     ]  # fmt: skip
     assert lines[2] == ["ann", "big", "1", "1", "1,000", "5", "0.000000", "0.250000", "0"]

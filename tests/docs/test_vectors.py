@@ -290,12 +290,12 @@ def test_the_cosignature() -> None:
     witness = VerifierKey.parse(NOTES["witness"]["vkey"])
     signed = SignedCheckpoint.parse(NOTES["cosigned"])
     signed.verify(KEY)
-    (found,) = signed.cosignatures([witness])
-    assert found.timestamp == NOTES["witness"]["timestamp"]
+    ((_, timestamp),) = signed.cosignatures([witness])
+    assert timestamp == NOTES["witness"]["timestamp"]
     text, _, lines = NOTES["cosigned"].partition("\n\n")
     data = base64.b64decode(lines.splitlines()[1].split(" ")[2])
-    assert int.from_bytes(data[4:12], "big") == found.timestamp
-    message = f"cosignature/v1\ntime {found.timestamp}\n{text}\n".encode()
+    assert int.from_bytes(data[4:12], "big") == timestamp
+    message = f"cosignature/v1\ntime {timestamp}\n{text}\n".encode()
     Ed25519PublicKey.from_public_bytes(witness.public_key).verify(data[12:], message)
 
 

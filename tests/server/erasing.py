@@ -248,6 +248,10 @@ CASES: dict[str, Callable[[Sender], Any]] = {
     "/v1/chat/completions": _chat,
     "/v1/responses": _responses,
     "/v1/responses/{id}/cancel": _cancel,
+    "/v1/responses/compact": _plain("/v1/responses/compact", model="gpt-4o-mini", input=None),
+    "/v1/responses/input_tokens": _plain(
+        "/v1/responses/input_tokens", model="gpt-4o-mini", input=None
+    ),
     "/v1/messages": _anthropic,
     "/v1/messages/count_tokens": _count,
     "/v1/conversations": _conversation,

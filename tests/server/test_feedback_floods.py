@@ -56,7 +56,7 @@ def test_a_flood_on_one_target_ends(anywhere: Served) -> None:
     before = anywhere.ledger.count()
     status, body = _post(anywhere, flooding, target=exchange, score=0, idempotency_key="more")
     assert (status, body["error"]["code"]) == (409, "conflict")
-    assert "100 things" in body["error"]["message"]
+    assert "100 times" in body["error"]["message"]
     again = _post(anywhere, flooding, target=exchange, score=1, idempotency_key="99")[1]
     assert (again["again"], again["entry_id"]) == (True, said["entry_id"])
     assert anywhere.ledger.count() == before

@@ -89,7 +89,7 @@ async def _attempt(
         (prepared,), path, Amount(most, 0), int(attempt == 1), True, _CALL_LEASE_MS, about, attempt
     )
     try:
-        dispatch_id, hold = await in_flight.begin(step)
+        dispatch_id, hold, _ = await in_flight.begin(step)
     except BudgetRefusedError:
         watch.refusals += 1
         return True

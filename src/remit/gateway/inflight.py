@@ -86,7 +86,6 @@ class InFlightCalls:
 
         Raises:
             NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError: the call is not begun.
-            CancelledAfterWriteError: the caller was cancelled and the call is begun.
             CancelledError: the caller was cancelled and the call is not begun.
         """
 

@@ -136,10 +136,10 @@ class StrictProvider:
                 self._stored.keep_response(answer, responses.items_of(body.get("input"), number))
             return stream(responses.events(body, answer)) if body.get("stream") else whole(
                 dialect, answer)  # fmt: skip
-        if match := re.fullmatch(r"(GET|DELETE|POST) /responses/([^/]+)(/\w+)?", route):
-            return self._response(match[1], match[2], match[3] or "")
         if make := _MAKERS.get(route):
             return make(body, number)
+        if match := re.fullmatch(r"(GET|DELETE|POST) /responses/([^/]+)(/\w+)?", route):
+            return self._response(match[1], match[2], match[3] or "")
         if match := re.fullmatch(r"GET /models(?:/(.+))?", route):
             return whole(dialect, models.openai_list(match[1] or ""))
         if route == "POST /batches":
@@ -350,6 +350,22 @@ def _speech(body: dict[str, Any], number: int) -> Reply:
     return data(_WAV * 50, "audio/wav" if body.get("response_format") == "wav" else "audio/mpeg")
 
 
-_MAKERS = {"POST /embeddings": _embeddings, "POST /completions": _completions,
+def _compact(body: dict[str, Any], number: int) -> Reply:
+    models.must_be(body["model"], "chat")
+    used = {"input_tokens": 10, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 4,
+            "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 14}  # fmt: skip
+    sealed = {"id": f"cmp_{number:08d}", "type": "compaction", "encrypted_content": "gAAA"}
+    return whole("openai", {"id": f"resp_{number:08d}", "object": "response.compaction",
+                            "created_at": 1_700_000_000, "output": [sealed],
+                            "usage": used})  # fmt: skip
+
+
+def _input_tokens(body: dict[str, Any], number: int) -> Reply:
+    models.must_be(body["model"], "chat")
+    return whole("openai", {"object": "response.input_tokens", "input_tokens": 10})
+
+
+_MAKERS = {"POST /responses/compact": _compact, "POST /responses/input_tokens": _input_tokens,
+           "POST /embeddings": _embeddings, "POST /completions": _completions,
            "POST /moderations": _moderations, "POST /images/generations": _images,
            "POST /audio/speech": _speech}  # fmt: skip
