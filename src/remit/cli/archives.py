@@ -124,7 +124,7 @@ def archive(
         ]
     emit(as_json, asdict(done), lines)
     for path in package.interrupted_copies(out):
-        note(f"{path} is left over from an interrupted run. Remove it.")
+        note(f"{path} is left over from an interrupted run. Keep a copy, then remove it.")
     if done.remainder and not as_json:
         note(done.remainder)
     if done.archived_id and not as_json:

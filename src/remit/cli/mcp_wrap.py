@@ -105,7 +105,7 @@ def _read(file: Path) -> tuple[dict[str, Any], str]:
     except (ValueError, RecursionError) as error:
         raise ConfigError(
             f"{file} is not valid JSON: {error}.",
-            next_step="Remove comments and trailing commas.",
+            next_step="Leave out comments and trailing commas.",
         ) from error
     for table in _TABLES:
         found = config.get(table) if isinstance(config, dict) else None

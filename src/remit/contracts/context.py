@@ -137,7 +137,7 @@ def _framework(name: str, directory: Path, budget: _Budget) -> str:
     raise budget.error(
         what,
         f"is not in {directory / 'frameworks'}",
-        f"Add {name}.md there, or remove it from the contract.",
+        f"Add {name}.md there, or leave it out of the contract.",
     )
 
 

@@ -179,7 +179,7 @@ def _founding(
         if new_ledger and recorded_trust(ledger):
             raise RemitError(
                 f"The ledger of {root.path} exists and belongs to this root; nothing is lost.",
-                next_step="Run `remit init` without `--new-ledger`.",
+                next_step="Run plain `remit init`.",
             )
         if new_ledger:  # Checks of the lost ledger say nothing about the new one.
             shutil.rmtree(root.marks, ignore_errors=True)
@@ -225,7 +225,7 @@ def _refuse_links(root: Root) -> None:
             raise RemitError(
                 f"{folder} is a link. Folders of a root must not be links, because data would be "
                 "written elsewhere.",
-                next_step="Remove the link. To keep a root elsewhere, use that directory as the "
+                next_step="Use a directory instead of the link. To keep a root elsewhere, use that directory as the "
                 "root.",
             )
 

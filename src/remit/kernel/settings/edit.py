@@ -66,7 +66,7 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
             raise ConfigError(
                 f"{path} contains a byte order mark (U+FEFF) in line {lines[0]}, which TOML "
                 "forbids.",
-                next_step="Remove the character in an editor that shows invisible characters.",
+                next_step="Correct the line in an editor that shows invisible characters.",
             ) from error
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
 

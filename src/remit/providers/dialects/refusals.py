@@ -10,7 +10,7 @@ from remit.providers.dialects.model_call import ModelCall
 
 __all__ = ["cannot", "refuse_promises", "words_of"]
 
-_NEXT_STEP = "Remove the field, or use a model whose provider supports this API."
+_NEXT_STEP = "Leave out the field, or use a model whose provider supports this API."
 _PROMISES: dict[str, dict[str, str]] = {
     "openai.chat": {
         "logprobs": "log probabilities",

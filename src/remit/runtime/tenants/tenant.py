@@ -202,7 +202,7 @@ def create_tenant(host: TenantHost, name: str, *, database: str = "") -> Tenant:
         if recorded_key(ledger, name) is not None:
             raise RemitError(
                 f"A tenant {name} was recorded, but its root {root.path} is missing.",
-                next_step="Restore the root from a backup, or choose another name.",
+                next_step="Restore a copy of the root from a backup, or choose another name.",
             )
         if "://" in database or (not database and "://" in host.path):
             where = (database or HOST, schema_of(name))
