@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
         (b"\xef\xbb\xbf" + GOOD, "byte order mark"),
         (GOOD.decode().encode("utf-16"), "not UTF-8"),
         (GOOD[:-1] + b', "metadata": {"a": "\xff"}}', "not UTF-8, at byte"),
-        (b" " * MIB + GOOD, f"larger than {MIB} bytes"),
+        (b" " * MIB + GOOD, f"larger than {MIB:,} bytes"),
         (GOOD[:-1] + b', "tier": "' + b"x" * 100_000 + b'"}', "at tier: "),
     ],
 )
@@ -68,7 +68,7 @@ def test_a_contract_that_is_none(folder: Path, data: bytes, told: str) -> None:
     [
         (b"\xef\xbb\xbf[system]\nhi", "byte order mark"),
         (b"\xff\xfe", "not UTF-8"),
-        (b"x" * (MIB + 1), f"larger than {MIB} bytes"),
+        (b"x" * (MIB + 1), f"larger than {MIB:,} bytes"),
         (b"[system]\n{% if %}", "line 2"),
     ],
 )
