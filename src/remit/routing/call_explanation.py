@@ -333,7 +333,7 @@ def _about_key(key: Mapping[str, Any] | None, meta: Mapping[str, Any]) -> str:
     name = f"{key['key_id']} ({key['name']})" if key["name"] else str(key["key_id"])
     if key["models"] is None:
         return f"The call used the key {name}, whose creation is not recorded."
-    may = f"only {', '.join(map(str, key['models']))}" if key["models"] else "every model"
+    may = f"only {', '.join(map(str, key['models']))}" if key["models"] else "any model"
     return f"The call used the key {name}, which may use {may}."
 
 
@@ -343,7 +343,7 @@ def _about_answer(call: Mapping[str, Any], sent_to: str, meta: Mapping[str, Any]
     if call["outcome"] == "success":
         named = str(call["answered_by"])
         own = f" as {named}" if named not in ("", call["model_id"]) else ""
-        return f"{sent_to} answered{after}{own}."
+        return f"{sent_to} answered{after.replace('after', 'in')}{own}."
     again = call["tried_again_by"]
     more = f" The call was retried: {again}." if again else ""
     return f"{sent_to} failed{after} ({call['error_code']}): {_cut(call['error_message'])}.{more}"

@@ -93,7 +93,7 @@ def test_a_tour(shop: Shop) -> None:
         page.get_by_role("link", name="Approvals").click()
         card = page.locator("article", has_text="refund")
         assert '"order": 12' in card.inner_text()
-        card.get_by_label("Why").fill("a good customer")
+        card.get_by_label("Reason").fill("a good customer")
         card.get_by_role("button", name="Approve").click()
         page.get_by_text("granted").first.wait_for()
         run_blocking(shop.conversation.aresume())  # the browser has a loop in this thread
@@ -125,10 +125,10 @@ def test_a_tour(shop: Shop) -> None:
     with browser() as context:
         page = sign_in(context, served.url, admin)
         page.goto(f"{served.url}/console/proposals/{shop.proposal}")
-        page.get_by_label("Why").fill("units were missing")
+        page.get_by_label("Reason").fill("units were missing")
         page.get_by_role("button", name="Adopt").click()
         page.get_by_text("adopted", exact=True).first.wait_for()
-        page.get_by_label("Why").fill("answers became longer")
+        page.get_by_label("Reason").fill("answers became longer")
         page.get_by_role("button", name="Roll back").click()
         page.get_by_text("rolled back", exact=True).first.wait_for()
 
