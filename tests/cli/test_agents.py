@@ -148,7 +148,7 @@ def test_one_process_begins_one_approves_one_ends(clerk: Callable[..., Clerk]) -
     assert shown["user_message"] == "refund order 12"
     assert [one["request_id"] for one in shown["waiting_for"]] == [request]
     assert (
-        f"waits: refund(order=12): `remit approve {request}`"
+        f"waiting: refund(order=12): run `remit approve {request}`"
         in it.cli("session", "show", session).stdout
     )
 
@@ -256,7 +256,7 @@ def test_the_shells_own_session_says_what_it_waits_for(clerk: Callable[..., Cler
     assert f"waits for {request}" in plain.stderr
     resumed = it.cli("session", "resume", session)
     assert resumed.returncode == 0
-    assert f"refund(order=12) waits for approval: run `remit approve {request}`" in resumed.stderr
+    assert f"refund(order=12) waits for approval. Run `remit approve {request}`" in resumed.stderr
     assert it.turns(session) == []
     decided = it.cli("approve", request)
     assert f"`remit session resume {session}`" in decided.stderr
@@ -431,7 +431,7 @@ class Terminal:
 
 def test_a_person_at_a_terminal_is_asked(clerk: Callable[..., Clerk]) -> None:
     it = clerk(ASKS, PAID, ASKS, anthropic_answer("Not this time."), ASKS, PAID)
-    question = "Let refund(order=12) run? [y/N/edit/later]"
+    question = "Approve refund(order=12)? [y/N/edit/later]"
     with Terminal(it.command("talk"), it.environment()) as terminal:
         terminal.wait_for(PROMPT)
         terminal.type("refund order 12\r")

@@ -156,7 +156,7 @@ def test_a_table_is_imported_whole_or_not_at_all(remit: Run, root: Path, work: P
         ('inptu = "2"\noutput = "8"\n', "Did you mean input?"),
         ('input = "-2"\noutput = "8"\n', "must be US dollars"),
         ('input = "2"\noutput = "8"\n[models.new]\nprovider = "openai"\ndate = 2026-12-01\n'
-         'input = "1"\noutput = "1"\n', "lacks context_window"),
+         'input = "1"\noutput = "1"\n', "has no context_window"),
     ):  # fmt: skip
         table.write_text(head + bad)
         done = remit("price", "import", table)

@@ -323,8 +323,8 @@ class SupervisorSettings(Section):
     context_tokens: int = Field(ge=0, description="maximum estimated tokens of those turns")
     error_markers: list[str] = Field(description="prefixes that mark a failed answer")
     claim_patterns: list[str] = Field(
-        description="regular expressions of claims to have looked something up; answers with such"
-        " claims and no tool result are rejected"
+        description="regular expressions of sentences that claim to have looked something up; such"
+        " sentences are not delivered without a tool result"
     )
     attention: AttentionSettings
 
