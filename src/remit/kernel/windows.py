@@ -62,8 +62,8 @@ def zone_of(name: str) -> ZoneInfo:
     except (ValueError, OSError, LookupError) as error:
         raise InvalidInputError(
             f"Unknown time zone {name!r}.",
-            next_step="Give a name such as UTC or Europe/Berlin. If every zone is unknown, install the "
-            "package tzdata.",
+            next_step="Give a name such as UTC or Europe/Berlin. If every zone is unknown, "
+            "install the package tzdata.",
         ) from error
 
 
