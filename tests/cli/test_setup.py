@@ -81,7 +81,7 @@ def test_a_server_of_ones_own_is_free_on_record(
     root = work / ".remit"
     text = (root / "remit.toml").read_text()
     assert f'base_url = "{upstream.url}/v1"' in text
-    assert text.startswith("# The settings of this root")  # what was there stays
+    assert text.startswith("# Settings of this root")  # what was there stays
     with LedgerClient(root / "ledger.db") as ledger:
         (entry,) = ledger.read_by_submission("prices")
     assert entry.metadata["price_changes"][0]["after"]["input"] == "0"
@@ -94,7 +94,7 @@ def test_what_is_found_on_the_way_is_said(
     ollama = {**nothing, "OLLAMA_HOST": upstream.url}
     done = remit("setup", "--no-call", "--yes", **ollama)
     assert done.returncode == 0, done.stderr
-    assert "found ollama: " in done.stderr
+    assert "Found ollama: " in done.stderr
     assert "Making a root at " in done.stderr
 
 
