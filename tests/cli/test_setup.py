@@ -95,7 +95,7 @@ def test_what_is_found_on_the_way_is_said(
     done = remit("setup", "--no-call", "--yes", **ollama)
     assert done.returncode == 0, done.stderr
     assert "Found ollama: " in done.stderr
-    assert "Making a root at " in done.stderr
+    assert "Creating a root at " in done.stderr
 
 
 def test_a_key_of_the_provider_is_kept_only_when_asked_for(
