@@ -266,9 +266,9 @@ def test_what_cannot_be_approved(clerk: Callable[..., Clerk]) -> None:
     it = clerk()
     it.begin_and_die()
     for argument, code, word in (
-        ("LED-00000000", 1, "is not a request for approval"),
-        ("LED-0000ffff", 1, "is not a request for approval"),
-        ("nonsense", 1, "is not a request for approval"),
+        ("LED-00000000", 1, "is not an approval request"),
+        ("LED-0000ffff", 1, "is not an approval request"),
+        ("nonsense", 1, "is not an approval request"),
         ("--deny", 2, "Name a request"),
         ("--run", 2, "Name a request"),
     ):
@@ -302,7 +302,7 @@ def test_piped_input_is_told_what_waits_and_goes_on(clerk: Callable[..., Clerk])
     assert "`remit approve LED-" in result.stderr
     assert "The last turn of this session waits for LED-" in result.stderr
     assert "this session  refund(order=12)" in result.stdout
-    assert "'LED-00000000' is not a request for approval" in result.stderr
+    assert "'LED-00000000' is not an approval request" in result.stderr
     assert "[resuming the unfinished turn: refund order 12]" in result.stderr
     assert "Order 12 is paid back." in result.stdout
     assert result.stdout.index("Order 12 is paid back.") < result.stdout.index("Hello.")

@@ -94,7 +94,7 @@ def test_what_is_found_on_the_way_is_said(
     ollama = {**nothing, "OLLAMA_HOST": upstream.url}
     done = remit("setup", "--no-call", "--yes", **ollama)
     assert done.returncode == 0, done.stderr
-    assert "found ollama: " in done.stderr
+    assert "Found ollama: " in done.stderr
     assert "Creating a root at " in done.stderr
 
 

@@ -135,7 +135,7 @@ def test_tab_completes_commands_and_requests_which_beginnings_decide(
         shell.wait_for("pay is granted.")
         shell.wait_for(PROMPT)
         shell.type("/approve nonsense\r")  # no words but a request's let a tool run
-        shell.wait_for("is not a request for approval")
+        shell.wait_for("is not an approval request")
         shell.wait_for(PROMPT)
         shell.type("/deny\r")
         shell.wait_for("0 tool calls of this session wait")

@@ -52,13 +52,12 @@ def test_one_command_says_who_spent_what_on_which_model_and_why_it_fell_back(
     lines = [line.split() for line in result.stdout.splitlines()]
     assert lines[1] == [
         "user", "model", "calls", "fallbacks", "in", "out", "USD", "measured", "USD", "upper",
-        "bound",
-        "unpriced",
+        "bound", "unpriced",
     ]  # fmt: skip
     assert lines[2] == ["ann", "big", "1", "1", "1,000", "5", "0.000000", "0.250000", "0"]
     assert lines[3] == ["ann", "m", "1", "0", "1,000", "5", "0.001000", "0.000000", "0"]
     assert lines[5] == ["total", "3", "1", "3,000", "15", "0.001000", "0.250000", "1"]
-    assert "m skipped: timed out (TIMEOUT), 1 calls, such as LED-" in result.stdout
+    assert "ann big: m skipped: timed out (TIMEOUT), 1 call, such as LED-" in result.stdout
 
 
 def test_programs_get_json_csv_and_parquet(remit: Run, spent: str, work: Path) -> None:

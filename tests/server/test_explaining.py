@@ -116,7 +116,7 @@ def test_who_failed_and_who_answered_instead(served: Served) -> None:
     said = " ".join(told["why"])
     assert "gpt-bad@status=500 failed (SERVER_ERROR: HTTP 500" in said
     assert "Attempt 3, LED-" in said
-    assert "anthropic/claude-good answered after" in said
+    assert "anthropic/claude-good answered in" in said
     first, second, *_ = [entry.id for entry in served.entries("EXCHANGE", session)]
     failed = _told(served, first)
     assert failed["tried_again_by"] == second

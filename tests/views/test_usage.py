@@ -128,7 +128,7 @@ def test_pages_hold_every_row_once(ledger: LedgerClient, monkeypatch: pytest.Mon
         ({"by": ["user"], "after": ["a"]}, "cursor"),
         ({"by": ["user"], "order": "name", "after": ["a", "b"]}, "cursor"),
         ({"by": ["day"], "order": "name", "after": ["1); DROP TABLE usage"]}, "cursor"),
-        ({"by": ["day"], "time_zone": "Moon/Sea"}, "not a time zone"),
+        ({"by": ["day"], "time_zone": "Moon/Sea"}, "Unknown time zone"),
         ({"by": ["hour"], "since": datetime(1990, 1, 1, tzinfo=UTC)}, "periods"),
     ],
 )

@@ -209,7 +209,7 @@ def check(root: Path | None, as_json: bool, repair: bool, full: bool) -> None:
         if repair or (isinstance(error, RemitError) and not isinstance(error, LedgerError)):
             raise
         audit = BudgetAudit(0, [], 0, 0, unread=[(None, reason_of(error))])
-    verdict = "equal" if audit.equal else "repaired" if repair else "NOT EQUAL"
+    verdict = "match" if audit.equal else "repaired" if repair else "MISMATCH"
     problems = [said if seq is None else f"seq {seq}: {said}" for seq, said in audit.unread]
     lines = [
         f"{found.scope}  {found.field}: stored {found.live}, ledger {found.ledger}"
@@ -280,7 +280,7 @@ def state_line(state: BudgetStatus, name: str = "") -> str:
     tokens = f"{state.spent_tokens} tokens"
     if state.token_limit is not None:
         tokens += f" of {state.token_limit}"
-    calls = f"{state.turns} calls"
+    calls = f"{state.turns} call{'' if state.turns == 1 else 's'}"
     if state.turn_limit is not None:
         calls += f" of {state.turn_limit}"
     if state.unpriced_calls:

@@ -39,7 +39,7 @@ def init(directory: Path | None, root: Path | None, bare: bool, new_ledger: bool
             "Remit is an editable install without file hashes. The check is waived; the waiver "
             "is recorded."
         )
-    note(f"{place.path} {'was created' if made else 'is complete'}.")
+    note(f"{place.path} {'was created' if made else 'already exists; no files are missing'}.")
     aside = place.path / ASIDE_FOLDER
     if aside.is_dir() and not any(file.is_relative_to(aside) for file in before):
         note(f"Files of an earlier version were moved to {aside}.")

@@ -60,11 +60,17 @@ for _command in (
     ledger.add_command(_command)
 
 
+_RANGES = {
+    "since": "Only entries at or after this time.",
+    "until": "Only entries before this time.",
+    "after": "Only entries after this entry id.",
+}
+
+
 def _filters(function: Any) -> Any:
     for name in reversed(_FILTERS):
-        function = click.option(
-            f"--{name}", help=f"Only entries with this {name.replace('-', ' ')}."
-        )(function)
+        meaning = _RANGES.get(name, f"Only entries with this {name.replace('-', ' ')}.")
+        function = click.option(f"--{name}", help=meaning)(function)
     return function
 
 

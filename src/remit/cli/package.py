@@ -169,7 +169,7 @@ def registry(root: Path | None, as_json: bool, check: bool, rebuild: bool) -> No
             manager.rebuild()
         found = manager.registry()
         differing = found.differing(place.path)
-    state = f"different from the ledger: {differing}" if differing else "equal to the ledger"
+    state = f"differs from the ledger: {differing}" if differing else "matches the ledger"
     summary = {"equal": not differing, "differing": differing, "sha256": found.digest}
     emit(as_json, summary, [state, found.digest])
     raise SystemExit(1 if check and differing else 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-COLUMNS = ("model", "provider", "input", "output", "cached", "window", "most out", "date", "whose")
+COLUMNS = ("model", "provider", "input", "output", "cached", "window", "max out", "date", "source")
 
 
 def row(data: Mapping[str, Any]) -> list[str]:
@@ -31,9 +31,9 @@ def change_lines(changes: Sequence[Mapping[str, Any]], counts: Mapping[str, Any]
         ]  # fmt: skip
         yield f"{'~' if before else '+'} {head}: {', '.join(parts)}"
     if not changes:
-        yield "no difference"
+        yield "No differences."
     if "same" in counts:
-        yield f"{counts['same']} prices of the file are already in force"
+        yield f"{counts['same']} prices in the file are already in effect"
     for why, count in counts.get("skipped", {}).items():
         yield f"{count} skipped: {why}"
 

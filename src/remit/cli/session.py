@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from remit.ledger import LedgerClient
 
 _HEADING = f"{'session':<20}  {'started':<27}  {'agent':<16}  {'user':<16}"
-_UNKNOWN = "The ledger has no such session. `remit session list` lists the sessions."
 
 
 @click.group()
@@ -71,7 +70,7 @@ def show(root: Path | None, as_json: bool, session_id: str | None, last: bool) -
         else:
             overview = session_overview(client, session_id or "")
         if overview is None:
-            raise click.ClickException(_UNKNOWN)
+            raise _unknown(session_id)
         turns = [
             {
                 "turn_number": entry.metadata["turn_number"],
@@ -102,7 +101,7 @@ def cancel(root: Path | None, as_json: bool, session_id: str) -> None:
     with Runtime.open(root, by=whoami()) as runtime:
         overview = session_overview(runtime.ledger, session_id)
         if overview is None:
-            raise click.ClickException(_UNKNOWN)
+            raise _unknown(session_id)
         # As the session's own agent: what is written belongs to it.
         shell = runtime.loaded.settings.chat.agent_id
         agent = runtime if overview.agent_id == shell else runtime.agent(overview.agent_id)
@@ -120,6 +119,14 @@ def resume(root: Path | None, session_id: str, model: str | None) -> None:
     from remit.cli.chat import run_chat
 
     run_chat(root, model, session_id)
+
+
+def _unknown(session_id: str | None) -> click.ClickException:
+    if not session_id:
+        return click.ClickException("The ledger has no session yet. `remit chat` starts one.")
+    return click.ClickException(
+        f"The ledger has no session {session_id}. `remit session list` lists the sessions."
+    )
 
 
 def _unfinished(client: LedgerClient, overview: SessionOverview) -> dict[str, Any] | None:

@@ -81,7 +81,7 @@ def setup(root: Path | None, as_json: bool, **given: Any) -> None:
         "call": None,
     }  # fmt: skip
     if not as_json:
-        note(f"Using {name}. The key {made.name} ({made.key_id}) has a budget of "
+        note(f"Using {name}. Created the key {made.name} ({made.key_id}) with a budget of "
              f"${given['budget_usd']}; its secret is shown only once:")  # fmt: skip
         say(made.key)
     if not given["no_call"]:
@@ -92,7 +92,7 @@ def setup(root: Path | None, as_json: bool, **given: Any) -> None:
     if as_json:
         echo_json(report)
         return
-    note(f"\nFor {client}, once `remit serve` listens on {url}:\n")
+    note(f"\nClient code for {client}, for use while `remit serve` runs on {url}:\n")
     say_text(lines, nl=False)
     if secret and not given["save_key"]:
         note(f"\n`remit serve` requires {settings.providers[choice.provider].api_key_env} in its "
@@ -116,7 +116,7 @@ def _configure(place: Root, settings: Settings, choice: Choice, secret: str) -> 
         values[f"providers.{choice.provider}.api_key"] = secret
     if values:
         set_values(place.config, values)
-        note(f"remit.toml: {', '.join(sorted(values))}")
+        note(f"Set in remit.toml: {', '.join(sorted(values))}")
 
 
 def _price(place: Root, choice: Choice) -> None:

@@ -65,7 +65,7 @@ def chosen(settings: Settings, given: dict[str, Any], asks: bool) -> Choice:
                 "`remit model pull` and `remit setup --provider local`.",
             )
         for name, why in found:
-            note(f"found {name}: {why}")
+            note(f"Found {name}: {why}")
         wanted = found[0][0]
         if asks:
             wanted = click.prompt("Which provider", type=click.Choice(names), default=wanted,

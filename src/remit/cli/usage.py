@@ -146,7 +146,7 @@ def _lines(
 
 
 def _why(reasons: Fallbacks) -> Iterator[str]:
-    from remit.views.wording import words_of
+    from remit.views.wording import count, words_of
 
     if not reasons.calls:
         yield "No call used a fallback model."
@@ -156,7 +156,7 @@ def _why(reasons: Fallbacks) -> Iterator[str]:
         of = " ".join(value or "(not recorded)" for value in one.names.values())
         said = f"{one.instead_of} skipped: {words_of(one.code)} ({one.code})"
         examples = ", ".join(one.examples)
-        yield f"{of + ': ' if of else ''}{said}, {one.calls} calls, such as {examples}"
+        yield f"{of + ': ' if of else ''}{said}, {count(one.calls, 'call')}, such as {examples}"
     if reasons.read < reasons.calls:
         latest = f"the latest {reasons.read} of {reasons.calls} fallbacks"
         yield f"Only {latest} are included; choose a shorter range to see the others."

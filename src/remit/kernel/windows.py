@@ -61,9 +61,9 @@ def zone_of(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ValueError, OSError, LookupError) as error:
         raise InvalidInputError(
-            f"{name!r} is not a time zone that this machine knows.",
-            next_step="Give a name such as UTC or Europe/Berlin; without any zones at all, install "
-            "the package tzdata.",
+            f"Unknown time zone {name!r}.",
+            next_step="Give a name such as UTC or Europe/Berlin. If every zone is unknown, "
+            "install the package tzdata.",
         ) from error
 
 

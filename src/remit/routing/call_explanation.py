@@ -19,7 +19,7 @@ _LOOKED_AT = 500  # entries of a session, to find what became of a call
 _LONGEST_CHAIN = 100
 _TRANSLATED = "translated from "
 _SKIPPED = {
-    "CIRCUIT_OPEN": "its circuit was open after repeated failures",
+    "CIRCUIT_OPEN": "earlier calls failed repeatedly",
     "MODEL_NOT_ALLOWED": "the key may not use this model",
     "PROVIDER_NOT_FOUND": "the provider was not configured",
     "INVALID_INPUT": "the model does not support this request",
@@ -27,7 +27,7 @@ _SKIPPED = {
     "BUDGET_EXHAUSTED": "the remaining budget was less than the possible cost",
     "CONTEXT_LENGTH": "the prompt is longer than the context window",
     "RATE_LIMITED": "the rate limit was reached",
-    "TIMEOUT": "timed out",
+    "TIMEOUT": "no answer in time",
 }
 _FAILED = "failed"
 _UNTRIED = frozenset(
@@ -333,7 +333,7 @@ def _about_key(key: Mapping[str, Any] | None, meta: Mapping[str, Any]) -> str:
     name = f"{key['key_id']} ({key['name']})" if key["name"] else str(key["key_id"])
     if key["models"] is None:
         return f"The call used the key {name}, whose creation is not recorded."
-    may = f"only {', '.join(map(str, key['models']))}" if key["models"] else "every model"
+    may = f"only {', '.join(map(str, key['models']))}" if key["models"] else "any model"
     return f"The call used the key {name}, which may use {may}."
 
 
@@ -343,7 +343,7 @@ def _about_answer(call: Mapping[str, Any], sent_to: str, meta: Mapping[str, Any]
     if call["outcome"] == "success":
         named = str(call["answered_by"])
         own = f" as {named}" if named not in ("", call["model_id"]) else ""
-        return f"{sent_to} answered{after}{own}."
+        return f"{sent_to} answered{after.replace('after', 'in')}{own}."
     again = call["tried_again_by"]
     more = f" The call was retried: {again}." if again else ""
     return f"{sent_to} failed{after} ({call['error_code']}): {_cut(call['error_message'])}.{more}"
@@ -376,7 +376,10 @@ def _about_cost(call: Mapping[str, Any], meta: Mapping[str, Any]) -> Iterator[st
             f"The upper bound was {bound['input_tokens']} input and {bound['output_tokens']} "
             f"output tokens{money}."
         )
-    used = f"{meta.get('input_tokens')} input and {meta.get('output_tokens')} output tokens"
+    tokens = (meta.get("input_tokens"), meta.get("output_tokens"))
+    used = f"{tokens[0]} input and {tokens[1]} output tokens"
+    if None in tokens:
+        used = "an unknown number of tokens"
     certainty = _CERTAINTY.get(str(cost["certainty"]), "")
     paid = cost["usd"]
     usd = f", {paid:.6f} USD" if isinstance(paid, (int, float)) else ""

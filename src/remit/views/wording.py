@@ -82,7 +82,7 @@ WORDS: Mapping[str, str] = {
     "BUDGET_BUSY": "the budget is reserved by other calls",
     "BUDGET_EXHAUSTED": "the budget is spent",
     "CANCELLED": "cancelled",
-    "CIRCUIT_OPEN": "circuit open after repeated failures",
+    "CIRCUIT_OPEN": "circuit breaker open",
     "CONTENT_FILTERED": "filtered by the provider",
     "CONTEXT_LENGTH": "too long for the model",
     "CONTRACT_ERROR": "contract violated",

@@ -98,7 +98,7 @@ def test_wrong_use(place: Path, tmp_path: Path, log: Log) -> None:
     assert _run("init", "--dir", tmp_path / "x", "--name", "a b").returncode == 1
     assert not (tmp_path / "x").exists()
     far = _run("run", "--dir", place, "--log", vkey, "--host", "192.0.2.1")
-    assert (far.returncode, "cannot be listened on" in far.stderr) == (1, True)
+    assert (far.returncode, "Cannot listen on" in far.stderr) == (1, True)
     (place / "witness.key").chmod(0o644)
     assert "chmod 600" in _run("run", "--dir", place, "--log", vkey).stderr
     (place / "witness.key").chmod(0o600)

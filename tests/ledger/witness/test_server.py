@@ -102,7 +102,7 @@ async def test_a_port_in_use(witness: Witness) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(WitnessError, match="cannot be listened on"):
+        with pytest.raises(WitnessError, match="Cannot listen on"):
             await serve(witness, stop=asyncio.Event(), port=taken.getsockname()[1])
 
 

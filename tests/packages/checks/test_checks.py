@@ -172,14 +172,14 @@ BREACHES: Mapping[str, Sequence[tuple[Change, str]]] = {
         (files(CONTRACT_FILE, "{}"), "PRC-GREET-001.json, at"),
         (
             files("HO1/contracts/PRC-OTHER-001.json", CONTRACT),
-            "PRC-OTHER-001.json holds PRC-GREET-001",
+            "PRC-OTHER-001.json contains PRC-GREET-001",
         ),
         (
             files("HO1/contracts/PRC-GREET-001@1.0.0.json", {**CONTRACT, "tier": "ho2"}),
             "both bring PRC-GREET-001 1.0.0, with different content",
         ),
         (files(PACK_FILE, None), "binds PRM-GREET-001, which is not installed"),
-        (files(PACK_FILE, "{% bad"), "is not a pack"),
+        (files(PACK_FILE, "{% bad"), "is not a valid prompt pack"),
         (files("HO1/prompt_packs/PRM-GREET-001.pdf", "x"), "is not a valid name of a prompt pack"),
         (altered(PACK_FILE, None), "PRM-GREET-001.txt, which PKG-GREET-001 brings"),
         (files(SCHEMA_FILE, None), "declares the schema HOT/schemas/greeting.schema"),

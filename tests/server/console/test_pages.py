@@ -27,8 +27,8 @@ def test_why_says_codes_in_words_and_has_them_on_demand(inside: Inside) -> None:
         for event, code in (("EXCHANGE", "TIMEOUT"), ("PROMPT_REJECTED", "BUDGET_EXHAUSTED"))
     )  # fmt: skip
     for path, words, codes in (
-        ("", ["circuit open after repeated failures"], {"CIRCUIT_OPEN"}),
-        (f"/{failed}", ["timed out", "circuit open"], {"CIRCUIT_OPEN", "TIMEOUT"}),
+        ("", ["circuit breaker open"], {"CIRCUIT_OPEN"}),
+        (f"/{failed}", ["timed out", "circuit breaker open"], {"CIRCUIT_OPEN", "TIMEOUT"}),
         (f"/{refused}", ["the budget is spent"], {"BUDGET_EXHAUSTED"}),
         (f"/{decision}", ["the provider failed", "the ensemble's budget is spent", "was skipped"],
          {"ENSEMBLE_BUDGET", "SERVER_ERROR"}),

@@ -406,7 +406,7 @@ class ApprovalQueue:
             entry = next(found, None)
         if entry is None or entry.id != request_id or not is_request(entry):
             raise ApprovalError(
-                f"{request_id!r} is not a request for approval.",
+                f"{request_id!r} is not an approval request.",
                 next_step="Run `remit approve` to list the pending requests.",
             )
         return entry

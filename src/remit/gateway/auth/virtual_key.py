@@ -230,7 +230,7 @@ class KeyRow:
         )
         if not rows:
             raise NotFoundError(
-                "No key has that name or id.",
+                f"No key has the name or id {name_or_id!r}.",
                 next_step="`remit key list --all` lists all keys, including revoked ones.",
             )
         return cls.of(rows[0])

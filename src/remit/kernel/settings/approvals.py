@@ -12,9 +12,9 @@ from remit.kernel.settings.section import Section
 class ToolApprovalSettings(Section):
     """``[approvals.tools.TOOL]``: the people who must approve a call, never its requester."""
 
-    people: int = Field(1, ge=1, le=20, description="distinct people who must all approve it")
+    people: int = Field(1, ge=1, le=20, description="number of different people who must approve")
     approvers: list[str] = Field(
-        default_factory=list, description="names or user ids of those who may; empty: any operator"
+        default_factory=list, description="names or user ids that may approve; empty: any operator"
     )
 
     @model_validator(mode="after")
@@ -27,18 +27,18 @@ class ToolApprovalSettings(Section):
 class ApprovalSettings(Section):
     """``[approvals]``: how long approvals hold, and who hears of what waits."""
 
-    valid_s: float = Field(
-        86400.0, gt=0, description="an approval that is not used within this time ends"
-    )
+    valid_s: float = Field(86400.0, gt=0, description="seconds until an unused approval expires")
     webhook: SecretStr = Field(
         SecretStr(""), description="http(s) address that is notified of each request; empty: none"
     )
     webhook_secret: SecretStr = Field(
-        SecretStr(""), description="what its messages are signed with"
+        SecretStr(""), description="secret that signs webhook messages"
     )
-    webhook_content: bool = Field(False, description="send the arguments of the tool, too")
+    webhook_content: bool = Field(
+        False, description="include the tool's arguments in webhook messages"
+    )
     tools: dict[str, ToolApprovalSettings] = Field(
-        default_factory=dict, description="by tool id, who must approve it"
+        default_factory=dict, description="approval rules, keyed by tool id"
     )
 
     @model_validator(mode="after")

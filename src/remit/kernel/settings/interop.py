@@ -16,15 +16,19 @@ class McpRule(Section):
     """
 
     effect: Literal["allow", "deny", "ask"] = Field(
-        description="ask: each call waits until a person approves it"
+        description="ask: every call waits for approval by a person"
     )
-    keys: list[str] = Field(default_factory=list, description="patterns of keys' names; empty: all")
-    tools: list[str] = Field(default_factory=list, description="patterns of tools; empty: all")
+    keys: list[str] = Field(default_factory=list, description="patterns of key names; empty: all")
+    tools: list[str] = Field(default_factory=list, description="patterns of tool names; empty: all")
     arguments: dict[str, Any] = Field(
-        default_factory=dict, description="JSON Schema that the arguments fit; empty: any"
+        default_factory=dict, description="JSON Schema that the arguments must match; empty: any"
     )
-    price_usd: float = Field(0.0, ge=0, description="what one call costs the key's budgets")
-    calls_per_minute: int = Field(0, ge=0, description="most calls of one user or key; 0: any")
+    price_usd: float = Field(
+        0.0, ge=0, description="US dollars charged to the key's budgets for each call"
+    )
+    calls_per_minute: int = Field(
+        0, ge=0, description="maximum calls per minute for each user or key; 0: unlimited"
+    )
 
 
 class McpServerSettings(Section):
@@ -33,38 +37,41 @@ class McpServerSettings(Section):
     Values of ``env`` and ``headers`` may hold ``${VARIABLE}``, taken from the environment.
     """
 
-    command: str = Field("", description="program that is started and spoken to over its stdio")
-    args: list[str] = Field(default_factory=list, description="its arguments")
+    command: str = Field("", description="program to start; Remit talks to it over stdio")
+    args: list[str] = Field(default_factory=list, description="arguments of the program")
     env: dict[str, SecretStr] = Field(
         default_factory=dict,
-        description="its environment, over PATH, HOME and the like; of ours it gets nothing else",
+        description="environment variables of the program; from Remit's own environment it gets "
+        "only PATH, HOME and a few others",
     )
-    cwd: str = Field("", description="directory it runs in; empty: ours")
-    url: str = Field("", description="address of a server that speaks streamable HTTP")
+    cwd: str = Field("", description="working directory of the program; empty: that of Remit")
+    url: str = Field("", description="URL of a streamable HTTP server")
     headers: dict[str, SecretStr] = Field(
-        default_factory=dict, description="headers sent with each request to it"
+        default_factory=dict, description="headers sent with every request to the server"
     )
     timeout_s: float | None = Field(
-        None, gt=0, description="longest call of one of its tools; left out: tools.timeout_s"
+        None, gt=0, description="timeout of a tool call; default: tools.timeout_s"
     )
     start_timeout_s: float = Field(
-        30.0, gt=0, description="longest start, and longest wait for its list of tools"
+        30.0, gt=0, description="timeout for starting the server, and for listing its tools"
     )
     stop_timeout_s: float = Field(
-        2.0, gt=0, description="time to end by itself, and again after SIGTERM; then SIGKILL"
+        2.0, gt=0, description="time to exit before SIGTERM, and again before SIGKILL"
     )
     max_message_bytes: int = Field(
-        8388608, ge=1024, description="longest message from it; a longer one ends the connection"
+        8388608,
+        ge=1024,
+        description="maximum size of a message from the server; a longer one closes the connection",
     )
     tools: list[str] = Field(
-        default_factory=list, description="its tools that are let in; empty: all"
+        default_factory=list, description="tools of the server that agents may use; empty: all"
     )
     idempotent: list[str] = Field(
         default_factory=list,
-        description="name patterns of tools that may run twice: after a crash they are run again",
+        description="name patterns of tools that are safe to repeat; they run again after a crash",
     )
     rules: list[McpRule] = Field(
-        default_factory=list, description="who may call what through `remit mcp gateway`"
+        default_factory=list, description="access rules of `remit mcp gateway`"
     )
 
     @model_validator(mode="after")
@@ -78,48 +85,61 @@ class McpEndpointSettings(Section):
     """``[mcp_server]``: Remit itself as an MCP server (``remit mcp``)."""
 
     host: str = Field(description="address that `remit mcp --http` listens on")
-    port: int = Field(ge=0, le=65535, description="its port; 0: any that is free")
+    port: int = Field(ge=0, le=65535, description="port; 0: any free port")
     allowed_hosts: list[str] = Field(
-        description="names besides its address under which it may be reached (Host header)"
+        description="additional host names accepted in the Host header"
     )
     allowed_origins: list[str] = Field(
-        description="web pages besides those of this machine that may ask (Origin header)"
+        description="additional web origins accepted in the Origin header"
     )
-    max_message_bytes: int = Field(ge=1024, description="longest message from a client")
-    max_sessions: int = Field(ge=1, description="most MCP sessions that are open at once")
-    session_idle_s: float = Field(gt=0, description="an MCP session ends when idle this long")
-    sessions_per_caller: int = Field(ge=1, description="most MCP sessions of one user or key")
+    max_message_bytes: int = Field(ge=1024, description="maximum size of a message from a client")
+    max_sessions: int = Field(ge=1, description="maximum number of open MCP sessions")
+    session_idle_s: float = Field(
+        gt=0, description="idle time after which an MCP session is closed"
+    )
+    sessions_per_caller: int = Field(
+        ge=1, description="maximum number of MCP sessions for each user or key"
+    )
     calls_at_once: int = Field(
         ge=1,
-        description="calls of router_route that run side by side, and as many of all other tools; "
-        "others wait",
+        description="maximum number of concurrent router_route calls, and of concurrent calls of "
+        "all other tools; more calls wait",
     )
-    calls_per_caller: int = Field(ge=1, description="over HTTP, most of each of one user or key")
+    calls_per_caller: int = Field(
+        ge=1, description="over HTTP: the same limit for each user or key"
+    )
     calls_waiting: int = Field(
-        ge=0, description="most calls of one user or key that wait; one more is refused"
+        ge=0, description="maximum number of waiting calls for each user or key; more are refused"
     )
     thoughts_per_minute: int = Field(
-        ge=0, description="most thoughts a minute of one user or key of the role agent; 0: any"
+        ge=0,
+        description="maximum thoughts per minute for each user or key with the role agent; 0: "
+        "unlimited",
     )
-    timeout_s: float = Field(gt=0, description="longest call of a tool that asks no model")
-    route_timeout_s: float = Field(gt=0, description="longest router_route")
-    max_output_bytes: int = Field(ge=1024, description="longest result; longer texts are cut")
-    max_text_chars: int = Field(ge=1, description="longest prompt or thought")
+    timeout_s: float = Field(gt=0, description="timeout of tools that call no model")
+    route_timeout_s: float = Field(gt=0, description="timeout of router_route")
+    max_output_bytes: int = Field(
+        ge=1024, description="maximum size of a result; longer texts are truncated"
+    )
+    max_text_chars: int = Field(ge=1, description="maximum length of a prompt or thought")
     max_unread: int = Field(
-        ge=1, description="over stdio, answers that wait to be read; no more is read until they are"
+        ge=1,
+        description="over stdio: maximum number of unread answers; at the limit, no more requests"
+        " are read",
     )
     drain_s: float = Field(
         ge=0,
-        description="over stdio, time at the end for running calls, and for answers to be read",
+        description="over stdio: time to finish running calls and send answers before exit",
     )
 
 
 class A2aSettings(Section):
     """``[a2a.NAME]``: another agent, reached over A2A through ``/a2a/NAME`` of `remit serve`."""
 
-    url: str = Field(min_length=1, description="address of its JSON-RPC interface")
+    url: str = Field(min_length=1, description="URL of the agent's JSON-RPC interface")
     card: str = Field(
-        "", description="address of its agent card; empty: /.well-known/agent-card.json there"
+        "",
+        description="URL of the agent card; empty: /.well-known/agent-card.json on the same host",
     )
-    api_key: SecretStr = Field(SecretStr(""), description="key that it wants, as a bearer token")
-    price_usd: float = Field(0.0, ge=0, description="US dollars for each message sent to it")
+    api_key: SecretStr = Field(SecretStr(""), description="API key, sent as a bearer token")
+    price_usd: float = Field(0.0, ge=0, description="US dollars charged for each message")

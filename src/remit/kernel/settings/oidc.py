@@ -38,7 +38,7 @@ class OidcSettings(Section):
         default_factory=lambda: ["openid", "email"], description="scopes to request"
     )
     name_claim: str = Field(
-        "email", min_length=1, description="claim with the person's name for the record"
+        "email", min_length=1, description="claim with the person's name, which is recorded"
     )
     role_claim: str = Field(
         "groups",

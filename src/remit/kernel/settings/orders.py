@@ -15,26 +15,34 @@ class QueueSettings(Section):
     0 is no limit. Starts per minute are spread evenly: 60 is one a second.
     """
 
-    at_once: int = Field(0, ge=0, description="orders of it that run at once")
-    key_at_once: int = Field(0, ge=0, description="orders of one key that run at once")
-    model_at_once: int = Field(0, ge=0, description="orders of one model that run at once")
-    key_per_minute: int = Field(0, ge=0, description="orders of one key that begin in a minute")
-    model_per_minute: int = Field(0, ge=0, description="orders of one model that begin in a minute")
+    at_once: int = Field(0, ge=0, description="maximum number of running orders of the queue")
+    key_at_once: int = Field(0, ge=0, description="maximum number of running orders for each key")
+    model_at_once: int = Field(
+        0, ge=0, description="maximum number of running orders for each model"
+    )
+    key_per_minute: int = Field(
+        0, ge=0, description="maximum number of orders started per minute for each key"
+    )
+    model_per_minute: int = Field(
+        0, ge=0, description="maximum number of orders started per minute for each model"
+    )
 
 
 class OrderSettings(Section):
     """``[worker.orders]``: how ``remit worker`` does submitted orders."""
 
     engine: Literal["table", "dbos"] = Field(
-        "table", description="what has orders begin: the table itself, or DBOS (extra cluster)"
+        "table",
+        description="how orders are dispatched: from the orders table, or by DBOS (extra cluster)",
     )
-    at_once: int = Field(8, ge=1, description="orders that one worker runs side by side")
+    at_once: int = Field(8, ge=1, description="maximum number of concurrent orders of one worker")
     max_attempts: int = Field(
-        5, ge=1, description="attempts until an order is set aside, where it names no number"
+        5, ge=1, description="default number of attempts before an order fails"
     )
-    retry_base_s: float = Field(2.0, ge=0, description="first wait before another attempt")
-    retry_max_s: float = Field(300.0, ge=0, description="longest wait before another attempt")
+    retry_base_s: float = Field(2.0, ge=0, description="first wait before a retry")
+    retry_max_s: float = Field(300.0, ge=0, description="longest wait before a retry")
     drain_s: float = Field(
-        60.0, ge=0, description="turns may end within this time after SIGTERM; the rest are gone "
-        "on with by other workers"
+        60.0,
+        ge=0,
+        description="time to finish turns after SIGTERM; other workers continue the rest"
     )  # fmt: skip

@@ -15,29 +15,31 @@ _Seconds = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 class RoutedModelSettings(Section):
     """``[routing.models.NAME]``: a model and its properties."""
 
-    provider: str = Field(description="id of the provider that runs it")
-    served_as: str = Field("", description="what the provider calls it, where that is another name")
+    provider: str = Field(description="id of the provider that serves the model")
+    served_as: str = Field("", description="provider's name of the model, if different")
     abilities: dict[str, int] = Field(
         default_factory=dict,
-        description="percent by task (code, mathematics, reasoning, writing, summary, extraction, "
-        "translation, chat); 'general' for those not named",
+        description="percent by task (code, mathematics, reasoning, writing, summary, extraction,"
+        " translation, chat); 'general' applies to all other tasks",
     )
     input_usd_per_million: _Usd | None = Field(
-        None, description="price for scoring, where the table of prices has none"
+        None, description="input price for scoring, if the price table has none"
     )
     output_usd_per_million: _Usd | None = Field(
-        None, description="likewise for output; bills always go by the table of prices"
+        None,
+        description="output price for scoring, if the price table has none; charges always use "
+        "the price table",
     )
     context_tokens: int = Field(
-        0, ge=0, description="context window; 0: as the table of prices says"
+        0, ge=0, description="context window in tokens; 0: from the price table"
     )
-    tokens_per_s: int = Field(0, ge=0, description="output speed; 0: unknown")
+    tokens_per_s: int = Field(0, ge=0, description="output tokens per second; 0: unknown")
     languages: list[str] = Field(
         default_factory=list,
-        description="ISO 639 codes of those it is good at; empty: no statement",
+        description="ISO 639 codes of languages that the model handles well; empty: unknown",
     )
-    tools: bool = Field(True, description="whether it takes tool definitions")
-    images: bool = Field(False, description="whether it takes images")
+    tools: bool = Field(True, description="true if the model accepts tool definitions")
+    images: bool = Field(False, description="true if the model accepts images")
 
 
 class StageSettings(Section):
@@ -45,13 +47,15 @@ class StageSettings(Section):
 
     name: str = Field(description="unique within the route")
     contract: str = Field(
-        "", description="contract that makes its prompt; empty: what was asked, as it is"
+        "", description="contract that builds the prompt; empty: the unchanged request"
     )
     models: list[str] = Field(
-        default_factory=list, description="who may do it; empty: the models of the route"
+        default_factory=list, description="models for this stage; empty: the models of the route"
     )
     revises: bool = Field(
-        True, description="its answer is the answer from then on; false: a note for later stages"
+        True,
+        description="true if this stage's answer replaces the current answer; false: a note for "
+        "later stages",
     )
 
 
@@ -59,32 +63,35 @@ class RouteSettings(Section):
     """``[routing.routes.NAME]``: the route of calls with ``model: NAME``."""
 
     mode: Literal["single", "ensemble", "pipeline"] = Field(
-        "single", description="one model; several at once; or stages, one after the other"
+        "single",
+        description="single: one model; ensemble: several models in parallel; pipeline: stages in"
+        " sequence",
     )
     models: list[str] = Field(
         default_factory=list,
-        description="names of [routing.models]; empty: all that can be reached, and the default "
-        "model",
+        description="names of [routing.models]; empty: all available models and the default model",
     )
-    task: str = Field("", description="what its calls are; empty: derived from each prompt")
+    task: str = Field("", description="task of the calls; empty: detected from each prompt")
     operator_preference: str = Field(
-        "", description="instead of routing.operator_preference: a name of the rules' preferences"
+        "", description="preference of the rules that replaces routing.operator_preference"
     )
-    size: int = Field(3, ge=1, description="of an ensemble: how many models are asked at once")
+    size: int = Field(3, ge=1, description="ensemble: number of models called in parallel")
     join: Literal["vote", "judge", "fields"] = Field(
-        "vote", description="of an ensemble: how its answers are made one"
+        "vote", description="ensemble: how the answers are combined"
     )
     judge: list[str] = Field(
-        default_factory=list, description="of an ensemble: models that judge; empty: its own"
+        default_factory=list,
+        description="ensemble: models that judge the answers; empty: the ensemble's own models",
     )
-    timeout_s: _Seconds = Field(
-        60.0, description="of an ensemble: who has not answered by then does not count"
-    )
+    timeout_s: _Seconds = Field(60.0, description="ensemble: answers that arrive later are ignored")
     max_usd: _Usd | None = Field(
-        None, gt=0, description="of an ensemble: as many are asked as surely cost no more together"
+        None,
+        gt=0,
+        description="ensemble: only as many models are called as fit this limit at their maximum "
+        "cost",
     )
     stages: list[StageSettings] = Field(
-        default_factory=list, description="of a pipeline: its stages, in order"
+        default_factory=list, description="pipeline: the stages, in order"
     )
 
     @model_validator(mode="after")
@@ -110,15 +117,12 @@ class ExplorationSettings(Section):
         ge=0,
         le=0.5,
         allow_inf_nan=False,
-        description="part of the decisions in which one of all candidates at random is asked "
-        "first; 0: exploration is off",
+        description="share of decisions that try a random candidate first; 0: exploration is off",
     )
     tasks: list[str] = Field(
-        default_factory=list, description="of which tasks alone; empty: of all"
+        default_factory=list, description="tasks that are explored; empty: all"
     )
-    usd_per_day: _Usd = Field(
-        default=0.0, description="most that calls of models chosen so may cost in a day (UTC)"
-    )
+    usd_per_day: _Usd = Field(default=0.0, description="maximum cost of exploration per day (UTC)")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -132,21 +136,21 @@ class RoutingSettings(Section):
 
     rules: str = Field(description="file of the scoring rules, relative to the root")
     operator_preference: str = Field(
-        description="what routes prefer that say nothing else: balanced, quality, cost, speed, "
-        "or another name of the rules; empty: nothing"
+        description="default preference of routes: balanced, quality, cost, speed, or another "
+        "preference of the rules; empty: none"
     )
     model_timeout_s: _Seconds = Field(
-        description="longest call of one model; REMIT_MODEL_TIMEOUT goes before it"
+        description="timeout of a model call; REMIT_MODEL_TIMEOUT takes precedence"
     )
-    emitter_timeout_s: _Seconds = Field(
-        description="longest time that a decision's emitter is waited for"
-    )
+    emitter_timeout_s: _Seconds = Field(description="longest wait for a decision's emitter")
     reliability_decisions: int = Field(
-        ge=0, description="latest decisions that models' reliability is computed from; 0: it is not"
+        ge=0,
+        description="number of latest decisions used to compute the reliability of models; 0: not"
+        " computed",
     )
     set_aside: list[str] = Field(
         default_factory=list,
-        description="names of [routing.models] that no route chooses while it has another",
+        description="names of [routing.models] that routes use only as a last resort",
     )
     exploration: ExplorationSettings = ExplorationSettings()
     models: dict[str, RoutedModelSettings]

@@ -13,27 +13,30 @@ from remit.kernel.settings.orders import OrderSettings, QueueSettings
 from remit.kernel.settings.routing import RoutingSettings
 from remit.kernel.settings.section import Section
 
-_PROSE = "false where the model may only choose tools: code prints their results as the answer"
+_PROSE = "false: the model only selects a tool, and Remit prints the result as the answer"
 
 
 class LedgerSettings(Section):
     """``[ledger]``: where the record is and what of it is content."""
 
     path: str = Field(
-        description="file of the ledger, relative to the root; or postgresql://… (better left to "
+        description="file of the ledger, relative to the root; or a postgresql:// URL (prefer "
         "REMIT_DATABASE_URL)"
     )
     content_keys: list[str] = Field(description="metadata keys whose values are content")
-    lock_timeout_s: float = Field(gt=0, description="wait this long for another writer")
+    lock_timeout_s: float = Field(gt=0, description="longest wait for another writer")
     origin: str = Field(
-        description="unique name of this log, a URL without scheme; empty: made by init, for ever"
+        description="unique name of this log, a URL without a scheme; empty: chosen permanently "
+        "by init"
     )
-    checkpoint_every_entries: int = Field(ge=1, description="sign a checkpoint this often")
+    checkpoint_every_entries: int = Field(
+        ge=1, description="sign a checkpoint after this many entries"
+    )
     checkpoint_every_s: float = Field(
         gt=0, description="sign a checkpoint of new entries after this many seconds"
     )
     retention_days: dict[str, float] = Field(
-        description="days that content is kept, by event type; '*' for all others"
+        description="days until content may be erased, by event type; '*' for all others"
     )
 
 
@@ -44,115 +47,128 @@ class ModelSettings(Section):
         description="'auto', a provider id, a model id, or provider/model; auto takes the first "
         "provider of 'auto_order' that has a key or a base URL, else 'local'"
     )
-    auto_order: list[str] = Field(description="providers that 'auto' looks at, first first")
+    auto_order: list[str] = Field(description="providers that 'auto' tries, in order")
     prefixes: dict[str, str] = Field(description="model name prefix → provider id")
 
 
 class ProviderSettings(Section):
     """``[providers.NAME]``: how one provider is reached."""
 
-    kind: Literal["anthropic", "openai"] = Field(description="its wire format")
-    base_url: str = Field(description="base URL; the environment variable goes before it")
-    api_key: SecretStr = Field(description="key; better left to the environment variable")
+    kind: Literal["anthropic", "openai"] = Field(description="wire format of the provider")
+    base_url: str = Field(description="base URL; the environment variable takes precedence")
+    api_key: SecretStr = Field(description="API key; prefer the environment variable")
     base_url_env: str = Field(description="environment variable that holds the base URL")
     api_key_env: str = Field(description="environment variable that holds the key")
-    default_model: str = Field(description="model used when none is named")
+    default_model: str = Field(description="model for calls that name none")
     api_version: str = Field("", description="value of the anthropic-version header")
     max_output_tokens: int = Field(
-        4096, ge=1, description="sent where an API demands an end and the caller names none"
+        4096, ge=1, description="max_tokens sent if the API requires one and the caller sent none"
     )
-    send_temperature: bool = Field(description="false for models that refuse a temperature")
-    native_tools: bool = Field(description="false makes the worker choose tools by schema")
+    send_temperature: bool = Field(description="false for models that reject temperature")
+    native_tools: bool = Field(description="false: the worker selects tools through a JSON Schema")
     prose: bool = Field(True, description=_PROSE)
-    structured_output: bool = Field(description="false where JSON Schema output is not supported")
+    structured_output: bool = Field(description="false if JSON Schema output is not supported")
     images: bool = Field(
         True,
-        description="false where models take no images; images in tools' results are then "
-        "named to the model and left out",
+        description="false if the models accept no images; images in tool results are then "
+        "replaced by a note",
     )
     responses: bool = Field(
-        True, description="false where the server has no Responses API: such calls are translated"
+        True,
+        description="false if the server has no Responses API; Responses calls are then translated",
     )
     forward_headers: list[str] = Field(
         default_factory=lambda: ["anthropic-beta", "anthropic-version", "openai-beta"],
-        description="headers of clients that are passed on",
+        description="client headers that are forwarded",
     )
     max_completion_tokens_models: list[str] = Field(
         default_factory=list,
-        description="name prefixes of models that take max_completion_tokens and no temperature, "
-        "besides those of which the prices say so",
+        description="name prefixes of models that require max_completion_tokens and reject "
+        "temperature, in addition to those marked in the price table",
     )
 
 
 class LocalModelSettings(Section):
     """``[local]``: the model that runs in this process."""
 
-    model: str = Field(description="name of a pulled model, or of one added by a file")
+    model: str = Field(description="name of a downloaded or added model")
     context_tokens: int = Field(ge=256, description="context window")
-    threads: int = Field(ge=0, description="0: as many as there are cores")
-    cache_dir: str = Field(description="directory of weights; empty: the user's cache directory")
-    native_tools: bool = Field(description="true when the model's template takes tools")
+    threads: int = Field(ge=0, description="number of threads; 0: one per core")
+    cache_dir: str = Field(
+        description="directory of model weights; empty: the user's cache directory"
+    )
+    native_tools: bool = Field(description="true if the model's chat template supports tools")
     prose: bool = Field(False, description=_PROSE)
-    repeat_penalty: float = Field(gt=0, description="above 1 keeps small models from looping")
+    repeat_penalty: float = Field(
+        gt=0, description="penalty for repetition; above 1 keeps small models from looping"
+    )
 
 
 class GatewaySettings(Section):
     """``[gateway]``: limits of a call."""
 
-    timeout_ms: int = Field(gt=0, description="longest wait for an answer to begin")
+    timeout_ms: int = Field(gt=0, description="longest wait for the first byte of an answer")
     connect_timeout_ms: int = Field(10_000, gt=0, description="longest wait for a connection")
     idle_timeout_ms: int = Field(
         300_000, gt=0, description="longest wait between bytes of an answer"
     )
-    max_retries: int = Field(ge=0, description="attempts after the first, retryable failures only")
-    retry_base_ms: int = Field(ge=0, description="first wait between attempts")
-    retry_max_ms: int = Field(ge=0, description="longest wait between attempts")
-    lease_margin_ms: int = Field(ge=0, description="a call counts as lost this long after timeout")
-    failure_threshold: int = Field(ge=1, description="failures that open a circuit")
-    recovery_timeout_ms: int = Field(ge=0, description="time until an open circuit is tried again")
+    max_retries: int = Field(ge=0, description="maximum number of retries after retryable failures")
+    retry_base_ms: int = Field(ge=0, description="first wait before a retry")
+    retry_max_ms: int = Field(ge=0, description="longest wait before a retry")
+    lease_margin_ms: int = Field(
+        ge=0, description="time after the timeout until a call counts as lost"
+    )
+    failure_threshold: int = Field(
+        ge=1, description="number of failures that open a circuit breaker"
+    )
+    recovery_timeout_ms: int = Field(
+        ge=0, description="time until an open circuit breaker allows a trial call"
+    )
     orphan_policy: Literal["charge", "release"] = Field(
-        description="what an unanswered reservation becomes"
+        description="what happens to the reservation of an unanswered call"
     )
     fallbacks: dict[str, list[str]] = Field(
-        description="model → models tried in turn when it fails in a way that another may not"
+        description="model → fallback models, tried in order if a failure may not affect them"
     )
     idempotency_hours: float = Field(
-        gt=0, description="how long an idempotency key answers from the record"
+        gt=0, description="how long an idempotency key returns the recorded answer"
     )
     recover_every_s: float = Field(
-        gt=0, description="how often a server looks for calls whose process died"
+        gt=0, description="how often a server looks for calls of dead processes"
     )
 
 
 class BudgetSettings(Section):
     """``[budget]``: limits given to what Remit starts itself. 0 means no limit."""
 
-    mode: Literal["enforce", "warn", "off"] = Field(description="what a spent budget does")
-    session_tokens: int = Field(ge=0, description="tokens of one session")
-    session_turns: int = Field(ge=0, description="model calls of one session")
-    work_order_tokens: int = Field(ge=0, description="tokens of one work order")
+    mode: Literal["enforce", "warn", "off"] = Field(
+        description="what happens when a budget is spent"
+    )
+    session_tokens: int = Field(ge=0, description="token limit of a session")
+    session_turns: int = Field(ge=0, description="limit of model calls of a session")
+    work_order_tokens: int = Field(ge=0, description="token limit of a work order")
     wait_ms: int = Field(
         30_000,
         ge=0,
-        description="longest wait for money that other calls only hold; 0 refuses at once",
+        description="longest wait for budget that other calls have reserved; 0: refuse immediately",
     )
-    free_providers: list[str] = Field(description="providers whose models cost nothing")
-    allow_unpriced: bool = Field(
-        description="let a limit in US dollars pass models that have no price"
-    )
+    free_providers: list[str] = Field(description="providers whose models are free")
+    allow_unpriced: bool = Field(description="allow models without a price despite a dollar limit")
     server_tool_uses: int = Field(
-        10, ge=1, description="most uses of a tool that the provider runs, where a call names none"
+        10,
+        ge=1,
+        description="assumed maximum uses of provider-run tools, if a call sets no maximum",
     )
     estimated_bytes_per_token: float = Field(
-        gt=0, description="for what arrived of a stream that broke off"
+        gt=0, description="bytes per token, to estimate the usage of an interrupted stream"
     )
     thinking_models: list[str] = Field(
-        description="name prefixes of models that think unseen, besides those of which the prices "
-        "say so: a stream of one that broke off is charged at its bound"
+        description="name prefixes of models with hidden reasoning, in addition to those marked "
+        "in the price table; an interrupted stream is charged at its upper bound"
     )
     prices: str = Field(
-        description="file of prices over the shipped ones, relative to the root; empty: "
-        "prices.toml, where `remit price` keeps them"
+        description="file of prices that override the built-in ones, relative to the root; empty:"
+        " prices.toml, which `remit price` writes"
     )
 
 
@@ -160,10 +176,10 @@ class LeaseSettings(Section):
     """``[leases]``: locks on sessions and orders between processes that share a root."""
 
     lasts_s: float = Field(
-        gt=0, description="work of a process that cannot be seen from here is taken over after this"
+        gt=0, description="time until the work of an unreachable process is taken over"
     )
     session_wait_s: float = Field(
-        ge=0, description="how long a turn waits for another process that works on its session"
+        ge=0, description="longest wait for another process that uses the same session"
     )
 
 
@@ -171,10 +187,10 @@ class AuthSettings(Section):
     """``[auth]``: how fresh the view of the keys must be."""
 
     revocation_s: float = Field(
-        gt=0, description="a key revoked by another process is refused here within this time"
+        gt=0, description="time within which a key revoked by another process is refused"
     )
     stale_after_s: float = Field(
-        gt=0, description="when keys could not be read for this long, every call is refused"
+        gt=0, description="refuse every call if keys could not be read for this long"
     )
 
 
@@ -182,39 +198,45 @@ class ServerSettings(Section):
     """``[server]``: the HTTP server."""
 
     host: str = Field(description="address to listen on")
-    port: int = Field(ge=0, le=65535, description="port to listen on; 0: any that is free")
-    workers: int = Field(ge=1, description="processes that answer")
-    max_body_bytes: int = Field(ge=1024, description="largest request body")
+    port: int = Field(ge=0, le=65535, description="port to listen on; 0: any free port")
+    workers: int = Field(ge=1, description="number of server processes")
+    max_body_bytes: int = Field(ge=1024, description="maximum size of a request body")
     memory_bytes: int = Field(
-        256 * 1024 * 1024, ge=16 * 1024 * 1024, description="most memory for bodies and answers in "
-        "one process: above it a body is refused and the largest answer is ended"
+        256 * 1024 * 1024,
+        ge=16 * 1024 * 1024,
+        description="memory limit for bodies and answers in one process; above the limit, new "
+        "bodies are refused and the largest answer is aborted"
     )  # fmt: skip
-    max_header_bytes: int = Field(ge=1024, description="largest request line and headers")
-    header_timeout_s: float = Field(gt=0, description="longest time for headers to come")
-    body_timeout_s: float = Field(
-        gt=0, description="longest time for a body to come, and without an answer being read"
+    max_header_bytes: int = Field(
+        ge=1024, description="maximum size of the request line and headers"
     )
-    keep_alive_s: int = Field(ge=1, description="idle connections are closed after this time")
-    max_connections: int = Field(ge=1, description="most connections of one process")
+    header_timeout_s: float = Field(gt=0, description="timeout for receiving request headers")
+    body_timeout_s: float = Field(
+        gt=0,
+        description="timeout for receiving a request body, and for a client that stops reading",
+    )
+    keep_alive_s: int = Field(ge=1, description="time until idle connections are closed")
+    max_connections: int = Field(ge=1, description="maximum number of connections of one process")
     notice_s: float = Field(
-        0.0, ge=0, description="calls are still taken for this time after SIGTERM, while /readyz "
-        "says that it is not ready: for load balancers to notice"
+        0.0,
+        ge=0,
+        description="time after SIGTERM during which calls are still accepted but /readyz reports"
+        " not ready, so that load balancers notice"
     )  # fmt: skip
     drain_s: int = Field(
-        ge=0, description="calls may end within this time after SIGTERM and the notice"
+        ge=0, description="time to finish running calls after SIGTERM and notice_s"
     )
     open_tenants: int = Field(
-        64, ge=1, description="most tenants that one process holds open; the idlest is closed"
+        64,
+        ge=1,
+        description="maximum number of open tenants in one process; the least recently used is "
+        "closed",
     )
-    contract_id: str = Field(description="contract of calls that name none")
-    log_format: Literal["text", "json"] = Field(description="form of the log on stderr")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(
-        description="least that is logged"
-    )
-    metrics_open: bool = Field(description="let anybody read /metrics, without a key")
-    cors_origins: list[str] = Field(
-        [], description="origins whose web pages may call the server, or '*'; by default none"
-    )
+    contract_id: str = Field(description="contract for calls that name none")
+    log_format: Literal["text", "json"] = Field(description="log format on stderr")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(description="minimum log level")
+    metrics_open: bool = Field(description="serve /metrics without authentication")
+    cors_origins: list[str] = Field([], description="allowed CORS origins, or '*'; default: none")
     oidc: OidcSettings = Field(  # installed defaults of earlier versions have none
         default_factory=lambda: OidcSettings.model_validate({})
     )
@@ -223,46 +245,55 @@ class ServerSettings(Section):
 class TelemetrySettings(Section):
     """``[telemetry]``: metrics and traces."""
 
-    max_models: int = Field(ge=1, description="models with their own metrics; the rest is 'other'")
+    max_models: int = Field(
+        ge=1,
+        description="maximum number of models with their own metrics; all others count as 'other'",
+    )
     otlp_endpoint: str = Field(
-        description="OTLP/HTTP URL that spans go to; empty: that of the OTEL_ variables, if any"
+        description="OTLP/HTTP URL for spans; empty: from the OTEL_ variables, if set"
     )
     service_name: str = Field(
-        description="service.name of the spans; empty: that of the OTEL_ variables, else remit"
+        description="service.name of spans; empty: from the OTEL_ variables, else remit"
     )
-    capture_content: bool = Field(description="put prompts and answers into spans")
+    capture_content: bool = Field(description="include prompts and answers in spans")
 
 
 class SmallModelSettings(Section):
     """``[worker.small_model]``: the prompt of a model without native tools."""
 
-    context_turns: int = Field(ge=0, description="most recent turns shown to it")
-    max_tokens: int = Field(ge=1, description="longest answer: small models loop")
+    context_turns: int = Field(
+        ge=0, description="maximum number of recent turns shown to the model"
+    )
+    max_tokens: int = Field(ge=1, description="maximum tokens of an answer; small models may loop")
 
 
 class WorkerSettings(Section):
     """``[worker]``: bounds of a work order."""
 
-    turn_limit: int = Field(ge=1, description="most model calls of one order")
-    tool_limit: int = Field(ge=1, description="most tool calls of one order; further are refused")
-    tools_at_once: int = Field(ge=1, description="tool calls of one order that run side by side")
-    timeout_s: float = Field(gt=0, description="longest order")
+    turn_limit: int = Field(ge=1, description="maximum number of model calls of one order")
+    tool_limit: int = Field(
+        ge=1, description="maximum number of tool calls of one order; more are refused"
+    )
+    tools_at_once: int = Field(
+        ge=1, description="maximum number of concurrent tool calls of one order"
+    )
+    timeout_s: float = Field(gt=0, description="timeout of an order")
     small_model: SmallModelSettings
     orders: OrderSettings = Field(  # installed defaults of earlier versions have none
         default_factory=lambda: OrderSettings.model_validate({})
     )
     queues: dict[str, QueueSettings] = Field(
-        default_factory=dict, description="by name, what a queue's orders are held to"
+        default_factory=dict, description="limits of queues, keyed by queue name"
     )
 
 
 class ToolSettings(Section):
     """``[tools]``: bounds of a tool."""
 
-    timeout_s: float = Field(gt=0, description="longest run")
-    max_output_bytes: int = Field(ge=256, description="longest result")
+    timeout_s: float = Field(gt=0, description="timeout of a tool call")
+    max_output_bytes: int = Field(ge=256, description="maximum size of a tool result")
     reason_chars: int = Field(
-        ge=1, description="characters of an entry's reason that ADMIN's query_ledger shows"
+        ge=1, description="maximum characters of an entry's reason in ADMIN's query_ledger"
     )
     hidden_files: list[str] = Field(description="name patterns that ADMIN neither lists nor reads")
 
@@ -270,28 +301,30 @@ class ToolSettings(Section):
 class AttentionSettings(Section):
     """``[supervisor.attention]``: context of a turn in addition to the conversation."""
 
-    tokens: int = Field(ge=0, description="most tokens of it, estimated")
+    tokens: int = Field(ge=0, description="maximum estimated tokens of the attention context")
 
 
 class SupervisorSettings(Section):
     """``[supervisor]``: how a turn is planned and checked."""
 
     classify: bool = Field(description="classify each message before answering")
-    verify: bool = Field(description="have each answer judged under PRC-VERIFY-001")
+    verify: bool = Field(description="judge every answer under PRC-VERIFY-001")
     consolidate: bool = Field(
-        description="at a session's end, have what it leaves open found under PRC-CONSOLIDATE-001"
+        description="at the end of a session, find its open questions under PRC-CONSOLIDATE-001"
     )
     threads: bool = Field(
         description="give models with native tools the tools open_thread and close_thread"
     )
-    max_retries: int = Field(ge=0, description="further attempts after a rejected answer")
-    planner_timeout_s: float = Field(gt=0, description="how long a planner may take")
-    context_turns: int = Field(ge=0, description="most recent turns that are shown to the model")
-    context_tokens: int = Field(ge=0, description="most tokens they may take, estimated")
-    error_markers: list[str] = Field(description="texts that mark a failed answer at its start")
+    max_retries: int = Field(ge=0, description="maximum number of retries after a rejected answer")
+    planner_timeout_s: float = Field(gt=0, description="timeout of a planner")
+    context_turns: int = Field(
+        ge=0, description="maximum number of recent turns shown to the model"
+    )
+    context_tokens: int = Field(ge=0, description="maximum estimated tokens of those turns")
+    error_markers: list[str] = Field(description="prefixes that mark a failed answer")
     claim_patterns: list[str] = Field(
-        description="regular expressions of sentences that claim to have looked at something; "
-        "without a tool's result they are not delivered"
+        description="regular expressions of sentences that claim to have looked something up; such"
+        " sentences are not delivered without a tool result"
     )
     attention: AttentionSettings
 
@@ -299,31 +332,39 @@ class SupervisorSettings(Section):
 class PackageIndexSettings(Section):
     """``[packages.index]``: bounds on package indexes, and lifetimes of their signatures."""
 
-    metadata_bytes: int = Field(ge=1, description="largest metadata file of an index")
-    root_rotations: int = Field(ge=1, description="new root versions followed in one refresh")
-    redirects: int = Field(ge=0, description="redirects followed for one file")
-    timeout_s: float = Field(gt=0, description="how long an index's server may be silent")
-    download_s: float = Field(gt=0, description="longest download of one file")
-    root_days: int = Field(ge=1, description="for publishers: days that a signed root holds")
-    targets_days: int = Field(ge=1, description="for publishers: days that a signed list holds")
-    snapshot_days: int = Field(ge=1, description="for publishers: days that a snapshot holds")
-    timestamp_days: int = Field(ge=1, description="for publishers: days that a timestamp holds")
+    metadata_bytes: int = Field(ge=1, description="maximum size of a metadata file of an index")
+    root_rotations: int = Field(
+        ge=1, description="maximum number of new root versions in one refresh"
+    )
+    redirects: int = Field(ge=0, description="maximum number of redirects for one file")
+    timeout_s: float = Field(gt=0, description="timeout without data from an index server")
+    download_s: float = Field(gt=0, description="timeout of a file download")
+    root_days: int = Field(ge=1, description="for publishers: days until a signed root expires")
+    targets_days: int = Field(ge=1, description="for publishers: days until a signed list expires")
+    snapshot_days: int = Field(ge=1, description="for publishers: days until a snapshot expires")
+    timestamp_days: int = Field(ge=1, description="for publishers: days until a timestamp expires")
 
 
 class PackageSettings(Section):
     """``[packages]``: bounds on reading, storing and changing packages."""
 
-    compressed_bytes: int = Field(ge=1, description="largest archive, as it comes")
-    unpacked_bytes: int = Field(ge=1, description="largest archive, unpacked, headers and all")
-    ratio: int = Field(ge=1, description="most unpacked bytes for each byte of the archive")
-    files: int = Field(ge=1, description="most files of a package, with its manifest")
-    file_bytes: int = Field(ge=1, description="largest file in a package")
-    envelope_bytes: int = Field(ge=1, description="largest signature file of a package")
+    compressed_bytes: int = Field(ge=1, description="maximum size of a compressed archive")
+    unpacked_bytes: int = Field(
+        ge=1, description="maximum size of an unpacked archive, including headers"
+    )
+    ratio: int = Field(ge=1, description="maximum compression ratio of an archive")
+    files: int = Field(
+        ge=1, description="maximum number of files in a package, including its manifest"
+    )
+    file_bytes: int = Field(ge=1, description="maximum size of a file in a package")
+    envelope_bytes: int = Field(ge=1, description="maximum size of a signature file of a package")
     lock_timeout_s: float = Field(
-        gt=0, description="how long an operation waits for another one on the same root"
+        gt=0, description="longest wait for another operation on the same root"
     )
     keep_versions: int = Field(
-        ge=1, description="archives kept of one package, for rollback, the installed one included"
+        ge=1,
+        description="number of archives kept of each package for rollback, including the "
+        "installed one",
     )
     index: PackageIndexSettings
 
@@ -332,16 +373,16 @@ class GateSettings(Section):
     """``[gates]``: how much the gates read."""
 
     full_entries: int = Field(
-        ge=0, description="a ledger of at most so many entries is always read completely"
+        ge=0, description="ledgers with up to this many entries are always read completely"
     )
 
 
 class ChatSettings(Section):
     """``[chat]``: the ADMIN shell."""
 
-    agent_id: str = Field(description="who answers in `remit chat`")
-    tools_allowed: list[str] = Field(description="tools it may use")
-    history_file: str = Field(description="file of typed lines, relative to the root")
+    agent_id: str = Field(description="agent that answers in `remit chat`")
+    tools_allowed: list[str] = Field(description="tools that this agent may use")
+    history_file: str = Field(description="file of the input history, relative to the root")
 
 
 class Settings(Section):

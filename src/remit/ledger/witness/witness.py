@@ -298,7 +298,7 @@ async def serve(
             await web.TCPSite(runner, host, port).start()
         except OSError as error:
             raise WitnessError(
-                f"{host} port {port} cannot be listened on: {error.strerror or error}.",
+                f"Cannot listen on {host}, port {port}: {error.strerror or error}.",
                 next_step="Choose another port, or stop the program that uses it.",
             ) from error
         bound = runner.addresses[0][1]

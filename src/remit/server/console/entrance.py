@@ -105,7 +105,7 @@ class Entrance:
             if not identity.key_id or identity.within is not None:
                 failed = "Sign in with a virtual key. Agent tokens are not accepted."
             elif not identity.may("read"):
-                failed = f"A key of the role {identity.role} may not read the ledger."
+                failed = f"A key with the role {identity.role} cannot read the ledger."
         except HttpError as error:
             if error.status != 401:
                 raise

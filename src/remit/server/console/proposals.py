@@ -69,7 +69,7 @@ def change(sources: Sources, asked: Asked) -> Answer:
     """
     proposal_id, _, verb = asked.rest.partition("/")
     if verb not in _VERBS:
-        raise NotFoundError(f"A proposal has no action {verb!r}: use adopt, reject or rollback.")
+        raise NotFoundError(f"Unknown action {verb!r}: use adopt, reject or rollback.")
     reason = asked.form.get("reason", "").strip()
     if not reason:
         raise InvalidInputError("A reason is required; it is recorded permanently.")
