@@ -256,14 +256,14 @@ def test_a_route_saves_against_the_one_in_force(paying: RouteFit) -> None:
     again = fit_route(parted(200, 400), 0.0058, rules=paying.weights)
     assert isinstance(again, RouteFit)
     assert (again.saves_against, again.saved.value) == (IN_FORCE, 0)
-    assert any("against the current route" in line for line in again.missing)
+    assert any("compared with the current route" in line for line in again.missing)
 
     swapped = [
         replace(one, costs={"cheap": 0.01, "dear": 0.0001}) for one in parted(200, 400)
     ]  # the better model is now the cheaper one
     alone = fit_route(swapped, 0.0058)
     assert isinstance(alone, RouteFit)
-    assert any("against dear" in line for line in alone.missing)  # which it is
+    assert any("compared with dear" in line for line in alone.missing)  # which it is
     fit = fit_route(swapped, 0.0058, rules=paying.weights)
     assert isinstance(fit, RouteFit)
     assert not fit.missing

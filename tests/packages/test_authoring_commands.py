@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from remit.cli.package_authoring import diff_, new, pack_, show
+from remit.cli.package_files import diff_, new, pack_, show
 from remit.packages import PackageError
 
 _GROUP = click.Group("package", {"new": new, "pack": pack_, "show": show, "diff": diff_})
@@ -67,12 +67,12 @@ def test_from_nothing_to_two_versions(work: Path) -> None:
     assert "PKG-TEA-001 0.1.0 → 0.2.0" in changed.stdout
     assert "+ tool *" in changed.stdout
     assert "+You are the tea guide that works" in changed.stdout
-    assert "may do more" in changed.stderr
+    assert "more permissions" in changed.stderr
     plain = json.loads(ran("diff", archive, "PKG-TEA-001-0.2.0.tar.gz", "--json"))
     assert plain["widened"] is True
     assert [one["path"] for one in plain["assets"]] == ["HO1/prompt_packs/PRM-TEA-001.txt"]
     back = run("diff", "tea", archive)
-    assert "may do more" not in back.output
+    assert "more permissions" not in back.output
 
 
 def test_a_package_is_shown() -> None:
