@@ -202,7 +202,7 @@ def archive_all(
     leases = LeaseManager(client, default_settings().leases)
     with (
         leases.hold_blocking("archive") as lease,
-        mock.patch.object(removal, "_AT_ONCE", 60),
+        mock.patch.object(removal, "_BATCH_ENTRIES", 60),
     ):
         return archive(
             client, end, directory, by="ann", carry=lambda *_: {}, guard=lease.require_in, kind=kind
