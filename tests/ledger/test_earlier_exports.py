@@ -68,7 +68,7 @@ def test_a_plain_checkpoint_in_the_place_of_the_statement_is_told(tmp_path: Path
     root = tmp_path / "root"
     assert run_remit("init", "--bare", root).returncode == 0
     done = run_remit("ledger", "import", forged, "--key", key, "--root", root)
-    assert f"the persons of {len(values)} values" in done.stderr, done.stderr
+    assert f"The persons of {len(values)} values" in done.stderr, done.stderr
     with LedgerClient(tmp_path / "sound.db", verifier_key=SIGNER.verifier_key) as client:
         sound = client.import_jsonl(tmp_path / "e.jsonl", key=SIGNER.verifier_key)
         assert sound.unsigned_subjects == 0
