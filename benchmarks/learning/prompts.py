@@ -142,7 +142,7 @@ def _loop(folder: Path, adviser: Scripted, cases: Iterator[tuple[str, str]]) -> 
             print("no candidate is better: no proposal")
             return
         measured = loop.measure(found.additions, list(right), budget_nano=10**9)
-        replay, (effect, gate) = measured
+        replay, effect, gate = measured
         done = replay.summary()
         print(f"held out: {done['mean_before']:.3f} before, {done['mean_after']:.3f} after, "
               f"{done['replayed']} pairs; effect {effect.value:+.3f} [{effect.low:+.3f}, "

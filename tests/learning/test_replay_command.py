@@ -300,7 +300,7 @@ def test_the_question_or_the_model_within_one_budget(answered: Path, provider: S
     assert len(provider.bodies) == 2 * wanted  # nothing was paid twice
     attributed(1)
     said = run_remit("learn", "report", "--root", answered).stdout
-    assert f"question or model: question ({wanted} exchanges" in said
+    assert f"question or model: question ({wanted} exchanges)" in said
     with Runtime.open(answered, model=MODEL) as runtime:
         seen = list(runtime.ledger.query(event_type="SIGNAL_OBSERVED"))
     assert len(seen) == 2  # of four runs the first asked nothing, the last found the same
@@ -315,9 +315,9 @@ def test_bad_input_asks_nothing(answered: Path, provider: Scripted) -> None:
     change = answered.parent / "other.json"
     for text, message in (
         ("{", "cannot be read"),
-        ('{"kind": "prompt", "wrong": 1}', "is not valid"),
+        ('{"kind": "prompt", "wrong": 1}', "change is not valid"),
         ('{"kind": "prompt"}', "cannot contain these fields"),
-        ('{"kind": "boundary", "boundary": {"max_tokens": 9}}', "Answers cannot be graded"),
+        ('{"kind": "boundary", "boundary": {"max_tokens": 9}}', "nothing to grade answers by"),
     ):
         change.write_text(text)
         done = run_remit(*common, "--change", change)

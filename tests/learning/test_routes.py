@@ -263,7 +263,7 @@ def test_a_route_saves_against_the_one_in_force(paying: RouteFit) -> None:
     ]  # the better model is now the cheaper one
     alone = fit_route(swapped, 0.0058)
     assert isinstance(alone, RouteFit)
-    assert any("against dear" in line for line in alone.missing)  # which it is
+    assert any("compared with dear" in line for line in alone.missing)  # which it is
     fit = fit_route(swapped, 0.0058, rules=paying.weights)
     assert isinstance(fit, RouteFit)
     assert not fit.missing

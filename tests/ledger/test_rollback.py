@@ -191,13 +191,13 @@ def test_a_fork_goes_on_under_a_new_origin_and_names_the_old_head(place: Place) 
     new_key = place.key.verifier_key()
     assert new_key is not None
     assert new_key.name == f"{old_key.name}/fork-1"
-    assert (done.old_origin, done.old_size, done.entries) == (old_key.name, 8, 3)
-    assert done.verifier_key == str(new_key)
-    SignedCheckpoint.parse(done.checkpoint).verify(new_key)
+    assert (done["old_origin"], done["old_size"], done["entries"]) == (old_key.name, 8, 3)
+    assert done["verifier_key"] == str(new_key)
+    SignedCheckpoint.parse(done["checkpoint"]).verify(new_key)
     place.append()
     place.sign()
     with place.open() as client:
-        entry = client.read(done.entry_id)
+        entry = client.read(done["entry_id"])
         assert (entry.reason, entry.metadata["by"]) == ("the disk burned", "ann")
         named = entry.metadata["fork"]
         assert named["old_head"] == str(lost)

@@ -9,7 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from remit.cli.package_authoring import diff_, new, pack_, show
+from remit.cli.package_files import diff_, new, pack_, show
 from remit.packages import PackageError
 
 _GROUP = click.Group("package", {"new": new, "pack": pack_, "show": show, "diff": diff_})

@@ -14,7 +14,7 @@ import click
 
 from remit.cli.shared import printable
 
-_AFTER_S = 1.0  # what is quicker needs no word
+_AFTER_S = 1.0  # A shorter wait needs no message.
 _EVERY_S = 0.5
 
 
@@ -75,7 +75,7 @@ def _without_echo() -> Iterator[None]:
     """Keep a terminal from echoing what is typed; the lines themselves are kept for a reader."""
     try:
         import termios
-    except ImportError:  # another system: typed text shows where the cursor stands
+    except ImportError:  # Windows has no termios; typed text is shown at the cursor.
         yield
         return
     before: list[Any] = termios.tcgetattr(sys.stdin)

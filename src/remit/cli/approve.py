@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _LONGEST_LINE = 100
-_WHOLE_ID = len("LED-00000000")
+_ID_LENGTH = len("LED-00000000")
 
 
 @click.command()
@@ -101,7 +101,7 @@ def approve(
         agent_id = _agent_of(client, request)
         if not as_json:
             _print_request(request, agent_id)
-        given = None if deny else request.arguments  # what was shown is what is granted
+        given = None if deny else request.arguments  # The grant covers the arguments shown.
         if edit or arguments is not None:
             given = parsed_arguments(edited(request.arguments) if edit else arguments or "")
             if not as_json:
@@ -188,7 +188,7 @@ def drop_typed_ahead() -> None:
         import termios
 
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
-    except (ImportError, OSError, ValueError):  # another system, or no terminal
+    except (ImportError, OSError, ValueError):  # There is no terminal.
         pass
 
 
@@ -219,7 +219,7 @@ def named_request(queue: ApprovalQueue, name: str) -> Approval:
     """
     from remit.agents import ApprovalError
 
-    if name.startswith("LED-") and len(name) >= _WHOLE_ID:
+    if name.startswith("LED-") and len(name) >= _ID_LENGTH:
         return queue.get(name)
     waiting = queue.pending()
     if name.lower() == "last" and waiting:

@@ -20,5 +20,5 @@ def completion(ctx: click.Context, shell: str) -> None:
     fish:  remit completion fish > ~/.config/fish/completions/remit.fish
     """
     kind = get_completion_class(shell)
-    assert kind is not None  # one of click's own
+    assert kind is not None  # Click itself defines each of the shells.
     say_text(kind(ctx.find_root().command, {}, "remit", "_REMIT_COMPLETE").source())

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 _CLOCKS_APART_S = 60.0
 _FREE_BYTES = 1 << 28
-_NEAR = 0.9  # of a limit
+_NEAR = 0.9
+"""The part of a limit above which usage is near it."""
 _LISTED = 5
 
 

@@ -126,7 +126,7 @@ def _context(root: Path | None) -> Iterator[GateContext]:
         # What a killed process left is finished or undone first; else a gate says what is wrong.
         with suppress(Exception):
             recover_packages(place, ledger, loaded)
-        if known:  # they are in force here, too
+        if known:  # The settings are in force here too.
             with suppress(Exception):
                 record_settings(ledger, EffectiveSettings.of(loaded), by=whoami())
         yield gate_context(place, ledger, loaded, problem)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["note_unused", "read_lines", "read_references", "read_table", "require_exchanges"]
 
-_MOST_BYTES = 16 * 1024 * 1024
+_MAX_BYTES = 16 * 1024 * 1024
 _NAMED = 3
 
 
@@ -120,12 +120,12 @@ def note_unused(references: Mapping[str, str], used: Collection[str]) -> int:
 def _read(file: Path) -> bytes:
     try:
         with file.open("rb") as stream:
-            data = stream.read(_MOST_BYTES + 1)
+            data = stream.read(_MAX_BYTES + 1)
     except OSError as error:
         raise InvalidInputError(f"{file} cannot be read: {error.strerror or error}.") from error
-    if len(data) > _MOST_BYTES:
+    if len(data) > _MAX_BYTES:
         raise InvalidInputError(
-            f"{file} is longer than {_MOST_BYTES // 1024**2} MiB.",
+            f"{file} is longer than {_MAX_BYTES // 1024**2} MiB.",
             next_step="Give a shorter file.",
         )
     return data

@@ -150,11 +150,11 @@ def prompt(
     value = {"contract_id": contract_id, "search": asdict(found), "missing": missing,
              "unused_references": unused}  # fmt: skip
     if measured is not None:
-        replay, effect = measured
+        replay, predicted, gate = measured
         value |= {
             "held_out": replay.summary(),
-            "effect": effect.predicted.to_dict(),
-            "gate": effect.gate.to_dict(),
+            "effect": predicted.to_dict(),
+            "gate": gate.to_dict(),
         }
     emit(as_json, {**value, "proposal_id": made}, _lines(found, measured, missing))
     if made and not as_json:
@@ -181,7 +181,7 @@ def _lines(found: Found, measured: Measured | None, missing: Sequence[str]) -> I
     if measured is not None:
         yield f"validation  {found.before:.3f} before, {found.after:.3f} after"
         yield from (f"addition    {one}" for one in found.additions)
-        done, (known, gate) = measured
+        done, known, gate = measured
         yield f"held out    {len(done.pairs)} of {done.wanted} tested, {done.failed} failed"
         yield f"effect      {known.value:+.4f} [{known.low:+.4f}, {known.high:+.4f}]"
         yield f"            always valid [{gate.low:+.4f}, {gate.high:+.4f}]"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,7 +14,6 @@ from remit.cli.shared import FILE, NumberRange, emit, note, reads, whoami
 if TYPE_CHECKING:
     from remit.learning import ReplayResult
     from remit.learning.meta import Attribution
-    from remit.runtime.replays import ReplayDone
 
 __all__ = ["replay"]
 
@@ -75,7 +74,7 @@ def replay(
     """
     from remit.agents.queue import Submission
     from remit.runtime import Runtime
-    from remit.runtime.replays import REPLAY, Replays, ReplayWanted
+    from remit.runtime.replays import REPLAY, Replays, ReplayWanted, replay_report
 
     changed = sum(one is not None for one in (change, proposal))
     if changed > 1 or not (changed or model):
@@ -101,33 +100,35 @@ def replay(
             order_id = runtime.orders.submit(order, by=whoami())
             emit(as_json, {"order_id": order_id}, [order_id])
             return
-        found = made.run(lambda done, total: note(f"{done} of {total}"))
-    if found.cause is not None:
-        _say_attribution(found.cause, found.sides, as_json)
+        sides, cause = made.run(lambda done, total: note(f"{done} of {total}"))
+    report = replay_report(sides, cause)
+    if cause is not None:
+        _say_attribution(cause, sides, report, as_json)
     else:
-        _say_effect(found, made.file, as_json)
-    if any(one.ended == "budget" for one in found.sides):
+        _say_effect({**report, "kept": str(made.file)}, as_json)
+    if any(one.ended == "budget" for one in sides):
         note(
             "The budget was spent before all exchanges were asked. Run the command again with a "
             "larger --usd to continue."
         )
 
 
-def _say_effect(found: ReplayDone, kept: Path, as_json: bool) -> None:
-    made = found.to_dict()
-    effect, gate = made.pop("effect"), made.pop("gate")
+def _say_effect(report: dict[str, Any], as_json: bool) -> None:
+    listed = {**report}
+    effect, gate, _ = (listed.pop(name) for name in ("effect", "gate", "kept"))
     shown = (
-        *(f"{name}  {item}" for name, item in made.items()),
+        *(f"{name}  {item}" for name, item in listed.items()),
         f"effect  {effect['value']:+.4f} [{effect['low']:+.4f}, {effect['high']:+.4f}] "
         f"n={effect['samples']}",
         f"always valid  [{gate['low']:+.4f}, {gate['high']:+.4f}]",
     )
-    emit(as_json, {**found.to_dict(), "kept": str(kept)}, shown)
+    emit(as_json, report, shown)
 
 
-def _say_attribution(made: Attribution, found: Sequence[ReplayResult], as_json: bool) -> None:
-    question, model = found
-    sides = {"question": question.summary(), "model": model.summary()}
+def _say_attribution(
+    made: Attribution, sides: Sequence[ReplayResult], report: dict[str, Any], as_json: bool
+) -> None:
+    question, model = sides
     gains = (
         ("question changed", made.question),
         ("model changed", made.model),
@@ -139,4 +140,4 @@ def _say_attribution(made: Attribution, found: Sequence[ReplayResult], as_json: 
         f"spent  ${(question.spent_nano + model.spent_nano) / 1e9:.6f}",
         *(f"{what}  {one.value:+.4f} [{one.low:+.4f}, {one.high:+.4f}]" for what, one in gains),
     )
-    emit(as_json, {**made.to_dict(), "replays": sides}, shown)
+    emit(as_json, report, shown)

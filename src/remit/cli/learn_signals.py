@@ -57,15 +57,17 @@ def signals(
     place, _ = open_settings(root)
     policy = SignalPolicy.installed(InstalledFiles(place.path))
     with open_ledger(root, signing=writes) as ledger:
-        found = current_signals(ledger, policy, since=since, latest=None if writes else latest)
-        written = observe(ledger, found.signals, window=found.window) if writes else []
-    shown = [one for one in found.signals if one.crossed or not only_crossed]
+        signals, window, exchanges, is_complete = current_signals(
+            ledger, policy, since=since, latest=None if writes else latest
+        )
+        written = observe(ledger, signals, window=window) if writes else []
+    shown = [one for one in signals if one.crossed or not only_crossed]
     if as_json:
         value = {
             "signals": [one.to_dict() for one in shown[:limit]],
-            "window": found.window,
-            "exchanges": found.exchanges,
-            "complete": found.complete,
+            "window": window,
+            "exchanges": exchanges,
+            "complete": is_complete,
             "written": written,
         }
         emit(True, value, ())
@@ -81,8 +83,8 @@ def signals(
         if one.live.samples
     ]  # fmt: skip
     say_list(table(heads, rows) if rows else ["No signals."], limit)
-    read = "all" if found.complete else "the latest"
-    note(f"Based on {read} {found.exchanges:,} exchanges; live window: {found.window}.")
+    read = "all" if is_complete else "the latest"
+    note(f"Based on {read} {exchanges:,} exchanges; live window: {window}.")
     for entry_id in written:
         note(f"{entry_id} SIGNAL_OBSERVED")
 

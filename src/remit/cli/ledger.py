@@ -45,7 +45,7 @@ _FILTERS = ("event-type", "submission-id", "session-id", "work-order-id", "agent
             "framework-id", "contract-id", "model-id", "outcome", "since", "until", "after")
 # fmt: on
 _LINE_CHARS = 100
-_FOLLOW_S = 0.3
+_POLL_S = 0.3
 
 
 @click.group()
@@ -219,7 +219,7 @@ def tail(root: Path | None, as_json: bool, number: int, follow: bool) -> None:
         for entry in latest:
             show_one(entry)
         while follow:
-            time.sleep(_FOLLOW_S)
+            time.sleep(_POLL_S)
             for entry in client.query(after=last):
                 show_one(entry)
                 last = int(entry.id[4:], 16)

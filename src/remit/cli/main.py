@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments is None:  # the process is this command's own
         gc.set_threshold(_GC_THRESHOLD)
         atexit.register(gc.freeze)
-    for stream in (sys.stdout, sys.stderr):  # what is stored is printed, whatever it is
+    for stream in (sys.stdout, sys.stderr):  # Any stored text can be printed.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     level = os.environ.get("REMIT_LOG", "ERROR").upper()

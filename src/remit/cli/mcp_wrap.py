@@ -92,7 +92,7 @@ def _undo(file: Path, backup: Path, config: dict[str, Any], table: str) -> None:
             say(f"restored: {name}")
     if config == before:
         shutil.copy2(backup, file)
-    else:  # it was edited since
+    else:  # The file was edited since.
         _write(file, json.dumps(config, indent=2, ensure_ascii=False) + "\n")
     backup.unlink()
     note("remit.toml still contains the tables [mcp.NAME].")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.package_authoring import diff_, new, pack_, show
+from remit.cli.package_files import diff_, new, pack_, show
 from remit.cli.package_signatures import sign, verify
 from remit.cli.package_trust import key, trust
 from remit.cli.shared import emit, note, open_root, reads, show_step, whoami

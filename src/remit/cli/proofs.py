@@ -7,7 +7,6 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -225,12 +224,12 @@ def fork(root: Path | None, as_json: bool, reason: str, yes: bool) -> None:
             click.confirm("Give up the lost entries permanently?", abort=True, err=True)
         done = fork_ledger(client, kept, reason=reason, by=whoami())
     lines = [
-        f"The log {done.old_origin} ends at {done.old_size} signed entries.",
-        f"The new log continues with {done.entries} entries; {done.entry_id} records what was "
-        "lost.",
-        f"New verifier key: {done.verifier_key}",
+        f"The log {done['old_origin']} ends at {done['old_size']} signed entries.",
+        f"The new log continues with {done['entries']} entries; {done['entry_id']} records "
+        "what was lost.",
+        f"New verifier key: {done['verifier_key']}",
     ]
-    emit(as_json, asdict(done), lines)
+    emit(as_json, done, lines)
     if not as_json:
         note("Restart the server, and give the new key to auditors and witnesses.")
 
@@ -265,7 +264,7 @@ def cosigned(client: Any, signed: Any, keys: list[tuple[str, Any]]) -> Any:
         signed = run_blocking(
             request_cosignature(url, signed, witness, client.checkpoints.prove_consistency)
         )
-        client.checkpoints.add_cosignatures(signed)  # at once: the next witness may fail
+        client.checkpoints.add_cosignatures(signed)  # Stored now: the next may fail.
     return signed
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remit.cli.route_learning import calibrate, fit
+from remit.cli.route_fit import calibrate, fit
 from remit.cli.shared import emit, note, open_ledger, reads, settings_of, table, whoami
 
 if TYPE_CHECKING:

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from remit.kernel.settings import Settings
 
 _CALL_S = 300.0
-_TOKENS = 256  # most that the first call may answer
-_UNKNOWN_WINDOW = 131_072  # of a free model whose server does not say; it bounds tokens, no money
+_TOKENS = 256  # The output limit of the first call.
+_UNKNOWN_WINDOW = 131_072
+"""The context window, in tokens, assumed of a free model whose server does not state it."""
 
 
 @click.command()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _OLLAMA = "http://127.0.0.1:11434"
 _PROBE_S = 2.0
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def _listed(base_url: str, wait_s: float) -> list[str]:
     """The models of an OpenAI-compatible server; none where it does not answer in time."""
     try:
         with opener(base_url).open(f"{base_url}/models", timeout=wait_s) as reply:
-            data = json.loads(reply.read(_MOST_BYTES))
+            data = json.loads(reply.read(_MAX_BYTES))
         return [str(item["id"]) for item in data["data"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []
@@ -167,7 +167,7 @@ def secret_of(settings: Settings, choice: Choice, asks: bool) -> str:
         return ""
     if asks:
         key = str(click.prompt(f"Key of {choice.provider}", hide_input=True, err=True)).strip()
-        os.environ[variable] = key  # of this process and what it starts
+        os.environ[variable] = key  # Child processes inherit the key.
         note(
             f"The key is not stored. Run `export {variable}=…` before `remit serve`, or use "
             "--save-key."

@@ -26,7 +26,8 @@ from remit.kernel.installation import InstalledFiles
 from remit.ledger import LedgerClient
 from remit.views import gates_of, journey_text, open_journey, page_parts
 
-_COLUMNS = (120, 24)  # where the output is no terminal
+_COLUMNS = (120, 24)
+"""Columns and lines of the output if it is not a terminal."""
 
 
 @click.command()

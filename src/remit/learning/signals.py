@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -26,7 +26,7 @@ from remit.ledger import KERNEL_ROWS, LedgerClient, LedgerEntry, LedgerReader, T
 from remit.packages import policy_epoch
 
 __all__ = [
-    "CurrentSignals", "Signal", "SignalPolicy", "before_latest", "current_signals", "observe",
+    "Signal", "SignalPolicy", "before_latest", "current_signals", "observe",
     "read_signals",
 ]  # fmt: skip
 
@@ -263,29 +263,13 @@ def _in_units(estimate: Estimate, metric: str) -> Estimate:
     return replace(estimate, value=value, low=low, high=high)
 
 
-class CurrentSignals(NamedTuple):
-    """The present signals of a ledger.
-
-    Attributes:
-        signals: all signals, sorted.
-        window: the start of the live samples, for :func:`observe`.
-        exchanges: number of exchanges that were read.
-        complete: True if these are all recorded exchanges.
-    """
-
-    signals: list[Signal]
-    window: str
-    exchanges: int
-    complete: bool
-
-
 def current_signals(
     ledger: LedgerClient,
     policy: SignalPolicy,
     *,
     since: str | None = None,
     latest: int | None = None,
-) -> CurrentSignals:
+) -> tuple[list[Signal], str, int, bool]:
     """Return the present signals of a ledger.
 
     Live samples are those since ``since``, else those of the policy epoch in force. Before the
@@ -298,6 +282,10 @@ def current_signals(
         latest: largest number of exchanges, counted from the latest; ``None`` for all. Pass signals
             to :func:`observe` only if all exchanges were read, because intervals need a fixed
             start.
+
+    Returns:
+        The signals, sorted; the start of the live samples, for :func:`observe`; the number of
+        exchanges that were read; and True if these are all recorded exchanges.
 
     Raises:
         InvalidInputError: ``since`` is not a time.
@@ -317,7 +305,7 @@ def current_signals(
     window = f"epoch {epoch}" if epoch else f"first {policy.reference}"
     if before:
         window = f"since {before}"
-    return CurrentSignals(signals, window, next(read), after is None)
+    return signals, window, next(read), after is None
 
 
 def before_latest(ledger: LedgerReader, latest: int) -> str | None:

@@ -20,7 +20,7 @@ from remit.ledger.checkpoints import Checkpoints
 from remit.ledger.entry import entry_id
 from remit.ledger.errors import LedgerError, LedgerWriteError, NoSignerError
 from remit.ledger.line_reader import EXPORT_FORMAT, MAX_LINE_BYTES, STATEMENT, statement_of
-from remit.ledger.line_writer import EntryLine, lines_of
+from remit.ledger.line_writer import lines_of
 from remit.ledger.ranges import archived_ranges, archived_to
 from remit.ledger.reader import EntryRow, as_bytes
 from remit.ledger.report import Progress
@@ -142,11 +142,21 @@ class Exporter:
         archived = archived_to(self._store.select)
         expected = 0
         pages = self._pages(size, archived)
-        for line in lines_of(self._store, itertools.chain.from_iterable(pages)):
-            seq = line.row.seq
+        for row, _, contents, steps in lines_of(self._store, itertools.chain.from_iterable(pages)):
+            seq = row.seq
             out.writelines(self._left(expected, seq))
             expected = seq + 1
-            _write_line(out, self._plain(line, bool(ranges)))
+            line = {
+                "seq": seq,
+                "entry_hash": row.entry_hash,
+                "record": row.record.decode(),
+                "contents": contents,
+                "steps": steps,
+            }
+            # Only archived entries may show some of the values that an erasure erased.
+            if ranges and (macs := self._store.erased_under(seq)):
+                line["erased"] = sorted(macs)
+            _write_line(out, line)
             if expected % _PAGE == 0 or expected == size:
                 self._advance(expected, size)
         if late := self._late_erasure(size):
@@ -177,23 +187,6 @@ class Exporter:
             subjects.setdefault(commitment, []).append(subject)
         digest = base64.b64encode(statement_of(header, [*subjects.items()])).decode()
         return replace(checkpoint, extensions=(f"{STATEMENT}{digest}",)).sign(signer)
-
-    def _plain(self, line: EntryLine, has_archive: bool) -> dict[str, Any]:
-        """Return the members of a line.
-
-        If entries were archived, the line of an erasure lists all erased commitments, because
-        only archived entries may show some of them.
-        """
-        plain = {
-            "seq": line.row.seq,
-            "entry_hash": line.row.entry_hash,
-            "record": line.row.record.decode(),
-            "contents": line.contents,
-            "steps": line.steps,
-        }
-        if has_archive and (macs := self._store.erased_under(line.row.seq)):
-            plain["erased"] = sorted(macs)
-        return plain
 
     def _pages(self, size: int, archived: int) -> Iterator[list[int]]:
         """Yield pages of the numbers of the entries before ``size`` that are in the database.

@@ -6,7 +6,7 @@ histories are ever signed under one name. Earlier checkpoints are still verified
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.client import LedgerClient
@@ -19,28 +19,7 @@ from remit.ledger.tlog import Signer
 EVENT = "CONFIG_CHANGED"
 
 
-@dataclass(frozen=True, slots=True)
-class Fork:
-    """The result of a fork.
-
-    Attributes:
-        entry_id: id of the entry that names the old history.
-        old_origin: the origin under which nothing is signed any more.
-        old_size: size of the last head signed under the old origin.
-        entries: number of entries that continue.
-        verifier_key: verifier key of new signatures.
-        checkpoint: the first checkpoint of the new origin.
-    """
-
-    entry_id: str
-    old_origin: str
-    old_size: int
-    entries: int
-    verifier_key: str
-    checkpoint: str
-
-
-def fork(ledger: LedgerClient, kept: KeptHead, *, reason: str, by: str) -> Fork:
+def fork(ledger: LedgerClient, kept: KeptHead, *, reason: str, by: str) -> dict[str, Any]:
     """Continue the present entries under a new origin.
 
     Args:
@@ -48,6 +27,11 @@ def fork(ledger: LedgerClient, kept: KeptHead, *, reason: str, by: str) -> Fork:
         kept: the stored head that the ledger does not extend.
         reason: the reason, for the record.
         by: the person who acts, for the record.
+
+    Returns:
+        ``entry_id`` of the entry that names the old history; ``old_origin``, under which nothing is
+        signed any more, and the size of its last head, ``old_size``; the number of ``entries`` that
+        continue; the new ``verifier_key``; and the first ``checkpoint`` of the new origin.
 
     Raises:
         LedgerError: the ledger extends its head, so that nothing is lost; or there is no head.
@@ -93,4 +77,11 @@ def fork(ledger: LedgerClient, kept: KeptHead, *, reason: str, by: str) -> Fork:
     name, note = checkpoints.fork(signer, entry)
     if ledger.marks is not None:  # The mark covers entries that are lost.
         ledger.marks.path("verification").unlink(missing_ok=True)
-    return Fork(name, old_origin, old_size, entries, str(signer.verifier_key), note)
+    return {
+        "entry_id": name,
+        "old_origin": old_origin,
+        "old_size": old_size,
+        "entries": entries,
+        "verifier_key": str(signer.verifier_key),
+        "checkpoint": note,
+    }

@@ -233,15 +233,15 @@ class Import:
     def _restore(self, found: CheckedLine) -> None:
         """Store the rows of a checked line."""
         tx, seq, record = self._tx, found.seq, found.record
-        for value in found.values:
-            encoded = EncodedValue.of(value.encoded, value.is_exact)
+        for number, commitment, scope, nonce, data, is_exact, subjects in found.values:
+            encoded = EncodedValue.of(data, is_exact)
             stored = StoredValue.encode(encoded, tx.compress_above)
-            row = (value.number, value.commitment, value.scope, encoded.digest, value.nonce)
-            tx.restore("contents", (*row, len(value.encoded), stored.codec, stored.value))
-            for subject in value.subjects:
-                tx.restore("content_subjects", (subject, value.number))
+            row = (number, commitment, scope, encoded.digest, nonce)
+            tx.restore("contents", (*row, len(data), stored.codec, stored.value))
+            for subject in subjects:
+                tx.restore("content_subjects", (subject, number))
         for step in found.steps:
-            tx.restore("message_steps", tuple(step))
+            tx.restore("message_steps", step)
         for content_id in sorted(found.shown):
             tx.restore("shown_contents", (seq, content_id))
         for step_id in sorted(found.ends):
@@ -272,14 +272,12 @@ class Import:
         )
         if not is_range:
             return
+        encoded = {f"hmac-sha256:{mac}": data for _, mac, _, _, data, *_ in found.values}
         texts = {}
         for name in ("left", "carried"):
             commitment = metadata.get(name)
             mac = commitment["$content"] if isinstance(commitment, dict) else ""
-            texts[name] = next(
-                (one.encoded for one in found.values if mac == f"hmac-sha256:{one.commitment}"),
-                b"null",
-            )
+            texts[name] = encoded.get(mac, b"null")
         left = orjson.loads(texts["left"])
         require(type(left) is str, "archived-left", "it does not say which entries were archived")
         places = Places.of_text(end, left)

@@ -42,7 +42,7 @@ from remit.ledger.usage import DIMENSIONS, SUMS
 
 __all__ = [
     "ARCHIVE_ORDER", "EXPORT_FORMAT", "MAX_LINE_BYTES", "STATEMENT", "CheckedLine", "ExportHead",
-    "LineReader", "NewStep", "NewValue", "is_hash", "read_head",
+    "LineReader", "is_hash", "read_head",
     "require", "require_members", "statement_of",
 ]  # fmt: skip
 
@@ -99,31 +99,8 @@ class Known(NamedTuple):
     is_canonical: bool
 
 
-class NewValue(NamedTuple):
-    """A value that no earlier line contained."""
-
-    number: int
-    commitment: str
-    scope: str
-    nonce: bytes
-    encoded: bytes
-    is_exact: bool
-    subjects: list[str]
-
-
-class NewStep(NamedTuple):
-    """A message step that no earlier line contained.
-
-    ``parent`` is the number of the preceding step, or 0. ``content`` is the number of the message;
-    ``None`` if the message was erased.
-    """
-
-    number: int
-    step: str
-    parent: int
-    content: int | None
-    commitment: str
-    position: int
+_NewValue = tuple[int, str, str, bytes, bytes, bool, list[str]]
+_NewStep = tuple[int, str, int, int | None, str, int]
 
 
 class CheckedLine(NamedTuple):
@@ -139,9 +116,11 @@ class CheckedLine(NamedTuple):
         text: the canonical record.
         record: the parsed record.
         columns: the record's columns.
-        values: values that no line before had.
-        steps: message steps that no line before had.
-        shown: numbers of the values that the entry shows, also of earlier lines.
+        values: values that no earlier line contained: number, commitment, scope, nonce, bytes,
+            whether the bytes are the exact ones, and subjects.
+        steps: message steps that no earlier line contained: number, step, number of the preceding
+            step or 0, number of the message or ``None`` if it was erased, commitment, and position.
+        shown: numbers of the values that the entry shows.
         ends: numbers of the last steps of its message lists.
     """
 
@@ -150,8 +129,8 @@ class CheckedLine(NamedTuple):
     text: bytes
     record: dict[str, Any]
     columns: Columns
-    values: list[NewValue]
-    steps: list[NewStep]
+    values: list[_NewValue]
+    steps: list[_NewStep]
     shown: set[int]
     ends: set[int]
 
@@ -339,7 +318,7 @@ class LineReader:
                 )  # fmt: skip
                 is_fit = known.is_canonical or item.get("form") == EXACT
                 require(is_fit, "item-form", "a value is not in canonical form")
-        shown = {value.number for value in values}
+        shown = {number for number, *_ in values}
         shown |= {self.values[mac].number for mac in named if mac in self.values}
         return CheckedLine(seq, entry_hash, text, record, columns, values, new, shown, ends)
 
@@ -361,7 +340,7 @@ class LineReader:
 
     def _value(
         self, item: dict[str, Any], seq: int, scope: str, subject: dict[str, Any] | None
-    ) -> NewValue:
+    ) -> _NewValue:
         mac, is_exact = item["commitment"], "json" in item
         is_once = mac not in self.values and mac not in self.erased
         require(is_once, "item-once", "a value is there twice, or was erased")
@@ -387,7 +366,7 @@ class LineReader:
             self.unvouched.append((mac, whose))
         number = len(self.values) + 1
         self.values[mac] = Known(number, scope, len(encoded), canonical)
-        return NewValue(number, mac, scope, nonce, encoded, is_exact, whose or [])
+        return number, mac, scope, nonce, encoded, is_exact, whose or []
 
     def _note_erased(self, item: Mapping[str, Any], seq: int) -> None:
         mac, by = item["commitment"], parse_entry_id(item["erased"])
@@ -401,7 +380,7 @@ class LineReader:
 
     # -- message lists ---------------------------------------------------------------------
 
-    def _step(self, item: dict[str, Any], scope: str) -> NewStep:
+    def _step(self, item: dict[str, Any], scope: str) -> _NewStep:
         parent, mac, name = item["parent"], item["commitment"], item["step"]
         before = Known(0, scope, 0, True) if parent == NO_STEP else self._steps.get(parent)
         require(before is not None, "step-order", "a message step comes before its parent")
@@ -419,7 +398,7 @@ class LineReader:
         canonical = before.is_canonical and (known is None or known.is_canonical)
         number, place = len(self._steps) + 1, before.size + 1
         self._steps[name] = Known(number, scope, place, canonical)
-        return NewStep(number, name, before.number, known and known.number, mac, place)
+        return number, name, before.number, known and known.number, mac, place
 
     def _ends(
         self, items: list[dict[str, Any]], scope: str, steps: list[dict[str, Any]]

@@ -6,7 +6,7 @@ import base64
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from remit.ledger.contents import NO_STEP, StoredValue, commitments_in, is_canonical, is_given_exact
 from remit.ledger.entry import entry_id
@@ -15,29 +15,20 @@ from remit.ledger.ranges import Places
 from remit.ledger.reader import EntryRow, as_bytes, decode_record, marks
 from remit.ledger.store import Store
 
-__all__ = ["EntryLine", "lines_of"]
+__all__ = ["lines_of"]
 
 _PAGE = 300
 
 
-class EntryLine(NamedTuple):
-    """The line of an entry.
-
-    Attributes:
-        row: the entry.
-        record: the parsed record.
-        contents: content items, by commitment.
-        steps: message steps, in the order of the record's lists.
-    """
-
-    row: EntryRow
-    record: dict[str, Any]
-    contents: list[dict[str, Any]]
-    steps: list[dict[str, Any]]
+_Items = list[dict[str, Any]]
+_Line = tuple[EntryRow, dict[str, Any], _Items, _Items]
 
 
-def lines_of(store: Store, seqs: Iterable[int]) -> Iterator[EntryLine]:
+def lines_of(store: Store, seqs: Iterable[int]) -> Iterator[_Line]:
     """Yield the lines of the entries at ``seqs``, in ledger order.
+
+    A line is the entry's row, its parsed record, its new content items by commitment, and its new
+    message steps in the order of the record's lists.
 
     Raises:
         LedgerFormatError: an entry is not there.
@@ -58,7 +49,7 @@ class _Lines:
         self._contents = Places((contents or 0) + 1)  # values that a line has had
         self._steps = Places((steps or 0) + 1)
 
-    def of(self, seqs: list[int]) -> Iterator[EntryLine]:
+    def of(self, seqs: list[int]) -> Iterator[_Line]:
         """Yield the next lines."""
         rows = [
             EntryRow(seq, entry_hash, as_bytes(record))
@@ -84,7 +75,7 @@ class _Lines:
         _note_erased(self._store, named, shown, contents, steps)
         for row in rows:
             items = sorted(contents[row.seq], key=lambda item: str(item["commitment"]))
-            yield EntryLine(row, records[row.seq], items, steps[row.seq])
+            yield row, records[row.seq], items, steps[row.seq]
 
     def _new_contents(
         self, seqs: list[int], named: Mapping[int, list[dict[str, Any]]]

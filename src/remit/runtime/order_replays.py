@@ -9,7 +9,7 @@ from remit.agents.queue import Row
 from remit.kernel.errors import ConflictError, InvalidInputError, RemitError
 from remit.ledger import Erased
 from remit.runtime.order_turns import Done
-from remit.runtime.replays import Replays, ReplayWanted
+from remit.runtime.replays import Replays, ReplayWanted, replay_report
 
 if TYPE_CHECKING:
     from remit.runtime.runtime import Runtime
@@ -39,10 +39,10 @@ def run_replay(runtime: Runtime, claim: Row) -> Done:
         wanted = ReplayWanted.of_task(json.loads(task))
         check(0, 0)
         replays = Replays(runtime, wanted, str(said["by"]))
-        done = replays.run(check, order_id=claim.order_id)
+        sides, cause = replays.run(check, order_id=claim.order_id)
     except InterruptedError:
         return Done(outcome="cancelled")
     except (InvalidInputError, ConflictError, json.JSONDecodeError) as error:
         message = error.message if isinstance(error, RemitError) else "The task is not JSON."
         return Done(outcome="failed", code=type(error).__name__, message=message)
-    return Done(outcome="completed", figures=done.to_dict())
+    return Done(outcome="completed", figures=replay_report(sides, cause))

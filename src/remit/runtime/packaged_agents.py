@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import PurePosixPath
 
@@ -21,25 +21,6 @@ _CHECK = "Run `remit gate check --gate G1-COMPLETE`."
 Meaning = Callable[[str], Sequence[tuple[str, str]]]
 
 
-@dataclass(frozen=True, slots=True)
-class PackagedAgent:
-    """An agent with the limits that its package sets.
-
-    Attributes:
-        document: the agent's document in the package.
-        package_id: id of the package.
-        token_budget: token limit of an order: the lowest of agent, package and framework; ``None``
-            for the configured limit.
-        usd_budget: limit of an order in US dollars: the lower of agent and package; ``None`` for
-            the configured limit.
-    """
-
-    document: AgentDocument
-    package_id: str
-    token_budget: int | None
-    usd_budget: float | None
-
-
 def packaged_agents(files: InstalledFiles) -> list[str]:
     """Return the ids of agents that packages brought, in order."""
     paths = map(PurePosixPath, files.paths(_FOLDER))
@@ -55,7 +36,7 @@ def packaged_agent(
     model: str | None = None,
     meaning: Meaning | None = None,
     reserved: Collection[str] | None = None,
-) -> PackagedAgent:
+) -> tuple[AgentDocument, str]:
     """Return an agent, checked against its package's permissions and its framework's ceilings.
 
     Args:
@@ -68,6 +49,10 @@ def packaged_agent(
             permitted: one, or the choices of a route, or none for a name that is checked elsewhere.
             If left out, only names that are permitted whatever they mean are accepted.
         reserved: ids that no packaged agent may have; ADMIN's as shipped if left out.
+
+    Returns:
+        The agent's document, and the id of its package. ``token_budget`` of the document is the
+        lowest limit of agent, package and framework, ``usd_budget`` the lower of agent and package.
 
     Raises:
         NotFoundError: there is no such agent, or it exceeds its package's permissions.
@@ -116,10 +101,12 @@ def packaged_agent(
     usd = _least(document.usd_budget, own.get("usd_budget"))
     if usd is not None and (problem := ceilings.budget_problem("usd_budget", str(usd))):
         raise NotFoundError(f"{who} {problem} by its framework.", next_step=_CHECK)
-    return PackagedAgent(
-        document, package_id, None if tokens is None else int(tokens),
-        None if usd is None else float(usd),
-    )  # fmt: skip
+    limited = replace(
+        document,
+        token_budget=None if tokens is None else int(tokens),
+        usd_budget=None if usd is None else str(usd),
+    )
+    return limited, package_id
 
 
 def _check_model(

@@ -30,7 +30,7 @@ from remit.packages import read_archive
 if TYPE_CHECKING:
     from remit.runtime.runtime import Runtime
 
-__all__ = ["REPLAY", "ReplayDone", "ReplayWanted", "Replays"]
+__all__ = ["REPLAY", "ReplayWanted", "Replays", "replay_report"]
 
 REPLAY = "replay"
 """The kind of an order that asks for one, and the agent that its calls are of."""
@@ -99,26 +99,15 @@ class ReplayWanted:
             raise InvalidInputError(f"The order's task is not a replay: {error}.") from error
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayDone:
-    """The result of a replay.
-
-    Attributes:
-        sides: the replay; with ``both``, the replay of the change and that of the model.
-        cause: the part of each in the difference; ``None`` without ``both``.
-    """
-
-    sides: tuple[ReplayResult, ...]
-    cause: Attribution | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return numbers and ids as JSON data."""
-        if self.cause is not None:
-            named = zip(("question", "model"), self.sides, strict=True)
-            return {**self.cause.to_dict(), "replays": {what: one.summary() for what, one in named}}
-        (made,) = self.sides
-        known, gate = paired_effect(made.differences)
-        return {**made.summary(), "effect": known.to_dict(), "gate": gate.to_dict()}
+def replay_report(sides: tuple[ReplayResult, ...], cause: Attribution | None) -> dict[str, Any]:
+    """Return the numbers and ids of a result of :meth:`Replays.run` as JSON data."""
+    if cause is not None:
+        question, model = sides
+        replays = {"question": question.summary(), "model": model.summary()}
+        return {**cause.to_dict(), "replays": replays}
+    (made,) = sides
+    known, gate = paired_effect(made.differences)
+    return {**made.summary(), "effect": known.to_dict(), "gate": gate.to_dict()}
 
 
 class Replays:
@@ -156,7 +145,9 @@ class Replays:
         """Path of the file that holds a replay that no order requested."""
         return self._file(self._files, self._wanted.model)
 
-    def run(self, progress: Callable[[int, int], None], *, order_id: str = "") -> ReplayDone:
+    def run(
+        self, progress: Callable[[int, int], None], *, order_id: str = ""
+    ) -> tuple[tuple[ReplayResult, ...], Attribution | None]:
         """Run the replay within its budget; continue an interrupted one.
 
         The results are stored in the file :attr:`file`, or in the record of an order.
@@ -165,6 +156,10 @@ class Replays:
             progress: called before each exchange with the number done and the total.
             order_id: id of the order that requested the replay; empty for a command.
 
+        Returns:
+            The replay and ``None``. With ``both``: the replay of the change, that of the model, and
+            the part of each in the difference.
+
         Raises:
             ConflictError: see :meth:`Replay.run`.
         """
@@ -172,7 +167,7 @@ class Replays:
         if not wanted.both:
             made = self._replay(self._files, wanted.model, order_id)
             done = made.run(self.exchanges, budget_nano=budget_nano, progress=progress)
-            return ReplayDone((done,))
+            return (done,), None
         sides = replay_both(
             self._replay(self._files, None, order_id and f"{order_id}-Q"),
             self._replay({}, wanted.model, order_id and f"{order_id}-M"),
@@ -180,7 +175,7 @@ class Replays:
         )  # fmt: skip
         cause = attribute(*sides)
         record_attribution(self._runtime.ledger, cause, wanted.contract_id, self._contract.version)
-        return ReplayDone(sides, cause)
+        return sides, cause
 
     def _replay(
         self, files: Mapping[str, bytes], model: tuple[str, str] | None, name: str

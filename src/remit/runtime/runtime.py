@@ -388,7 +388,7 @@ class Runtime(Closeable):
             known = self.router.knows(name)
             return () if known else [choose_model(settings, name, self._providers)]
 
-        found = packaged_agent(
+        document, package_id = packaged_agent(
             agent_id,
             self._installed,
             self.ledger,
@@ -397,7 +397,6 @@ class Runtime(Closeable):
             meaning=meaning,
             reserved=[settings.chat.agent_id],
         )
-        document = found.document
         made = self.agent(
             document.agent_id,
             instructions=document.instructions,
@@ -406,10 +405,10 @@ class Runtime(Closeable):
             contract=document.contract_id,
             model=model or document.model or None,
             acceptance=document.acceptance,
-            order_tokens=found.token_budget,
-            order_usd=found.usd_budget,
+            order_tokens=document.token_budget,
+            order_usd=None if document.usd_budget is None else float(document.usd_budget),
         )
-        return made.of_package(found.package_id)
+        return made.of_package(package_id)
 
     def unfinished(self) -> Iterator[str]:
         """Yield the ids of sessions whose last turn was interrupted or waits, latest first.

@@ -78,7 +78,7 @@ _EXPOSED = (  # headers that a script of another origin may read
     "x-remit-cost-usd", "x-remit-cost-certainty", "x-remit-replayed", "x-remit-dropped",
     "request-id", "x-request-id", "retry-after",
 )  # fmt: skip
-_OWN_PATHS = ("/api/", "/console/")  # their applications read the path as it is
+_OWN_PATHS = ("/api/", "/console/")  # These applications decode the path themselves.
 _MODELS = tuple(f"{path}/" for path in paths_of("/models"))
 
 

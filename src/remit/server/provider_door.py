@@ -41,7 +41,7 @@ from remit.providers.wire import BodyError, Endpoint
 from remit.runtime import Runtime
 from remit.server.answers import failure, upstream_answer
 from remit.server.authentication import AuthenticatedRequest, Authenticator
-from remit.server.content_coding import read_decoded
+from remit.server.content_codec import read_decoded
 from remit.server.refusals import HttpError, no_record
 from remit.server.replies import Receive, Scope, Send, reply, reply_json
 

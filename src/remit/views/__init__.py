@@ -14,7 +14,7 @@ from remit.kernel.errors import NotFoundError
 from remit.views.examples import examples_of, prompt_parts
 from remit.views.fallbacks import FallbackReason, Fallbacks, read_fallbacks
 from remit.views.journey import gates_of, open_journey, prompt_journey
-from remit.views.learned import learning_page, learning_shown, pictures_of
+from remit.views.learn_report import learning_page, learning_shown, pictures_of
 from remit.views.page import journey_page, page_parts
 from remit.views.periods import PERIODS, instant_of
 from remit.views.places import SESSION_EVENTS

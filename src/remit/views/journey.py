@@ -9,8 +9,8 @@ from typing import Any
 from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.ledger import LedgerEntry, LedgerPort
 from remit.views.entries import Tally, place_of, plain, session_of
-from remit.views.finding import find_places
 from remit.views.places import SESSION_EVENTS, Place, Places
+from remit.views.search import find_places
 from remit.views.turn import build_turn
 
 _SPAN = 100  # numbers of a turn's entries from first to last

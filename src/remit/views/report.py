@@ -25,9 +25,9 @@ from remit.views.periods import quarters_of, time_of
 from remit.views.report_entries import SECTIONS, ReportEntries, Section
 from remit.views.report_sums import Counted, Spent, counted, spent_by, spent_in
 
-__all__ = ["MOST_LINES", "TABLES", "Table", "audit_report"]
+__all__ = ["MAX_LINES", "TABLES", "Table", "audit_report"]
 
-MOST_LINES = 200
+MAX_LINES = 200
 """The largest number of lines of a table."""
 
 
@@ -246,8 +246,8 @@ def _table(
         "events": list(table.events),
         "is_usage": table.is_usage,
         "is_whole": all(there.get(event, 0) <= most for event in table.events),
-        "rows": rows[:MOST_LINES],
-        "left_out": len(rows[MOST_LINES:]),
+        "rows": rows[:MAX_LINES],
+        "left_out": len(rows[MAX_LINES:]),
     }
 
 

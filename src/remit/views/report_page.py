@@ -22,14 +22,14 @@ from remit._version import __version__
 from remit.ledger import EVENTS, LedgerClient, LedgerEntry, entry_id, is_authentic
 from remit.ledger.usage import CERTAINTIES
 from remit.views.page import environment, script, style_hash, style_sheet
-from remit.views.report import MOST_LINES, TABLES, Table
+from remit.views.report import MAX_LINES, TABLES, Table
 from remit.views.report_entries import SECTIONS, SHOWN, Section, read_records
 from remit.views.report_sums import CALLS
 from remit.views.wording import visible_json
 
-__all__ = ["WHOLE_RANGE", "report_parts", "report_script_hash"]
+__all__ = ["FULL_RANGE", "report_parts", "report_script_hash"]
 
-WHOLE_RANGE = 20_000
+FULL_RANGE = 20_000
 """The largest number of entries of a range that a file holds completely.
 
 The script refuses a file of such a range that lacks an entry, unless an ARCHIVED entry accounts for
@@ -74,7 +74,7 @@ def report_parts(ledger: LedgerClient, report: Mapping[str, Any]) -> Iterator[st
     """
     first, end = report["range"]["first_seq"], report["range"]["end_seq"]
     size = report["log"]["size"]
-    is_whole = end - first <= WHOLE_RANGE
+    is_whole = end - first <= FULL_RANGE
     seqs = {seq for section in report["sections"] for seq in section["seqs"]}
     seqs |= {seq for seq in (first - 1, end) if 0 <= seq < size}  # the neighbours of the range
     if report["range"]["archived"]:
@@ -131,8 +131,8 @@ def _report_script() -> str:
         "tables": [
             {**asdict(one), "isUsage": one.is_usage, "columns": _columns(one)} for one in TABLES
         ],
-        "mostLines": MOST_LINES,
-        "wholeRange": WHOLE_RANGE,
+        "mostLines": MAX_LINES,
+        "wholeRange": FULL_RANGE,
         "shown": SHOWN,
         "calls": CALLS,
         "certainties": CERTAINTIES,

@@ -12,8 +12,8 @@ import pytest
 from remit.kernel.errors import NotFoundError
 from remit.kernel.installation import InstalledFiles
 from remit.ledger import LedgerClient
-from remit.packages import ManifestError, PackageError
-from remit.runtime.packaged_agents import PackagedAgent, packaged_agent
+from remit.packages import AgentDocument, ManifestError, PackageError
+from remit.runtime.packaged_agents import packaged_agent
 from tests.packages.hostile import Stage
 from tests.packages.hostile import remit as command
 from tests.packages.install.world import opened, tree
@@ -151,8 +151,9 @@ def test_what_is_permitted_is_installed(stage: Stage) -> None:
             assert _agent(stage, ledger).token_budget == 1000, number
 
 
-def _agent(stage: Stage, ledger: LedgerClient, **given: Any) -> PackagedAgent:
-    return packaged_agent("mine", InstalledFiles(stage.root), ledger, DEFAULT, **given)
+def _agent(stage: Stage, ledger: LedgerClient, **given: Any) -> AgentDocument:
+    document, _ = packaged_agent("mine", InstalledFiles(stage.root), ledger, DEFAULT, **given)
+    return document
 
 
 def test_an_agent_has_permitted_models_and_budgets_alone(stage: Stage) -> None:
@@ -176,7 +177,7 @@ def test_an_agent_has_permitted_models_and_budgets_alone(stage: Stage) -> None:
     meaning = {"tiny": [DEFAULT], HAIKU: [tuple(HAIKU.split("/"))], "big": [("openai", "x")]}
     with opened(stage.root) as ledger:
         found = _agent(stage, ledger)
-        assert (found.token_budget, found.usd_budget) == (1000, 0.05)
+        assert (found.token_budget, found.usd_budget) == (1000, "0.05")
         _agent(stage, ledger, model="local/other")
         _agent(stage, ledger, model="tiny", meaning=meaning.__getitem__)
         for wrong, says in (

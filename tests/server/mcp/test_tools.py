@@ -32,7 +32,7 @@ from remit.server.mcp.callers import (
     current_caller,
 )
 from remit.server.mcp.server import ToolRunner, all_tools
-from remit.server.mcp.stdio import _Lines
+from remit.server.mcp.stdio import _lines
 from remit.server.mcp.tools import McpTool
 from tests.server.mcp.running import TOOLS, variables
 from tests.support.roots import new_root
@@ -354,10 +354,10 @@ def test_lines_come_as_they_were_sent(sent: list[bytes]) -> None:
     writer = threading.Thread(target=_write, args=(writing, whole))
     writer.start()
     try:
-        lines = _Lines(reading, limit)
+        lines = _lines(reading, limit)
         for line in sent:
-            assert lines.next() == (None if len(line) > limit else line + b"\n")
-        assert lines.next() == b""
+            assert next(lines) == (None if len(line) > limit else line + b"\n")
+        assert next(lines, b"") == b""
     finally:
         writer.join()
         os.close(reading)

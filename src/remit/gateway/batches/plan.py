@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import structs
 
@@ -52,21 +52,12 @@ class BatchRefusedError(InvalidInputError):
         self.param = param
 
 
-class _Line(NamedTuple):
-    """A request of a batch with its upper bound."""
-
-    custom_id: str
-    text: bytes
-    body: Body
-    amount: Amount
-    tokens_in: int
-
-
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
     """A checked batch. Once its provider accepts it, the plan writes its rows.
 
     Attributes:
+        rows: the custom id and the :class:`LineRow` fields of each request.
         amount: upper bound of all requests together, at the price of batches.
         unpriced: the first request whose model has no price, for people; empty without one.
     """
@@ -74,21 +65,14 @@ class BatchPlan:
     provider_id: str
     caller: str
     owner: str
-    lines: Sequence[_Line]
+    rows: Sequence[tuple[Any, ...]]
     amount: Amount
     unpriced: str
 
     @property
     def stated(self) -> dict[str, Any]:
         """Metadata of the batch's ``EXCHANGE``: the upper bound of each request."""
-        return {BOUNDS: Content([list(row) for row in self._rows()])}
-
-    def _rows(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the custom id and the :class:`LineRow` fields of each request."""
-        for number, line in enumerate(self.lines):
-            nano = NO_PRICE if line.amount.nano is None else line.amount.nano
-            yield (line.custom_id, number, line.body.endpoint.name, line.body.model,
-                   line.amount.tokens, line.tokens_in, nano)  # fmt: skip
+        return {BOUNDS: Content([list(row) for row in self.rows])}
 
     def keeps_hold(self, answer: ProviderResponse) -> bool:
         """Return True if the reservation stays, because the provider named the batch it created."""
@@ -113,7 +97,7 @@ class BatchPlan:
         tx.execute_many(
             f"INSERT INTO batch_lines (batch_id, custom_id, {', '.join(LineRow._fields)}) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [(batch_id, line_name(batch_id, custom_id), *row) for custom_id, *row in self._rows()],
+            [(batch_id, line_name(batch_id, custom_id), *row) for custom_id, *row in self.rows],
         )
         if attempt.hold is not None:
             hold = structs.replace(attempt.hold, turns=0, model=None)
@@ -172,7 +156,8 @@ class Planner:
                 "SELECT provider_id, model_id, percent FROM raised_bounds"
             )
         }
-        lines: list[_Line] = []
+        rows: list[tuple[Any, ...]] = []
+        tokens = total = 0
         seen: set[str] = set()
         unbounded = unpriced = ""
         for number, text in enumerate(texts):
@@ -196,12 +181,14 @@ class Planner:
                 unbounded = unbounded or f"{amount.unbounded} in {at.said}"
             if amount.nano is None:
                 unpriced = unpriced or f"{at.said}: {body.model} has no price"
-            lines.append(_Line(custom_id, text, body, amount, bound.tokens[0]))
-        nano = None if unpriced else sum(line.amount.nano or 0 for line in lines)
-        tokens = sum(line.amount.tokens for line in lines)
+            nano = NO_PRICE if amount.nano is None else amount.nano
+            rows.append((custom_id, number, body.endpoint.name, body.model, amount.tokens,
+                         bound.tokens[0], nano))  # fmt: skip
+            tokens += amount.tokens
+            total += amount.nano or 0
         return BatchPlan(
-            provider_id, caller_text(request, identity), owner_of(identity), lines,
-            Amount(tokens, nano, not unbounded, unbounded), unpriced,
+            provider_id, caller_text(request, identity), owner_of(identity), rows,
+            Amount(tokens, None if unpriced else total, not unbounded, unbounded), unpriced,
         )  # fmt: skip
 
     def _check_model(

@@ -22,13 +22,14 @@ from remit.learning.prompts.rules import rules_of
 from remit.learning.prompts.search import Found, PromptSearch
 from remit.learning.proposals import Change, Learner, Proposal, ProposalError
 from remit.learning.replay import Replay, ReplayResult
-from remit.learning.statistics import PairedEffect, paired_effect
+from remit.learning.statistics import Estimate, paired_effect
 from remit.ledger import LedgerClient
 
 __all__ = ["Measured", "PromptLoop"]
 
-Measured = tuple[ReplayResult, PairedEffect]
-"""The replay of the held-out exchanges under some additions, and the effect."""
+Measured = tuple[ReplayResult, Estimate, Estimate]
+"""The replay of the held-out exchanges under some additions, the predicted effect, and the estimate
+that decides whether to propose."""
 
 
 class PromptLoop:
@@ -149,7 +150,7 @@ class PromptLoop:
             progress: called with the number done and the number in all.
 
         Returns:
-            The replay, and the effect of the additions.
+            The replay, the predicted effect of the additions, and the estimate that decides.
 
         Raises:
             ConflictError: the prices or the model that answers changed during the replay.
@@ -162,8 +163,9 @@ class PromptLoop:
         alpha = 0.05 / (looks * (looks + 1))
         # An addition may be why there was no answer: the gate takes it for the worst.
         lost = [*result.differences, *[-1.0] * result.failed]
-        gate = paired_effect(lost, alpha=alpha).gate
-        return result, paired_effect(result.differences)._replace(gate=gate)
+        _, gate = paired_effect(lost, alpha=alpha)
+        predicted, _ = paired_effect(result.differences)
+        return result, predicted, gate
 
     def propose(
         self,
@@ -186,7 +188,7 @@ class PromptLoop:
             ProposalError: ``not_enough``: there are too few pairs, or the effect may be zero.
                 ``stale``: evidence was erased.
         """
-        replay, effect = measured
+        replay, predicted, gate = measured
         pairs = replay.pairs
         return learner.propose(
             Change("prompt", contract_id=self._contract.contract_id, additions=found.additions),
@@ -194,8 +196,8 @@ class PromptLoop:
                 *learned,
                 *(one for pair in pairs for one in (pair.exchange_id, pair.replayed_id)),
             ],
-            predicted=effect.predicted,
-            gate=effect.gate,
+            predicted=predicted,
+            gate=gate,
             replay={**replay.summary(), "validation": [found.before, found.after]},
             reason=reason,
         )

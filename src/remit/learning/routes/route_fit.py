@@ -131,7 +131,7 @@ def fit_route(
     taken = list(zip(held, chosen, strict=True))
     now = _chosen_now(rules, held, models)
     against = IN_FORCE if now else best
-    saved = paired_effect(
+    saved, saved_gate = paired_effect(
         [
             one.costs[old] - one.costs[name]
             for (one, name), old in zip(taken, now or [best] * len(held), strict=True)
@@ -139,7 +139,7 @@ def fit_route(
         low=-most,
         high=most,
     )
-    reward = paired_effect([one.rewards[name] - one.rewards[best] for one, name in taken]).gate
+    _, reward = paired_effect([one.rewards[name] - one.rewards[best] for one, name in taken])
     named: dict[str, Any] = {"head": head.digest, "price_weight": price_weight}
     if quality_floor:
         named["quality_floor"] = quality_floor
@@ -148,12 +148,12 @@ def fit_route(
     floor = (QUALITY_KEPT - 1) * _mean([one.rewards[best] for one in whole])
     progress(_FOLDS + 1, _FOLDS + 1)
     return RouteFit(
-        missing=_missing(len(held), usd, usd_per_call, saved.gate, against, reward, floor),
+        missing=_missing(len(held), usd, usd_per_call, saved_gate, against, reward, floor),
         held_out=len(held),
         best_single=best,
         saves_against=against,
-        saved=saved.predicted,
-        gate=saved.gate,
+        saved=saved,
+        gate=saved_gate,
         reward=reward,
         usd_per_call=usd,
         price_weight=price_weight,

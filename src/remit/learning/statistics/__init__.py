@@ -8,7 +8,7 @@ from remit.learning.statistics.confidence import (
 )
 from remit.learning.statistics.estimate import Estimate
 from remit.learning.statistics.off_policy import Logged, cross_fit, doubly_robust
-from remit.learning.statistics.pairs import PairedEffect, paired_effect
+from remit.learning.statistics.pairs import paired_effect
 from remit.learning.statistics.ppi import prediction_powered
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "ConfidenceSequence",
     "Estimate",
     "Logged",
-    "PairedEffect",
     "cross_fit",
     "difference",
     "doubly_robust",

@@ -4,30 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import fmean
-from typing import NamedTuple
 
 from remit.learning.statistics.confidence import ConfidenceSequence
 from remit.learning.statistics.estimate import Estimate
 from remit.learning.statistics.student import skewed_interval
 
-__all__ = ["PairedEffect", "paired_effect"]
-
-
-class PairedEffect(NamedTuple):
-    """Two estimates of one effect.
-
-    Attributes:
-        predicted: the size of the effect, valid for this number of pairs (`student`).
-        gate: the estimate that decides whether to propose, valid at every look (`betting`).
-    """
-
-    predicted: Estimate
-    gate: Estimate
+__all__ = ["paired_effect"]
 
 
 def paired_effect(
     differences: Sequence[float], *, low: float = -1.0, high: float = 1.0, alpha: float = 0.05
-) -> PairedEffect:
+) -> tuple[Estimate, Estimate]:
     """Estimate the mean of paired differences.
 
     The predicted interval is Student's t, corrected for skewness. If all differences are equal, its
@@ -39,6 +26,10 @@ def paired_effect(
         high: largest possible difference.
         alpha: probability that the always-valid interval ever excludes the mean.
 
+    Returns:
+        The size of the effect, valid for this number of pairs (`student`), and the estimate that
+        decides whether to propose, valid at every look (`betting`).
+
     Raises:
         InvalidInputError: a difference lies outside the bounds.
     """
@@ -47,7 +38,7 @@ def paired_effect(
         sequence.update(difference)
     gate = sequence.estimate
     if len(set(differences)) < 2:
-        return PairedEffect(gate, gate)
+        return gate, gate
     below, above = skewed_interval(differences)
     predicted = Estimate(
         value=fmean(differences),
@@ -57,4 +48,4 @@ def paired_effect(
         effective_samples=float(len(differences)),
         method="student",
     )
-    return PairedEffect(predicted, gate)
+    return predicted, gate

@@ -139,11 +139,10 @@ class RangeCopy:
 def _lines(store: Store, places: Places) -> Iterator[Line]:
     """Yield the lines of the entries in ``places``."""
     since: dict[str, int] = {}  # The first entry of each session.
-    for line in lines_of(store, places):
-        session_id = columns_of(line.record["metadata"]).session_id or ""
-        first = since.setdefault(session_id, line.row.seq)
-        row = line.row
-        yield Line(row.seq, row.entry_hash, row.record, line.contents, line.steps, first)
+    for row, record, contents, steps in lines_of(store, places):
+        session_id = columns_of(record["metadata"]).session_id or ""
+        first = since.setdefault(session_id, row.seq)
+        yield Line(row.seq, row.entry_hash, row.record, contents, steps, first)
 
 
 def _some(lines: Iterator[Line], number: int) -> Iterator[Line]:

@@ -7,7 +7,6 @@ processes at once.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
 from typing import Any
 
 from remit.ledger.contents import NO_STEP, StoredValue, commit, next_step
@@ -28,50 +27,43 @@ _STEPS = """
     WHERE s.step_id BETWEEN ? AND ? ORDER BY s.step_id"""
 
 
-@dataclass(slots=True)
-class IdRange:
-    """The result of checking one range of content or message steps.
+IdRange = tuple[int, dict[int, str], VerificationReport]
+"""The result of checking a range of ids.
 
-    Attributes:
-        count: number of rows.
-        bad: problems by id; each names the table and the id.
-        report: contains a problem if the range could not be read to its end.
-    """
-
-    count: int = 0
-    bad: dict[int, str] = field(default_factory=dict)
-    report: VerificationReport = field(default_factory=VerificationReport)
+The number of rows; the problems by id, each with the table and the id; and a report, which contains
+a problem if the range could not be read to its end.
+"""
 
 
 def check_contents(store: Store, first: int, last: int) -> IdRange:
     """Return the problems of the content rows in a range of ids."""
-    found = IdRange()
-    with found.report.guard(f"contents {first} to {last}"):
+    count, bad, report = 0, dict[int, str](), VerificationReport()
+    with report.guard(f"contents {first} to {last}"):
         for row in store.scan_contents(first, last):
-            found.count += 1
+            count += 1
             if problem := _content_problem(row):
-                found.bad[row.content_id] = f"contents: row {row.content_id}: {problem}"
+                bad[row.content_id] = f"contents: row {row.content_id}: {problem}"
         for (content_id,) in store.select(
             "SELECT c.content_id FROM contents AS c WHERE c.content_id BETWEEN ? AND ? "
             "AND NOT EXISTS (SELECT 1 FROM shown_contents AS s WHERE s.content_id = c.content_id)",
             (first, last),
         ):
-            found.bad.setdefault(content_id, f"contents: row {content_id}: {_UNSHOWN}")
-    return found
+            bad.setdefault(content_id, f"contents: row {content_id}: {_UNSHOWN}")
+    return count, bad, report
 
 
 def check_steps(store: Store, first: int, last: int) -> IdRange:
     """Return the problems of the message steps in a range of ids."""
-    found = IdRange()
-    with found.report.guard(f"message_steps {first} to {last}"):
+    count, bad, report = 0, dict[int, str](), VerificationReport()
+    with report.guard(f"message_steps {first} to {last}"):
         for rows in pages(store.select, _STEPS, first, last):
-            found.count += len(rows)
+            count += len(rows)
             # Columns 4 and 8: the step's commitment, and that of its message if it is stored.
             erased = store.erasures({str(row[4]) for row in rows if row[8] is None})
             for row in rows:
                 if problem := _step_problem(row, row[4] in erased):
-                    found.bad[row[0]] = f"message_steps: row {row[0]}: {problem}"
-    return found
+                    bad[row[0]] = f"message_steps: row {row[0]}: {problem}"
+    return count, bad, report
 
 
 def _content_problem(row: RawContent) -> str:

@@ -222,15 +222,15 @@ class Verifier:
             try:
                 bad_contents: dict[int, str] = {}
                 bad_steps: dict[int, str] = {}
-                for part in pool.run(check_contents, content_ranges):
-                    report.contents += 0 if known.size else part.count
-                    report.merge(part.report)
-                    bad_contents.update(part.bad)
-                    advance(part.count)
-                for part in pool.run(check_steps, step_ranges):
-                    report.merge(part.report)
-                    bad_steps.update(part.bad)
-                    advance(part.count)
+                for count, bad, part in pool.run(check_contents, content_ranges):
+                    report.contents += 0 if known.size else count
+                    report.merge(part)
+                    bad_contents.update(bad)
+                    advance(count)
+                for count, bad, part in pool.run(check_steps, step_ranges):
+                    report.merge(part)
+                    bad_steps.update(bad)
+                    advance(count)
                 read = pool.run(
                     check_entries,
                     (

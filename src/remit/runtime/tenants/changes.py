@@ -29,7 +29,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from remit.kernel.errors import InvalidInputError, RemitError
 from remit.kernel.root import Root
@@ -115,18 +115,13 @@ class MovePlan:
         return before, aside, after
 
 
-class _RemovalPlan(NamedTuple):
-    """A removal: ``removing.json`` until it is finished or undone."""
+def _removal_in(value: Any, root: Path) -> tuple[TenantFile, str, str]:
+    """Return the file, id and person of the removal in a JSON value.
 
-    file: TenantFile
-    removal_id: str
-    by: str
-
-    @classmethod
-    def of(cls, value: Any, root: Path) -> Self:
-        """Return the plan in a JSON value; raise ValueError if it is not one of this root."""
-        file = TenantFile.planned(value["file"], root)
-        return cls(file, str(value["removal_id"]), str(value["by"]))
+    Raises ValueError if the removal is not one of this root.
+    """
+    file = TenantFile.planned(value["file"], root)
+    return file, str(value["removal_id"]), str(value["by"])
 
 
 def hold_open(tenant: Tenant) -> contextlib.AbstractContextManager[None]:
@@ -373,9 +368,12 @@ def remove_tenant(
         for move in old_plans(root):  # Fails now if an old ledger could not be removed later.
             Place(move.aside, root, host.path).is_own(key)
         settings = load_settings(root.config).settings.ledger
-        plan = _RemovalPlan(tenant.file, secrets.token_hex(4), host.by)
+        removal_id = secrets.token_hex(4)
         host.step("drain")
-        save({**plan._asdict(), "file": asdict(plan.file)}, TenantFile.removing_path(root.path))
+        save(
+            {"file": asdict(tenant.file), "removal_id": removal_id, "by": host.by},
+            TenantFile.removing_path(root.path),
+        )
         try:
             with drained(root, name, wait_s):
                 host.step("last head")
@@ -390,13 +388,13 @@ def remove_tenant(
                 entry_id = host.record(
                     REMOVED, name, reason.strip(), origin=head.checkpoint.origin,
                     size=head.checkpoint.size, root=head.checkpoint.text.split("\n")[2],
-                    place=tenant.place, exported=export is not None, removal_id=plan.removal_id,
+                    place=tenant.place, exported=export is not None, removal_id=removal_id,
                 )  # fmt: skip
         except BaseException:
             _recover_removal(host, root)
             raise
         host.step("erase")
-        _erase(host, root, plan)
+        _erase(host, root, tenant.file)
     return head.checkpoint.size, head.entry_id, entry_id
 
 
@@ -427,22 +425,23 @@ def removed_before(host: TenantHost, name: str) -> tuple[int, str, str] | None:
 def _recover_removal(host: TenantHost, root: Root) -> None:
     """Finish a removal that is recorded; otherwise delete its plan."""
     path = TenantFile.removing_path(root.path)
-    if (plan := _read_plan(_RemovalPlan.of, path)) is None:
+    if (plan := _read_plan(_removal_in, path)) is None:
         return
-    known = host.ledger.query(event_type=REMOVED, submission_id=plan.file.name)
-    if plan.removal_id in {entry.metadata["removal_id"] for entry in known}:
-        _erase(host, root, plan)
+    file, removal_id, by = plan
+    known = host.ledger.query(event_type=REMOVED, submission_id=file.name)
+    if removal_id in {entry.metadata["removal_id"] for entry in known}:
+        _erase(replace(host, by=by), root, file)
     else:
         path.unlink(missing_ok=True)
 
 
-def _erase(host: TenantHost, root: Root, plan: _RemovalPlan) -> None:
+def _erase(host: TenantHost, root: Root, file: TenantFile) -> None:
     """Erase all data of a tenant, the plan last, so that it can be repeated from any point."""
-    key = recorded_key(host.ledger, plan.file.name)
+    key = recorded_key(host.ledger, file.name)
     assert key is not None
     for move in old_plans(root):
-        _remove_old_place(replace(host, by=plan.by), root, move, key)
-    Place(plan.file, root, host.path).remove(key)
+        _remove_old_place(host, root, move, key)
+    Place(file, root, host.path).remove(key)
     kept = TenantFile.removing_path(root.path)
     try:
         for path in root.path.iterdir():

@@ -233,9 +233,15 @@ def learning_routes(root: Root, ledger: LedgerClient, loaded: LoadedSettings) ->
     def signals(query: Annotated[SignalsQuery, Query()]) -> dict[str, Any]:
         """Return signals of models, contracts, tools, routes and agents against a baseline."""
         policy = SignalPolicy.installed(InstalledFiles(root.path))
-        found = current_signals(ledger, policy, since=query.since, latest=query.latest)
-        shown = [one.to_dict() for one in found.signals if one.crossed or not query.crossed]
-        return {**found._asdict(), "signals": shown}
+        signals, window, exchanges, complete = current_signals(
+            ledger, policy, since=query.since, latest=query.latest
+        )
+        return {
+            "signals": [one.to_dict() for one in signals if one.crossed or not query.crossed],
+            "window": window,
+            "exchanges": exchanges,
+            "complete": complete,
+        }
 
     @routes.add(
         "GET", "/learn/proposals/{proposal_id}", "One proposal", needs="read",

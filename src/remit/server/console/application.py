@@ -12,7 +12,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from remit.agents import ApprovalQueue
-from remit.gateway.auth import AuthUnavailableError, Directory, KeyStore
+from remit.gateway.auth import AuthUnavailableError, Directory, Identity, KeyStore
 from remit.kernel.errors import InvalidInputError, NotFoundError, RemitError
 from remit.ledger import (
     LedgerClosedError,
@@ -175,16 +175,17 @@ class Console:
             query_text = scope["query_string"].decode("latin-1")
             wanted = quote(path) + (f"?{query_text}" if query_text else "")
             return see(f"{LOGIN}?next={quote(wanted, safe='')}")
-        _take_place(scope, login)
+        identity, token = login
+        _take_place(scope, identity)
         form: Mapping[str, str] = {}
         if method == "POST":
             form = await read_form(scope, receive)
-            if login.token and form.get("token") != login.token:
+            if token and form.get("token") != token:
                 raise not_own()
             if path == _LOGOUT:
                 return self._entrance.leave(scope)
-        if not login.identity.may("read"):
-            said = f"The role {login.identity.role} may not read the ledger."
+        if not identity.may("read"):
+            said = f"The role {identity.role} may not read the ledger."
             raise HttpError(403, "forbidden", said)
         if path == _LIVE:
             await self._live.serve(send, receive, lambda: self._still(scope), _headers())
@@ -195,7 +196,7 @@ class Console:
         if path in (PREFIX, f"{PREFIX}/"):
             return see("/")
         view, rest = _view_of(path)
-        asked = Asked(path, rest, login.identity, query, form)
+        asked = Asked(path, rest, identity, query, form)
         answer = await self._run(lambda: self._made(view, asked, login, method))
         if not self._is_ready:
             self._is_ready = True
@@ -225,6 +226,7 @@ class Console:
         return self._rendered(made, login, asked.path, view.path)
 
     def _rendered(self, page: Page, login: Login | None, path: str, at: str) -> Answer:
+        identity, token = login or (None, "")
         text = (
             templates()
             .get_template(page.template)
@@ -232,8 +234,8 @@ class Console:
                 **page.data,
                 here=quote(path),
                 at=at,
-                identity=login.identity if login is not None else None,
-                token=login.token if login is not None else "",
+                identity=identity,
+                token=token,
                 signs_out=not self._entrance.is_open,
             )
         )
@@ -277,7 +279,7 @@ class Console:
             return True
 
 
-def _take_place(scope: Scope, login: Login) -> None:
+def _take_place(scope: Scope, identity: Identity) -> None:
     """Count the request against its key's share, and mark the connection as authenticated.
 
     Raises:
@@ -286,7 +288,7 @@ def _take_place(scope: Scope, login: Login) -> None:
     if PROVE in scope:
         scope[PROVE]()
     if (share := scope.get(SHARE)) is not None:
-        share.begin(login.identity.key_id)
+        share.begin(identity.key_id)
 
 
 def _view_of(path: str) -> tuple[View, str]:

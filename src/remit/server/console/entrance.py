@@ -60,7 +60,7 @@ class Entrance:
         Raises:
             AuthUnavailableError: keys cannot be checked now.
         """
-        return Login(DEVELOPER, "") if self.is_open else self._logins.of(headers)
+        return (DEVELOPER, "") if self.is_open else self._logins.of(headers)
 
     def leave(self, scope: Scope) -> Answer:
         """Return the redirect to the login page that deletes the login cookie."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from typing import NamedTuple
 
 from remit.gateway.auth import AuthenticationError, Identity, KeyStore
 from remit.kernel.canonical import canonical_json, sha256_hex
@@ -18,17 +17,11 @@ LASTS_S = 8 * 3600
 _PURPOSE = b"remit console login v1"
 
 
-class Login(NamedTuple):
-    """A valid login.
+Login = tuple[Identity, str]
+"""A valid login: its owner, and the token of its forms, which no page of another site knows.
 
-    Attributes:
-        identity: the key's owner, with the rights that the key has now; or the person, with those
-            that the provider gave them.
-        token: for forms: a page of another site does not know it.
-    """
-
-    identity: Identity
-    token: str
+The owner of a key has the key's present rights; a person has those that the provider gave them.
+"""
 
 
 class Logins:
@@ -82,7 +75,7 @@ class Logins:
             identity = Identity(claims["name"], claims["role"], user_id=claims["subject"])
         else:
             return None
-        return Login(identity, self._cookie.signature(f"form {value}"))
+        return identity, self._cookie.signature(f"form {value}")
 
 
 def login_cookie(secret: bytes) -> SignedCookie:

@@ -225,7 +225,7 @@ async def _streams(incoming: int, outgoing: int, own: McpEndpointSettings) -> As
     send, to_client = anyio.create_memory_object_stream[SessionMessage | bytes](0)
     answers = send.clone()
     pending = _Pending(answers, own.max_unread)
-    lines = _Lines(incoming, own.max_message_bytes)
+    lines = _lines(incoming, own.max_message_bytes)
     reading = asyncio.ensure_future(_read(lines, to_server, answers, pending, own.drain_s))
     writing = asyncio.ensure_future(_write(outgoing, to_client, reading, pending))
     try:
@@ -243,7 +243,7 @@ async def _streams(incoming: int, outgoing: int, own: McpEndpointSettings) -> As
 
 
 async def _read(
-    lines: _Lines,
+    lines: Iterator[bytes | None],
     to_server: _Incoming,
     answers: MemoryObjectSendStream[SessionMessage | bytes],
     pending: _Pending,
@@ -254,7 +254,7 @@ async def _read(
         while True:
             await pending.wait_for_room()
             # A thread that waits for input is abandoned when the server ends.
-            line = await call_in_thread("remit-mcp-in", lines.next)
+            line = await call_in_thread("remit-mcp-in", partial(next, lines, b""))
             if line is None:
                 error = MessageError(INVALID_REQUEST, "The message is too long.")
                 await answers.send(_line(error.answer))
@@ -299,35 +299,34 @@ def _put(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-class _Lines:
-    """Lines of limited length from a descriptor. Reading blocks."""
+def _lines(descriptor: int, limit: int) -> Iterator[bytes | None]:
+    """Yield the lines of a descriptor with their ends; None for each that is too long. Blocks.
 
-    def __init__(self, descriptor: int, limit: int) -> None:
-        self._descriptor = descriptor
-        self._limit = limit
-        self._buffer = bytearray()
-        self._skipping = False
+    A last line without its end may be incomplete, and is left out.
 
-    def next(self) -> bytes | None:
-        """Return the next line with its end; None if it is too long; empty at the end."""
-        searched = 0
-        while True:
-            end = self._buffer.find(b"\n", searched)
-            if end >= 0:
-                line = bytes(self._buffer[: end + 1])
-                del self._buffer[: end + 1]
-                skipped, self._skipping = self._skipping, False
-                return None if skipped or end > self._limit else line
-            if len(self._buffer) > self._limit:
-                self._buffer.clear()
-                self._skipping = True
-            searched = len(self._buffer)
-            try:
-                chunk = os.read(self._descriptor, _CHUNK)
-            except OSError:
-                chunk = b""
-            if not chunk:
-                # A last line without its end may be incomplete.
-                self._buffer.clear()
-                return b""
-            self._buffer += chunk
+    Args:
+        descriptor: an open file descriptor.
+        limit: the largest number of bytes before a line's end.
+    """
+    buffer = bytearray()
+    is_too_long = False
+    searched = 0
+    while True:
+        end = buffer.find(b"\n", searched)
+        if end >= 0:
+            line = bytes(buffer[: end + 1])
+            del buffer[: end + 1]
+            yield None if is_too_long or end > limit else line
+            is_too_long, searched = False, 0
+            continue
+        if len(buffer) > limit:
+            buffer.clear()
+            is_too_long = True
+        searched = len(buffer)
+        try:
+            chunk = os.read(descriptor, _CHUNK)
+        except OSError:
+            return
+        if not chunk:
+            return
+        buffer += chunk

@@ -27,7 +27,7 @@ from remit.ledger import (
 )
 from remit.providers.wire import BodyError, object_in
 from remit.server.authentication import AuthenticatedRequest, Authenticator
-from remit.server.content_coding import read_decoded
+from remit.server.content_codec import read_decoded
 from remit.server.endpoints import ObjectHandler, paths_of
 from remit.server.refusals import HttpError, invalid
 from remit.server.replies import Receive, Scope, reply_json

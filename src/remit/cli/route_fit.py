@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from remit.ledger import LedgerClient
     from remit.runtime import Runtime
 
-_TOKENS = 10**12  # of the session's budget: the dollars are what limits it
+_TOKENS = 10**12
+"""The tokens of the session's budget; only its dollars limit the session."""
 
 
 @click.command()
@@ -218,7 +219,7 @@ def _right_answers(ledger: LedgerClient) -> dict[str, str]:
     for one in feedback_on(ledger):
         if one.source != "reference" or one.target_type != "exchange":
             continue
-        right.pop(one.target_entry_id, None)  # of each, the latest grade counts
+        right.pop(one.target_entry_id, None)  # The latest grade counts.
         answer = ledger.read(one.target_entry_id).metadata.get("response")
         if one.score == 1 and isinstance(answer, str) and answer.strip():
             right[one.target_entry_id] = answer
