@@ -53,7 +53,7 @@ def decide(place: Path, request: str, *more: str) -> None:
     """As a person does in another terminal, who first looks at what waits."""
     assert f"{request}  " in remit(place, "approve")
     remit(place, "approve", request, "--by", "Ada", *more)
-    assert "Nothing waits" in remit(place, "approve")
+    assert "is waiting for approval" in remit(place, "approve")
 
 
 def _refunds(place: Path) -> list[tuple[object, ...]]:

@@ -199,7 +199,7 @@ def test_trees_and_pages_show_the_call_whole(client: LedgerClient, call: dict[st
     assert DATA not in text + page
     assert "gpt is a name for gpt-4o" in page
     short = journey_text(open_journey(client, session_id=SESSION), colour=False, width=100)
-    assert f"prompt of {len(said(call))}, last: " in "\n".join(short)
+    assert f"last of {len(said(call))} prompt messages, " in "\n".join(short)
 
 
 def test_what_was_erased_or_is_not_asked_for_is_said(client: LedgerClient) -> None:

@@ -225,8 +225,8 @@ def _refuse_links(root: Root) -> None:
             raise RemitError(
                 f"{folder} is a link. Folders of a root must not be links, because data would be "
                 "written elsewhere.",
-                next_step="Use a directory instead of the link. To keep a root elsewhere, use that directory as the "
-                "root.",
+                next_step="Use a directory instead. To keep a root elsewhere, use that directory "
+                "as the root.",
             )
 
 

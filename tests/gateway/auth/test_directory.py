@@ -62,7 +62,7 @@ def test_ids_work_without_a_name(ledger: LedgerClient) -> None:
         budgeter.allocate(BudgetScope(team_id="blue"), 100)
         assert [team.id for team in directory.list("team")] == ["blue", "red"]
         assert [user.id for user in directory.list("user")] == ["a/n:n"]
-        with pytest.raises(NotFoundError, match="no team 'green'"):
+        with pytest.raises(NotFoundError, match="The team 'green' does not exist"):
             directory.find("team", "green")
         with pytest.raises(NotFoundError):
             directory.rename("team", "red", "Red", by="ann")

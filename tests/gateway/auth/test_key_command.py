@@ -131,7 +131,7 @@ def test_wrong_use(shell: Shell) -> None:
         ("create", "--name", "a\nb"): "name",
         ("create", "--name", "k", "--role", "root"): "root",
         ("create", "--name", "k", "--expires", "soon"): "soon",
-        ("create", "--name", "k", "--expires", "1999-01-01"): "expired",
+        ("create", "--name", "k", "--expires", "1999-01-01"): "in the past",
         ("create", "--name", "k", "--expires", "999999999d"): "999999999d",
         ("create", "--name", "k", "--models", "a,,b"): "empty",
         ("create", "--name", "k", "--tiers", "top"): "top",
