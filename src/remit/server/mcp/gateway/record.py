@@ -146,7 +146,8 @@ class Record:
         if self._noted < _MAX_NOTIFICATIONS:
             await self.message(method, params)
         elif self._noted == _MAX_NOTIFICATIONS:
-            why = f"{_MAX_NOTIFICATIONS} notifications were recorded; later ones are not."
+            sent = f"This server sent {_MAX_NOTIFICATIONS} notifications"
+            why = f"{sent}; later ones are not on record."
             await self.message(method, params, error=why)
 
     def _entry(self, event_type: str, /, **metadata: Any) -> LedgerEntry:
