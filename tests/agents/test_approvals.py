@@ -142,7 +142,7 @@ def test_what_cannot_be_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         (request,) = session.turn("pay the bill").waiting_for
         queue = runtime.approvals
         for odd in ("LED-00000000", "LED-7fffffff", "nonsense", ""):
-            with pytest.raises(ApprovalError, match="not a request"):
+            with pytest.raises(ApprovalError, match="not an approval request"):
                 queue.decide(odd, granted=True, by="Ann")
         with pytest.raises(ApprovalError, match="name of the person who decides"):
             queue.decide(request.request_id, granted=True, by=" ")

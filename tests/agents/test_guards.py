@@ -320,7 +320,7 @@ def test_tools_that_cannot_be_told_apart_are_refused(
     with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, _):
         with pytest.raises(ToolError, match="id 'pay'"):
             runtime.agent("a", tools=[*payer.tools, payer.tools[0]])
-        with pytest.raises(ToolError, match="two tools 'list_files'"):
+        with pytest.raises(ToolError, match="Two tools have the id 'list_files'"):
             runtime.agent("a", tools=["list_files", Tool("list_files", "x", TEXT, print)])
     for odd in ("", "a b", "\x1b[2J", "x" * 65):
         with pytest.raises(ToolError, match="is not a valid tool id"):

@@ -49,7 +49,7 @@ def _millionths(value: Any) -> int:
         or not isinstance(value, (int, float))
         or not 0 <= value <= _MAX_WEIGHT
     ):
-        raise ValueError(f"it takes a number from 0 to {_MAX_WEIGHT:,}")
+        raise ValueError(f"it must be a number from 0 to {_MAX_WEIGHT:,}")
     scaled = Decimal(repr(value)) * MILLION  # a float's shortest form is what the file says
     if scaled != int(scaled):
         raise ValueError("it takes at most 6 decimals")

@@ -133,7 +133,7 @@ def test_roles_and_reasons(world: World) -> None:
         world.governance().adopt(proposal.proposal_id, reason=" ")
     world.governance().reject(proposal.proposal_id, reason="No.")
     for decide in (world.governance().adopt, world.governance().reject):
-        with pytest.raises(ProposalError, match="rejected already"):
+        with pytest.raises(ProposalError, match="already rejected"):
             decide(proposal.proposal_id, reason="Yes.")
     with pytest.raises(ProposalError, match="not adopted"):
         world.governance().rollback(proposal.proposal_id, reason="Back.")

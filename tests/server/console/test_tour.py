@@ -101,7 +101,7 @@ def test_a_tour(shop: Shop) -> None:
 
         # Live: a call appears without a reload.
         page.get_by_role("link", name="Now").click()
-        page.get_by_text("Live.").wait_for()
+        page.get_by_text("Live updates.").wait_for()
         served.call("openai", "look at me", session="SES-TOURTOUR")
         (seen,) = served.entries("EXCHANGE", "SES-TOURTOUR")
         page.get_by_role("link", name=seen.id).wait_for()
@@ -110,7 +110,7 @@ def test_a_tour(shop: Shop) -> None:
         page.get_by_role("link", name=seen.id).click()
         page.get_by_text("look at me").first.wait_for()
         page.get_by_role("link", name="verify in this browser").click()
-        page.get_by_text("Verified here").wait_for()
+        page.get_by_text("Verified in this browser").wait_for()
 
         # Why a call went elsewhere.
         page.get_by_role("link", name="Why this model").click()
@@ -182,4 +182,4 @@ def test_a_record_with_one_byte_changed_is_not_verified(shop: Shop) -> None:
         page.route(f"**/console/verify/{success.id}", changed)
         page.goto(f"{served.url}/console/verify/{success.id}")
         page.get_by_text("Not verified").wait_for()
-        assert page.get_by_text("Verified here").count() == 0
+        assert page.get_by_text("Verified in this browser").count() == 0

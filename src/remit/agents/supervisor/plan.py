@@ -81,10 +81,10 @@ class PlanStep:
             if name in ("token_budget", "turn_limit"):
                 if type(value) is not int or not 0 <= value <= MAX_SAFE_INTEGER:
                     raise InvalidInputError(
-                        f"{name} is {value!r}; it takes a whole number from 0 on."
+                        f"{name} is {value!r}; it must be an integer of at least 0."
                     )
             elif isinstance(value, bool) or not isinstance(value, (int, float)):
-                raise InvalidInputError(f"{name} is {value!r}; it takes a number.")
+                raise InvalidInputError(f"{name} is {value!r}; it must be a number.")
             elif not 0 <= value <= _MAX_LIMIT:
                 raise InvalidInputError(
                     f"{name} is {value!r}; it must be from 0 to {_MAX_LIMIT:,}."

@@ -20,7 +20,7 @@ from remit.packages.permissions import Permissions
 from remit.packages.prices_record import check_prices, recorded_prices
 from remit.packages.registry import InstalledPackage
 
-_PERMIT = "Install a package that permits it, or take it out of use."
+_PERMIT = "Install a package that permits it, or stop using it."
 _USES = ("TOOL_INTENT", "TOOL_CALL", "EXCHANGE")
 
 
