@@ -233,7 +233,7 @@ def test_a_limit_of_no_tokens_is_not_taken_for_no_limit(tmp_path: Path, none: An
             lambda: agent.submit("Well?", tokens=none),
             lambda: remit.Schedule(agent, "s", "Well?", every_s=60, tokens=none),
         ):
-            with pytest.raises(InvalidInputError, match="must be an integer of at least [01]"):
+            with pytest.raises(InvalidInputError, match=r"must be an integer of at least [01]"):
                 made()
 
 

@@ -60,7 +60,7 @@ SAME = tuple(
         (r"Set by \S+,", "Set by USER,"),
         (r"verified: \d+ entries", "verified: N entries"),
         (r"is entry \d+ of the \d+ of", "is entry N of"),
-        (r"is here: \S+", "is here"),
+        (r"is installed: \S+", "is installed"),
     )
 )
 

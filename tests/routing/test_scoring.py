@@ -106,7 +106,7 @@ def test_one_candidate_wins_and_none_is_an_error() -> None:
     assert score_candidates(_inputs(PLAIN)).winner == "m"
     with pytest.raises(InvalidInputError, match=r"[Nn]o candidates"):
         score_candidates(_inputs())
-    with pytest.raises(InvalidInputError, match="one name"):
+    with pytest.raises(InvalidInputError, match="same name"):
         score_candidates(_inputs(PLAIN, Candidate("m", "other")))
 
 

@@ -41,10 +41,11 @@ def read_table(file: Path) -> dict[str, Any]:
 
 
 def read_references(file: Path) -> dict[str, str]:
-    """Right answers by exchange id, of a JSON or TOML table.
+    """Return the correct answers of a JSON or TOML file, keyed by exchange id.
 
     Raises:
-        InvalidInputError: as for :func:`read_table`; there is none, or one is no text or number.
+        InvalidInputError: as for :func:`read_table`, or the file has no answer, or an answer is
+            neither text nor a number.
     """
     found = {}
     for exchange_id, answer in read_table(file).items():

@@ -122,7 +122,7 @@ def _assets(directory: Path, known: Mapping[str, Any]) -> Iterator[dict[str, Any
                 code,
                 f"The path {path!a} in {directory} {problem}.",
                 next_step="A package contains only files of a root: give the file another "
-                "place or name, or remove it from the directory.",
+                "place or name, or leave it out of the directory.",
             )
         by_place = next(
             (PLACES[place] for place in PLACES if path.startswith(place)), _DEFAULT_CLASSIFICATION

@@ -131,7 +131,7 @@ class AgentDocument:
         if unknown := sorted(set(value.get("approve", ())) - set(value.get("tools", ()))):
             raise invalid_document(
                 f"{path}: {unknown[0]!r} is in approve, but not in the agent's tools.",
-                "Add it to tools, or remove it from approve.",
+                "Add it to tools, or leave it out of approve.",
             )
         return _build(cls, value)
 

@@ -211,7 +211,7 @@ def test_the_second_of_two_people_grants_what_the_first_changed(serve: Serve) ->
         assert first.post(path, {**form, "arguments": '{"order": 13}'}).status == 303
         stale = third.post(path, {**late, "verdict": "grant"})
         assert stale.status == 409
-        assert "not those that the page showed" in stale.text
+        assert "arguments changed after the page was loaded" in stale.text
         assert second.post(path, {**second.form_of(path), "verdict": "grant"}).status == 303
         (granted,) = served.ledger.query(event_type="APPROVAL_GRANTED")
         assert granted.metadata["arguments"] == {"order": 13}

@@ -46,7 +46,7 @@ class McpSecrets:
             if found[1] not in os.environ:
                 raise ToolError(
                     f"The MCP server {self._server!r} needs the environment variable {found[1]}.",
-                    next_step=f"Set {found[1]}, or remove it from [mcp.{self._server}].",
+                    next_step=f"Set {found[1]}, or leave it out of [mcp.{self._server}].",
                 )
             return os.environ[found[1]]
 
