@@ -19,7 +19,7 @@ __all__ = ["OrderHandle"]
 class OrderHandle(Generic[OutputT]):
     """A handle of a submitted order; made by :meth:`remit.runtime.Agent.submit`.
 
-    The handle has no state: the order is in the ledger.
+    The handle has no state: the order is in the ledger. Each method reads the order anew.
 
     Attributes:
         order_id: id by which any program of the root finds the order.

@@ -165,7 +165,7 @@ def change_own_prices(
         root: the installation.
         ledger: the root's ledger.
         named: the setting ``budget.prices``; empty for the default file.
-        change: returns the operator's new prices, given the present ones.
+        change: returns the operator's new prices, given the present ones; called under the lock.
         wait_s: longest wait for another operation, in seconds.
         by: the person who changes the prices.
         reason: the person's reason.

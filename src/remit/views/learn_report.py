@@ -31,10 +31,12 @@ _STEPS = (1, 2, 5)  # times a power of ten: where an axis may end
 
 
 def learning_page(report: Mapping[str, Any]) -> str:
-    """The page as a text: no script, no request to anywhere, everything of the ledger escaped.
+    """Return a learning report as one HTML page with pictures and its style sheet.
+
+    The page has no script and loads nothing. All text from the ledger is escaped.
 
     Args:
-        report: of :meth:`remit.learning.meta.Report.to_dict`.
+        report: the result of :meth:`remit.learning.meta.Report.to_dict`.
     """
     style = style_sheet("page.css", "learning.css")
     shown = {**learning_shown(report), "style": style, "style_hash": style_hash(style)}

@@ -85,7 +85,16 @@ class MovePlan:
 
     @classmethod
     def of(cls, value: Any, root: Path) -> Self:
-        """Return the plan in a JSON value; raise ValueError if it is not one of this root."""
+        """Return the plan in a JSON value.
+
+        Args:
+            value: content of the plan's file.
+            root: directory of the tenant's root.
+
+        Raises:
+            ValueError: the value is not a plan of this root.
+            KeyError: a member is missing.
+        """
         if not _ID.fullmatch(value["move_id"]):  # Names of files and schemas contain the id.
             raise ValueError("its move_id is not one")
         before, after = (TenantFile.planned(value[one], root) for one in ("before", "after"))
@@ -467,13 +476,17 @@ def _remove_empty(path: Path) -> None:
 
 
 def interrupted_tenants(host: Root) -> list[str]:
-    """Return the names of tenants with a move or removal that runs or was interrupted."""
+    """Return the names of tenants with a move or removal that runs or was interrupted, in order."""
     found = (tenants_with(host, of) for of in (TenantFile.moving_path, TenantFile.removing_path))
     return sorted({name for names in found for name in names})
 
 
 def recover_tenants(host: TenantHost) -> dict[str, RemitError]:
-    """Recover all interrupted tenants; return the errors of those that failed, keyed by name."""
+    """Recover all interrupted tenants, as :func:`recover_tenant`.
+
+    Returns:
+        The errors of tenants that could not be recovered, keyed by name.
+    """
     failed: dict[str, RemitError] = {}
     for name in interrupted_tenants(host.root):
         try:
@@ -485,6 +498,13 @@ def recover_tenants(host: TenantHost) -> dict[str, RemitError]:
 
 def recover_tenant(host: TenantHost, name: str) -> None:
     """Undo or finish an interrupted move or removal; do nothing if another process runs it.
+
+    A change is finished if it was decided (see the module), else undone. Ledgers are renamed or
+    deleted, and the finish is recorded.
+
+    Args:
+        host: host of the tenant.
+        name: name of the tenant.
 
     Raises:
         RemitError: a plan is damaged or of another tenant, or a ledger or root cannot be changed.
