@@ -98,7 +98,14 @@ def too_long(most: int) -> HttpError:
 
 
 class Answer(NamedTuple):
-    """A complete HTTP answer."""
+    """A complete HTTP answer.
+
+    Attributes:
+        status: HTTP status.
+        body: the whole body.
+        content_type: value of the ``content-type`` header.
+        headers: further headers.
+    """
 
     status: int
     body: bytes

@@ -48,7 +48,7 @@ class Request(Protocol):
         ...
 
     async def read(self, length: bytes | None, most: int, timeout_s: float, share: Share) -> bytes:
-        """Return the whole body.
+        """Return the whole body. Call it once.
 
         Args:
             length: value of the ``content-length`` header; ``None`` without it.
@@ -57,7 +57,8 @@ class Request(Protocol):
             share: counts the bytes of the body.
 
         Raises:
-            HttpError: 413, the body is too long; 408, too slow; 429 or 503, memory is short.
+            HttpError: 413, the body is too long; 408, too slow; 429 or 503, memory is short; 499,
+                the client disconnected.
         """
         ...
 
@@ -66,7 +67,12 @@ class Request(Protocol):
         ...
 
     def begin(self, status: int, headers: Headers) -> None:
-        """Begin an answer of unknown length."""
+        """Begin an answer of unknown length.
+
+        Args:
+            status: HTTP status.
+            headers: headers of the answer.
+        """
         ...
 
     def write(self, data: bytes) -> None:
@@ -114,7 +120,10 @@ class AsgiRequest:
         self._task = asyncio.current_task()
 
     async def serve(self, handler: Handler) -> None:
-        """Run a handler, then send the data that it left."""
+        """Run a handler, then send the data that it left.
+
+        An error of the handler is raised unchanged.
+        """
         try:
             await handler(self)
         finally:
