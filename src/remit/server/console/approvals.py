@@ -61,6 +61,14 @@ def change(sources: Sources, asked: Asked) -> Answer:
 
     A grant covers the arguments that the page showed, or the edited arguments of the form.
 
+    Args:
+        sources: the data sources, through whose runtime the decision is written.
+        asked: the request; its form has ``verdict`` (``grant`` or ``deny``), ``reason`` and
+            arguments.
+
+    Returns:
+        A redirect to the page of the request.
+
     Raises:
         InvalidInputError: the form has no verdict, or its arguments are not a JSON object.
         ApprovalError: the request is unknown or decided, the person may not decide it, or its

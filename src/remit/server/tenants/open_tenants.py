@@ -213,7 +213,14 @@ class OpenTenants:
         self._threads.shutdown(wait=False)
 
     async def run(self, work: Callable[..., _T], *arguments: Any) -> _T:
-        """Run a function in one of the threads for tenants; return its result or raise its error."""
+        """Run a function in one of the threads for tenants, and return its result.
+
+        An error of the function is raised unchanged.
+
+        Args:
+            work: the function, which may block.
+            arguments: its positional arguments.
+        """
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     def take_heads(self, ledger: LedgerClient) -> None:
