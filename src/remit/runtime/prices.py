@@ -78,7 +78,15 @@ class RootPrices(NamedTuple):
         return entry is not None and entry["provider"] == price.provider
 
     def behind(self, root: Root, ledger: LedgerClient) -> bool:
-        """Return True if the operator changed the recorded prices since this was read."""
+        """Return True if the operator changed the recorded prices after this object was made.
+
+        False if a package installed the file. A change that is recorded but not yet in the file
+        counts too.
+
+        Args:
+            root: the installation.
+            ledger: the root's ledger.
+        """
         recorded = recorded_prices(ledger)
         if self.packaged or self.file.matches(recorded):
             return False

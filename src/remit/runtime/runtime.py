@@ -431,8 +431,8 @@ class Runtime(Closeable):
     def unfinished(self) -> Iterator[str]:
         """Yield the ids of sessions whose last turn was interrupted or waits, latest first.
 
-        A turn waits if a person must approve or answer. Sessions of sub-agents are left out: their
-        callers continue them.
+        A turn waits if a person must decide on one of its tool calls. Sessions of sub-agents are
+        left out: their callers continue them.
         """
         ledger = self.ledger.scoped(tier="ho2")
         for one in list_sessions(self.ledger):

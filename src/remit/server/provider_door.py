@@ -407,7 +407,12 @@ class ObjectChange:
 
 
 async def reply_upstream(send: Send, response: PromptResponse) -> None:
-    """Send the provider's own reply, with the call's headers."""
+    """Send the provider's own reply, with the call's headers.
+
+    Args:
+        send: takes the answer.
+        response: the call's response, which must have a reply.
+    """
     await reply(send, upstream_answer(response))
 
 
@@ -429,7 +434,14 @@ def refused(error: BodyError) -> HttpError:
 async def reply_raw(
     send: Send, status: int, headers: tuple[tuple[str, str], ...], body: bytes
 ) -> None:
-    """Send a fetched answer to the client."""
+    """Send an answer of :meth:`ProviderDoor.fetch` to the client, with its length.
+
+    Args:
+        send: takes the answer.
+        status: the provider's status.
+        headers: headers that may be passed on.
+        body: the body, which may have been changed.
+    """
     named = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers]
     named.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": status, "headers": named})
@@ -450,7 +462,7 @@ def _unreachable(error: ProviderError) -> HttpError:
 
 
 def with_query(path: str, scope: Scope) -> str:
-    """Return an upstream path with the query of the client's request."""
+    """Return an upstream path with the query of the client's request, if there is one."""
     query = scope.get("query_string", b"").decode("latin-1")
     return f"{path}?{query}" if query else path
 

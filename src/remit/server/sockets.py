@@ -108,7 +108,14 @@ def require_loopback(host: str) -> None:
 
 
 def http_config(application: Any, settings: ServerSettings) -> Config:
-    """Return uvicorn's configuration, with Remit's limits on connections, headers and time."""
+    """Return uvicorn's configuration, with Remit's limits on connections, headers and time.
+
+    The limits are set as by :func:`set_limits`.
+
+    Args:
+        application: the ASGI application.
+        settings: ``[server]``.
+    """
     config = Config(
         application,
         http=Connection,

@@ -66,7 +66,14 @@ def learning_shown(report: Mapping[str, Any]) -> dict[str, Any]:
 def pictures_of(
     effects: Iterable[Mapping[str, Any]], decided: Mapping[str, Mapping[str, Any]]
 ) -> Iterable[dict[str, Any]]:
-    """Yield a picture for each unit; its rows share an axis with 0 in the middle."""
+    """Yield a picture for each metric with effects: reward, then cost.
+
+    Its rows share an axis with 0 in the middle.
+
+    Args:
+        effects: predicted and realised effects of proposals.
+        decided: adopted proposals, keyed by id.
+    """
     found = list(effects)
     for metric, title in (("reward", "Reward, 0 to 1"), ("cost", "US dollars saved per call")):
         of = [one for one in found if one["metric"] == metric]

@@ -263,7 +263,14 @@ class _Query:
 def latest_quarters(ledger: LedgerClient, first: int, end: int, most: int) -> int:
     """Return the start of the latest quarter hours that together hold ``most`` rows of usage.
 
-    The range is ``first`` to ``end``, exclusive; ``first`` is returned if it holds fewer rows.
+    Args:
+        ledger: the ledger, whose table ``usage`` is read.
+        first: first quarter hour since 1970.
+        end: last quarter hour, exclusive.
+        most: number of rows.
+
+    Returns:
+        A quarter hour since 1970; ``first`` if the range holds fewer rows.
     """
     rows = ledger.select(
         "SELECT quarter FROM usage WHERE quarter >= ? AND quarter < ? "

@@ -117,7 +117,12 @@ class MovePlan:
         return f"moved-{self.move_id}.json"
 
     def places(self, host: TenantHost, root: Root) -> tuple[Place, Place, Place]:
-        """Return the old place, the old ledger's later name, and the new place."""
+        """Return three places: the old one, the same ledger after its renaming, and the new one.
+
+        Args:
+            host: host of the tenant.
+            root: root of the tenant.
+        """
         before, aside, after = (
             Place(file, root, host.path) for file in (self.before, self.aside, self.after)
         )
@@ -409,6 +414,12 @@ def remove_tenant(
 
 def removed_before(host: TenantHost, name: str) -> tuple[int, str, str] | None:
     """Finish a recorded removal, and return it as :func:`remove_tenant` does.
+
+    The rest of the tenant's root is deleted.
+
+    Args:
+        host: host of the tenant.
+        name: name of the removed tenant.
 
     Returns:
         ``None`` if no removal is recorded, or if a copy of the tenant's root was restored.

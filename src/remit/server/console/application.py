@@ -129,7 +129,10 @@ class Console:
         self._live.close()
 
     def close(self) -> None:
-        """End the streams, threads and database connections; pages being made are finished first."""
+        """End the streams, threads and database connections.
+
+        Pages that are being made are finished first. Blocks.
+        """
         self._live.close()
         self._threads.shutdown(cancel_futures=True)
         self._ledger.close()

@@ -27,6 +27,11 @@ _LONGEST_EDITED = 40_000  # A form field must fit the limit of a request body.
 def show(sources: Sources, asked: Asked) -> Page:
     """Return the page of waiting and recent approval requests, or of one request.
 
+    Args:
+        sources: the data sources.
+        asked: the request; ``rest`` is the id of one approval request, and ``before`` of its query
+            an entry id before which older ones are listed.
+
     Raises:
         NotFoundError: the path names a request that does not exist.
     """

@@ -20,6 +20,13 @@ _LISTED = 100
 def show(sources: Sources, asked: Asked) -> Page:
     """Return the list of proposals, one proposal, or the learning report (path ``report``).
 
+    A proposal with erased content has the status 410.
+
+    Args:
+        sources: the data sources.
+        asked: the request; ``rest`` is a proposal id or ``report``, and ``realised`` in its query
+            adds the measured effect.
+
     Raises:
         NotFoundError: the proposal does not exist.
         ProposalError: a recorded entry does not have the format that Remit writes.
