@@ -84,15 +84,16 @@ class OrderHandle(Generic[OutputT]):
     result = blocking(aresult)
 
     def cancel(self, *, by: str = "local operator") -> OrderStatus:
-        """Cancel the order and return its state; a running order ends within a moment.
+        """Cancel the order and return its state.
 
-        The cancellation is recorded with the name.
+        An order that has not begun ends at once. A running or waiting one is asked to stop and ends
+        soon after. The cancellation is recorded with the name.
 
         Args:
             by: name of the person, for the record.
 
         Raises:
-            ConflictError: the order has ended.
+            ConflictError: the order is completed or cancelled already.
             NotFoundError: there is no such order.
         """
         return self._orders.cancel(self.order_id, by=by)

@@ -70,14 +70,12 @@ def make_router(
 def rules_of(root: Root, settings: RoutingSettings) -> Rules:
     """Return the scoring rules in force in a root.
 
-    A rules file below a tier folder (``HOT``, ``HO2``, ``HO1``) must be installed by a package.
+    A rules file below a tier folder (``HOT``, ``HO2``, ``HO1``) must be installed by a package and
+    unchanged. If the file cannot be used, the reason is logged and the shipped rules are returned.
 
     Args:
         root: the installation.
         settings: ``[routing]``, whose ``rules`` names the file, relative to the root.
-
-    Raises:
-        RemitError: the file cannot be read, is not valid, or differs from the installed one.
     """
     here = root.path.resolve()
     file = (here / settings.rules).resolve()

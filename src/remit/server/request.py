@@ -105,7 +105,14 @@ Handler = Callable[[Request], Awaitable[None]]
 
 
 class AsgiRequest:
-    """A :class:`Request` on any ASGI server. Data is sent by :meth:`drain` only."""
+    """A :class:`Request` on any ASGI server. Data is sent by :meth:`drain` only.
+
+    Args:
+        scope: ASGI's scope.
+        receive: ASGI's function.
+        send: ASGI's function.
+        deployment: the model that the path names; empty if the body names it.
+    """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, deployment: str = "") -> None:
         self.deployment = deployment

@@ -37,6 +37,11 @@ class WebSocket:
 
     For the connection it takes the place of a call in progress.
 
+    Args:
+        connection: the client's connection, whose request is the handshake.
+        early: bytes that followed the request.
+        max_bytes: longest message.
+
     Attributes:
         path: path of the request, without its query.
         headers: headers of the handshake, names in lower case.
