@@ -389,8 +389,9 @@ class Agent(Generic[OutputT]):
             task: the message of the turn.
             queue: the queue in which the order waits.
             priority: -1000 to 1000; lower numbers run first.
-            due: the earliest time at which the order may run.
-            key: idempotency key: work submitted again under the same key is the same order.
+            due: the earliest time at which the order may run; ``None`` for at once.
+            key: idempotency key: work submitted again under the same key is the same order; empty
+                for a new order.
             by: the submitter's name, for the record.
             for_key: name or id of the virtual key on whose behalf the order runs. The key's models,
                 agents, tiers, budgets and rates apply, and no call is made after the key ends. None
@@ -398,8 +399,11 @@ class Agent(Generic[OutputT]):
             user: see :meth:`session`.
             subject_id: see :meth:`session`.
             tokens: token limit of the order's session; the agent's limit if left out.
-            usd: limit of the order's session in US dollars.
+            usd: limit of the order's session in US dollars; the agent's limit if left out.
             max_attempts: attempts before the order is set aside; the configured number if left out.
+
+        Returns:
+            A handle that waits for the result or cancels the order.
 
         Raises:
             InvalidInputError: a value cannot be used, the key may not submit this order, or ``key``

@@ -173,7 +173,9 @@ class Replays:
             the part of each in the difference.
 
         Raises:
-            ConflictError: see :meth:`Replay.run`.
+            ConflictError: prices, the answering model or the rule for holding out changed since an
+                earlier run.
+            InvalidInputError: a call has no upper bound, because its model has no price.
         """
         wanted, budget_nano = self._wanted, round(self._wanted.usd * _NANO)
         if not wanted.both:

@@ -188,6 +188,9 @@ def _changing(host: TenantHost, name: str) -> Iterator[tuple[Tenant, VerifierKey
 def move_tenant(host: TenantHost, name: str, to: str, *, wait_s: float) -> tuple[Tenant, int, str]:
     """Move a tenant's ledger; if it is at the new place already, change nothing.
 
+    The old ledger is renamed and stays until :func:`remove_old_places`. The host's ledger records
+    ``TENANT_MOVED``. No process can open the tenant during the move.
+
     Args:
         host: host of the tenant.
         name: name of the tenant.
@@ -195,11 +198,13 @@ def move_tenant(host: TenantHost, name: str, to: str, *, wait_s: float) -> tuple
         wait_s: longest wait for servers to close the tenant, in seconds.
 
     Returns:
-        The tenant at its new place, the number of entries, and the place of the old ledger.
+        The tenant at its new place, the number of entries, and the place of the old ledger, which
+        is
+        empty if the tenant was never moved.
 
     Raises:
-        RemitError: the ledger cannot be moved there, or a server still serves the tenant. The old
-            ledger is in use again.
+        RemitError: there is no such tenant, another process changes it, the ledger cannot be moved
+            there, or a server still serves the tenant. The old ledger is in use again.
         LedgerError: a database cannot be used. The old ledger is in use again.
     """
     with _changing(host, name) as (tenant, _):
