@@ -118,7 +118,13 @@ class Agent(Generic[OutputT]):
         return self._shape.answer.tools
 
     def of_package(self, package_id: str) -> Agent:
-        """Return this agent marked as brought by a package."""
+        """Mark this agent as brought by a package, and return the same agent.
+
+        Its sessions record the package's id in place of the instructions.
+
+        Args:
+            package_id: id of the package.
+        """
         self._shape = replace(self._shape, package_id=package_id)
         return self
 
@@ -133,6 +139,9 @@ class Agent(Generic[OutputT]):
     ) -> Conversation[OutputT]:
         """Begin a session, or continue one.
 
+        A new session writes ``SESSION_START`` and its limits in one transaction. In a running event
+        loop the write happens in the background, and the first turn waits for it.
+
         Args:
             session_id: the session to continue; a new one if left out.
             user: the user of a new session, whose budget (`remit budget set --user`) also pays. The
@@ -141,11 +150,15 @@ class Agent(Generic[OutputT]):
                 erase --subject` takes it. The id is not recorded.
             tokens: token limit of a new session; the agent's, else the configured limit, if left
                 out.
-            usd: limit of a new session in US dollars.
+            usd: limit of a new session in US dollars; the agent's if left out.
+
+        Returns:
+            The conversation; leaving it as a context manager ends the session.
 
         Raises:
             NotFoundError: the ledger has no such session, or the session is another agent's.
-            InvalidInputError: a limit, user or subject is given for a session that has begun.
+            InvalidInputError: a limit, user or subject is given for a session that has begun, or a
+                limit is not positive.
         """
         session = self._manager(session_id, Principal(user, subject_id))
         if session_id is None:
@@ -162,7 +175,10 @@ class Agent(Generic[OutputT]):
         """Return the session in which the agent answers a tool call of another agent.
 
         Each call has a session of its own, found by the call's idempotency key. A new session is
-        begun and recorded.
+        begun and recorded, on behalf of the same user as the caller's.
+
+        Args:
+            call: the context of the tool call, with the caller's session and order.
 
         Raises:
             ToolError: the agent is already in the chain of callers, or the chain is too long.
@@ -188,6 +204,9 @@ class Agent(Generic[OutputT]):
     ) -> Conversation[OutputT]:
         """Begin or continue the session of a schedule's tick or of an order.
 
+        A new session writes ``SESSION_START``; ``tokens``, ``usd`` and ``about`` apply only to a
+        new one.
+
         Args:
             session_id: id of the session, which the caller derives from the tick or order.
             principal: the person or key on whose behalf the session runs.
@@ -197,6 +216,7 @@ class Agent(Generic[OutputT]):
 
         Raises:
             InvalidInputError: a limit is not positive.
+            NotFoundError: the session is another agent's.
         """
         session = self._manager(session_id, principal)
         starting = None if session.has_begun() else self._start(session, tokens, usd, about)
@@ -324,8 +344,18 @@ class Agent(Generic[OutputT]):
     ) -> TurnResult[Any]:
         """Answer a single message in a new session, end the session, and return the turn.
 
-        Takes the arguments of :meth:`session` and :meth:`Conversation.turn`, and raises their
-        errors.
+        A turn that waits for a person is returned in that state.
+
+        Args:
+            message: see :meth:`Conversation.turn`.
+            output_type: see :meth:`Conversation.turn`.
+            on_event: see :meth:`Conversation.turn`.
+            user: see :meth:`session`.
+            subject_id: see :meth:`session`.
+            deps: see :meth:`Conversation.turn`.
+
+        Raises:
+            RemitError: an error of :meth:`session` or :meth:`Conversation.turn`.
         """
         async with self.session(user=user, subject_id=subject_id) as session:
             result: TurnResult[Any] = await session.aturn(
@@ -359,8 +389,9 @@ class Agent(Generic[OutputT]):
             task: the message of the turn.
             queue: the queue in which the order waits.
             priority: -1000 to 1000; lower numbers run first.
-            due: the earliest time at which the order may run.
-            key: idempotency key: work submitted again under the same key is the same order.
+            due: the earliest time at which the order may run; ``None`` for at once.
+            key: idempotency key: work submitted again under the same key is the same order; empty
+                for a new order.
             by: the submitter's name, for the record.
             for_key: name or id of the virtual key on whose behalf the order runs. The key's models,
                 agents, tiers, budgets and rates apply, and no call is made after the key ends. None
@@ -368,8 +399,11 @@ class Agent(Generic[OutputT]):
             user: see :meth:`session`.
             subject_id: see :meth:`session`.
             tokens: token limit of the order's session; the agent's limit if left out.
-            usd: limit of the order's session in US dollars.
+            usd: limit of the order's session in US dollars; the agent's limit if left out.
             max_attempts: attempts before the order is set aside; the configured number if left out.
+
+        Returns:
+            A handle that waits for the result or cancels the order.
 
         Raises:
             InvalidInputError: a value cannot be used, the key may not submit this order, or ``key``
@@ -399,6 +433,9 @@ class Agent(Generic[OutputT]):
         """Return the handle of an order that this or another process submitted.
 
         The handle does not check that the order exists; its methods do.
+
+        Args:
+            order_id: id of the order, as :attr:`OrderHandle.order_id` holds it.
         """
         return OrderHandle(order_id, self.runtime.orders, self.runtime.ledger, self._shape.output)
 

@@ -32,6 +32,8 @@ def agent_record(
 ) -> dict[str, Any]:
     """Return the metadata of an agent's ``SESSION_START``: ids, hashes, and texts as content.
 
+    Nothing is written.
+
     Args:
         step: the plan step with which the agent answers.
         supervisor: settings of the agent's turns.
@@ -39,8 +41,8 @@ def agent_record(
         contracts: the loader of the agent's contracts.
         own: tools that the author gave by value.
         package_id: the package that brought the agent; empty for an agent made by a program.
-        providers: the program's own providers: id and name of the class.
-        output: the type of the answers.
+        providers: class names of the program's own providers, keyed by provider id.
+        output: the type of the answers; ``None`` for text.
     """
     limits = {
         "worker.turn_limit": step.turn_limit,

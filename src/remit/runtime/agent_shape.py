@@ -76,6 +76,9 @@ def check_kind(name: str, value: Any, *kinds: type) -> None:
         name: name of the argument, for the message.
         value: the argument.
         kinds: the accepted types.
+
+    Raises:
+        InvalidInputError: the type is wrong, or a text has characters that cannot be recorded.
     """
     if not isinstance(value, kinds):
         wanted = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
@@ -85,13 +88,17 @@ def check_kind(name: str, value: Any, *kinds: type) -> None:
 
 
 def check_limit(name: str, value: float | None) -> None:
-    """Raise InvalidInputError if a limit of tokens or US dollars is not positive; None is no limit.
+    """Raise InvalidInputError if a limit of tokens or US dollars is invalid; None is no limit.
 
     In settings 0 tokens mean no limit, but a program that computes 0 means that nothing remains.
 
     Args:
         name: name of the limit; one that ends with ``tokens`` takes whole numbers.
         value: the limit.
+
+    Raises:
+        InvalidInputError: tokens are not an integer of at least 1, or dollars are negative or no
+            number.
     """
     if value is None:
         return

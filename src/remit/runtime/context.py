@@ -55,7 +55,13 @@ class KernelContext:
         self._shares = shares_sessions
 
     def threads(self, session_id: str) -> Sequence[Candidate]:
-        """Return open topics of the agent's other sessions; empty if sessions are not shared."""
+        """Return open topics of the agent's other sessions; empty if sessions are not shared.
+
+        At most fifty other sessions are read.
+
+        Args:
+            session_id: the session whose own topics are left out.
+        """
         if not self._shares:
             return []
         return [
@@ -66,6 +72,13 @@ class KernelContext:
 
     def required(self, contract_id: str, session_id: str) -> Mapping[str, Any]:
         """Return the required context of a contract, as far as the contract's tier may read it.
+
+        Args:
+            contract_id: id of the contract, which names its ``required_context``.
+            session_id: the session that the context is for.
+
+        Returns:
+            The values by name; empty if the contract requires none.
 
         Raises:
             ContractError: the contract cannot be loaded.
@@ -83,7 +96,10 @@ class KernelContext:
         )
 
     def policies(self) -> Sequence[Candidate]:
-        """Return the texts of adopted policies; an unreadable one is logged and left out."""
+        """Return the texts of adopted policies; an unreadable one is logged and left out.
+
+        A text longer than the attention budget is cut.
+        """
         found = []
         for path in self._installed.paths(_POLICY):
             if not path.endswith(_POLICY_SUFFIXES):

@@ -133,6 +133,9 @@ class Conversation(Closeable, Generic[OutputT]):
     ) -> TurnResult[Any]:
         """Answer a message.
 
+        The turn, its model calls and tool calls are recorded. The turn holds the session's lease,
+        so other turns of the session wait. An earlier interrupted turn is closed first.
+
         Args:
             message: a text, or a list of texts and :class:`remit.File` values.
             output_type: the type of ``result.output``: a Pydantic model, dataclass, TypedDict,
@@ -141,10 +144,18 @@ class Conversation(Closeable, Generic[OutputT]):
             deps: given to tools as ``deps`` of their :class:`remit.Context`; never recorded, so a
                 turn that is resumed must be given them again.
 
+        Returns:
+            The turn. A failure is not raised: the turn then has ``error_code``. A turn with tool
+            calls that
+            a person must approve has them in ``waiting_for``.
+
         Raises:
-            InvalidInputError: the message is blank, JSON Schema cannot describe the type, or
-                ``deps`` have a type that a tool does not take.
-            RemitError: an error of :meth:`remit.agents.supervisor.HO2Supervisor.ahandle_turn`.
+            InvalidInputError: the message is blank, JSON Schema cannot describe the type, ``deps``
+                have a type that a tool does not take, or a tool of this session calls this.
+            TurnPendingError: the last turn waits for a person.
+            TurnCancelledError: somebody cancelled the turn.
+            LeaseBusyError: another process works on the session for too long.
+            RemitError: another error of :meth:`remit.agents.supervisor.HO2Supervisor.ahandle_turn`.
         """
         self._refuse_inner_turn()
         text, files = split_message(message)
@@ -161,6 +172,11 @@ class Conversation(Closeable, Generic[OutputT]):
         """Yield the events of a turn as they arrive; the last one is :class:`TurnEnded`.
 
         Closing the iterator before the end cancels the turn.
+
+        Args:
+            message: see :meth:`turn`.
+            output_type: see :meth:`turn`.
+            deps: see :meth:`turn`.
 
         Raises:
             RemitError: an error of :meth:`aturn`.
@@ -196,7 +212,11 @@ class Conversation(Closeable, Generic[OutputT]):
     def stream(
         self, message: UserMessage, *, output_type: Any = None, deps: Any = None
     ) -> Iterator[TurnEvent | TurnEnded]:
-        """Yield the events of :meth:`astream`, for callers without an event loop."""
+        """Yield the events of :meth:`astream`, for callers without an event loop.
+
+        The turn runs in a background thread's event loop. Arguments and errors are those of
+        :meth:`astream`.
+        """
         events: queue.SimpleQueue[TurnEvent | None] = queue.SimpleQueue()
         future = start_background(
             self.aturn(message, output_type=output_type, on_event=events.put, deps=deps)
@@ -238,7 +258,10 @@ class Conversation(Closeable, Generic[OutputT]):
         return response
 
     def unfinished(self) -> UnfinishedTurn | None:
-        """Return the turn that was interrupted or waits for a person; None if there is none."""
+        """Return the turn that was interrupted or waits for a person; None if there is none.
+
+        A turn that runs in another process also counts as unfinished.
+        """
         return self._supervisor.unfinished()
 
     async def aresume(
@@ -253,8 +276,13 @@ class Conversation(Closeable, Generic[OutputT]):
             on_event: see :meth:`turn`.
             deps: see :meth:`turn`.
 
+        Returns:
+            The turn. ``waiting`` is True if a person's decision is still missing.
+
         Raises:
-            InvalidInputError: the turn began with another output type.
+            InvalidInputError: the turn began with another output type, ``deps`` have a type that a
+                tool does not take, or a tool of this session calls this.
+            RemitError: an error of :meth:`turn`.
         """
         self._refuse_inner_turn()
         with self._given(deps):
@@ -288,11 +316,14 @@ class Conversation(Closeable, Generic[OutputT]):
     ) -> WorkOrder:
         """Execute an order outside the conversation; many orders may run at once.
 
+        The order is recorded in the session and is no turn: later turns do not see it.
+
         Args:
             task: a text, or the variables of the contract's template.
             key: idempotency key within the session. An order that ended under the same key is
-                returned unchanged, in any later process; an interrupted one continues.
-            contract: replaces the agent's contract.
+                returned unchanged, in any later process; an interrupted one continues. A new order
+                if left out.
+            contract: id of a contract that replaces the agent's.
             output_type: the type of ``output_result``; the agent's own if neither this nor
                 ``contract`` is given.
             retry_failed: make another attempt if the order of that key failed. Nothing is paid
@@ -303,7 +334,14 @@ class Conversation(Closeable, Generic[OutputT]):
             deps: see :meth:`turn`.
 
         Returns:
-            The order: its ``state``, ``output_result``, ``error`` and ``cost``.
+            The order: its ``state``, ``output_result``, ``error`` and ``cost``. A failure is a
+            state, not
+            an exception.
+
+        Raises:
+            InvalidInputError: ``deps`` have a type that a tool does not take, or JSON Schema cannot
+                describe the type.
+            RemitError: the order cannot be begun or recorded.
         """
         context = sound({"user_input": task} if isinstance(task, str) else dict(task))
         step = self._step if contract is None else replace(self._step, contract_id=contract)
@@ -340,20 +378,37 @@ class Conversation(Closeable, Generic[OutputT]):
     resume_work = blocking(aresume_work)
 
     def cancel_work(self, wo_id: str) -> WorkOrder:
-        """Cancel an unfinished order outside the conversation, and return it."""
+        """Cancel an unfinished order outside the conversation, and return it.
+
+        The cancellation is recorded. An ended order is returned unchanged.
+
+        Args:
+            wo_id: id of the order.
+
+        Raises:
+            InvalidInputError: the session has no such order.
+            LeaseBusyError: another process works on the order.
+        """
         return run_blocking(self._supervisor.orders.acancel(wo_id))
 
     def attached(
         self, task: str, *, key: str | None = None
     ) -> AbstractAsyncContextManager[AttachedOrder]:
-        """Open an order that another program works on, such as another framework's agent.
+        """Return a context manager for an order that another program works on.
 
-        The program may use the agent's tools, within its limits; see the distribution
+        The other program is, for example, another framework's agent. Entering the context records
+        the order. An order that the block does not end can be continued under the same key. The
+        program may use the agent's tools, within its limits; see the distribution
         ``remit-interop``.
 
         Args:
             task: a description of the work, for the record.
             key: idempotency key within the session; see :meth:`awork`.
+
+        Raises:
+            InvalidInputError: on entry, if the key is invalid, belongs to other work, or its order
+                has ended.
+            LeaseBusyError: on entry, if another process works on the order.
         """
         step = replace(self._step, name="attached", contract_id="", input={}, output_schema=None)
         return self._supervisor.orders.attached(step, {"user_input": task}, key=key)
@@ -370,11 +425,14 @@ class Conversation(Closeable, Generic[OutputT]):
         """Record how good a turn was, replacing earlier feedback of the same person on it.
 
         Args:
-            score: 0 (bad) to 1 (good).
-            label: a word for counting, such as ``wrong_unit``.
+            score: 0 (bad) to 1 (good); ``None`` for a label alone.
+            label: a word for counting, such as ``wrong_unit``; empty for a score alone.
             reason: free text; content of the session, erased with it.
             turn: number of the turn, from 1; the latest if left out.
             by: the person's name, for the record; it cannot be erased.
+
+        Returns:
+            The feedback as recorded.
 
         Raises:
             InvalidInputError: a value is invalid, or neither score nor label is given.
@@ -397,7 +455,7 @@ class Conversation(Closeable, Generic[OutputT]):
         """End the session by writing ``SESSION_END``; a repeated call has no effect.
 
         With ``[supervisor] consolidate``, a model first finds the topics that the session leaves
-        open.
+        open, which costs a model call.
         """
         if not self._ended:
             self._ended = True

@@ -49,7 +49,7 @@ def package_manager(
     by: str,
     step: Step = lambda _: None,
 ) -> PackageManager:
-    """Return the manager of a root's packages.
+    """Return the manager of a root's packages. Nothing is read or changed yet.
 
     Args:
         root: the installation.
@@ -74,7 +74,14 @@ def package_manager(
 def governance(
     root: Root, ledger: LedgerClient, loaded: LoadedSettings, identity: Identity
 ) -> Governance:
-    """Return the object that decides on a root's proposals in the name of a person."""
+    """Return the object that decides on a root's proposals in the name of a person.
+
+    Args:
+        root: the installation.
+        ledger: the root's ledger.
+        loaded: the root's settings.
+        identity: the person who decides, whose name is recorded.
+    """
     from remit.learning.proposals import Governance  # No model call needs it.
 
     return Governance(
@@ -138,6 +145,9 @@ def install_bootstrap(
 ) -> tuple[list[InstalledPackage], GateReport]:
     """Make a root from the archives of a bootstrap and run every gate.
 
+    Packages are installed, a checkpoint is signed, and settings and gate results are recorded. A
+    gate that fails is no error: the report states it.
+
     Args:
         root: the directory.
         archives: all packages.
@@ -150,6 +160,7 @@ def install_bootstrap(
 
     Raises:
         RemitError: see :func:`make_root`.
+        PackageError: a package cannot be installed.
     """
     with _founding(root, None, by, step) as (manager, ledger, _):
         installed = manager.install(archives, dev=dev)
@@ -242,7 +253,13 @@ def _lost(what: str) -> RemitError:
 def recover_packages(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> None:
     """Finish or undo a package or price operation whose process was killed.
 
-    Learned packages with content that was erased afterwards are removed.
+    Learned packages with content that was erased afterwards are removed. Finished changes are
+    logged.
+
+    Args:
+        root: the installation.
+        ledger: the root's ledger.
+        loaded: the root's settings.
 
     Raises:
         PackageError: another process holds the lock of packages, or a file cannot be restored.
@@ -258,7 +275,13 @@ def recover_packages(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -
 
 
 def forget_erased(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> list[str]:
-    """Remove proposals and learned packages with erased content; return the proposals' ids."""
+    """Remove proposals and learned packages with erased content; return the proposals' ids.
+
+    Args:
+        root: the installation.
+        ledger: the root's ledger, which records each removal.
+        loaded: the root's settings.
+    """
     if not (root.path / "proposals").is_dir() and not any(
         root.tier("hot").glob("installed/PKG-LEARNED-*")
     ):
@@ -294,7 +317,7 @@ def gate_context(
 
 
 def root_tools(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> list[Tool]:
-    """Return ADMIN's tools for a root."""
+    """Return ADMIN's tools for a root, whether or not the settings allow each of them."""
     gates = GateView(lambda: gate_context(root, ledger, loaded), by="ADMIN")
     from remit.agents import admin_tools  # The import is slow.
 

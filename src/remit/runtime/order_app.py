@@ -20,6 +20,8 @@ __all__ = ["load_app"]
 def load_app(runtime: Runtime, place: str) -> tuple[list[Agent[Any]], list[Schedule[Any]]]:
     """Call a function of the program with the runtime; return its agents and schedules.
 
+    The module is imported, and the working directory is added to ``sys.path``.
+
     Args:
         runtime: the open root.
         place: ``module:function``. Modules are searched in the working directory too. The function

@@ -19,7 +19,7 @@ __all__ = ["OrderHandle"]
 class OrderHandle(Generic[OutputT]):
     """A handle of a submitted order; made by :meth:`remit.runtime.Agent.submit`.
 
-    The handle has no state: the order is in the ledger.
+    The handle has no state: the order is in the ledger. Each method reads the order anew.
 
     Attributes:
         order_id: id by which any program of the root finds the order.
@@ -41,14 +41,23 @@ class OrderHandle(Generic[OutputT]):
         return f"OrderHandle({self.order_id!r})"
 
     def status(self) -> OrderStatus:
-        """Return the state of the order; raise NotFoundError if there is no such order."""
+        """Return the present state of the order, read from the ledger's database.
+
+        Raises:
+            NotFoundError: there is no such order.
+        """
         return self._orders.get(self.order_id)
 
     async def await_(self, timeout_s: float | None = None) -> OrderStatus:
-        """Wait until the order is done, set aside or cancelled, for at most ``timeout_s`` seconds.
+        """Wait until the order is done, set aside or cancelled, and return its state.
+
+        Args:
+            timeout_s: longest wait, in seconds; ``None`` for no limit. The order continues after
+                it.
 
         Raises:
             TimeoutError: the order takes longer.
+            NotFoundError: there is no such order.
         """
         return await self._orders.ended(self.order_id, timeout_s)
 
@@ -59,9 +68,13 @@ class OrderHandle(Generic[OutputT]):
 
         The turn of an order that was set aside states the cause (``failed``, ``error_code``).
 
+        Args:
+            timeout_s: longest wait, in seconds; ``None`` for no limit.
+
         Raises:
             TimeoutError: the order takes longer than ``timeout_s`` seconds.
             TurnCancelledError: the order was cancelled.
+            NotFoundError: there is no such order.
         """
         status = await self.await_(timeout_s)
         if status.state == "cancelled":
@@ -71,13 +84,17 @@ class OrderHandle(Generic[OutputT]):
     result = blocking(aresult)
 
     def cancel(self, *, by: str = "local operator") -> OrderStatus:
-        """Cancel the order and return its state; a running order ends within a moment.
+        """Cancel the order and return its state.
+
+        An order that has not begun ends at once. A running or waiting one is asked to stop and ends
+        soon after. The cancellation is recorded with the name.
 
         Args:
             by: name of the person, for the record.
 
         Raises:
-            ConflictError: the order has ended.
+            ConflictError: the order is completed or cancelled already.
+            NotFoundError: there is no such order.
         """
         return self._orders.cancel(self.order_id, by=by)
 

@@ -22,8 +22,17 @@ _STATE = "SELECT worker, attempts, stop FROM orders WHERE order_id = ?"
 def run_replay(runtime: Runtime, claim: Row) -> Done:
     """Execute an order until its replay is done or its budget is spent. Blocks.
 
-    The order is checked before each exchange: if it must stop, or another worker has it, the
-    result is ``cancelled``. A task that is erased or invalid is ``failed``.
+    Models are called, and results are stored in the record. The order is checked before each
+    exchange: if it must stop, or another worker has it, the result is ``cancelled``. A task that is
+    erased or invalid is ``failed``.
+
+    Args:
+        runtime: the open root.
+        claim: the order, claimed by this worker.
+
+    Returns:
+        The result, with ``figures`` of :func:`~remit.runtime.replays.replay_report` if
+        ``completed``.
     """
     said = runtime.orders.submission(claim.order_id).metadata
     task = said["task"]

@@ -52,7 +52,9 @@ class Done:
 async def run_turn(runtime: Runtime, agents: Mapping[str, Agent[Any]], claim: Row) -> Done:
     """Execute an order as far as it can proceed now, and return the result.
 
-    An interrupted turn is resumed. Errors of the turn become a failed result.
+    An interrupted turn is resumed, and the session of an ended turn is ended. An order that must
+    stop has its turn cancelled. Errors of the turn become a failed result. The queue's row is
+    unchanged.
 
     Args:
         runtime: the open root.

@@ -90,7 +90,10 @@ class OrderWorker:
         self._nudge.set()
 
     async def run(self, ready: Callable[[], None] = lambda: None) -> int:
-        """Work until :meth:`drain`.
+        """Work until :meth:`drain`: execute orders, run ticks, and take over from dead workers.
+
+        A lease holds the worker's seat meanwhile. Calls and batches of dead processes are settled
+        too.
 
         Args:
             ready: called when the worker begins to take orders.
@@ -98,6 +101,9 @@ class OrderWorker:
         Returns:
             The number of orders and ticks that still run after the time for draining. Other
             workers take the orders over when this process has ended.
+
+        Raises:
+            RemitError: the seat cannot be taken, or the queue cannot be read.
         """
         self.seat = new_seat(tuple(self.queues))
         leases = self._runtime.leases
@@ -127,8 +133,15 @@ class OrderWorker:
         return self.at_once - len(self._tasks)
 
     def begin(self, claim: Row) -> asyncio.Task[None]:
-        """Start a task that makes an attempt at a claimed order and records the result; return the
-        task.
+        """Start a task that makes an attempt at a claimed order and records the result.
+
+        Call it in the worker's event loop.
+
+        Args:
+            claim: the order, claimed by this worker.
+
+        Returns:
+            The task, which ends when the result is recorded.
         """
         task = asyncio.create_task(self._do(claim))
         self._tasks.add(task)
@@ -136,7 +149,11 @@ class OrderWorker:
         return task
 
     async def nudged(self, timeout_s: float | None) -> None:
-        """Wait until an order ends, draining begins, or the time is over."""
+        """Wait until an order ends, draining begins, or the time is over.
+
+        Args:
+            timeout_s: longest wait, in seconds; ``None`` for no limit.
+        """
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._nudge.wait(), timeout_s)
         self._nudge.clear()

@@ -26,7 +26,10 @@ class Owners:
         self._frameworks: dict[str, str] = {}
 
     def framework_of(self, package_id: str) -> str:
-        """Return the framework of an installed package; empty if there is no such package."""
+        """Return the framework of an installed package; empty if there is no such package.
+
+        The ledger is read again for an unknown package.
+        """
         if package_id not in self._frameworks:
             found = Registry.from_ledger(self._ledger).packages
             self._frameworks = {name: one.manifest.framework_id for name, one in found.items()}
@@ -34,7 +37,10 @@ class Owners:
 
     @cached_property
     def of_contracts(self) -> dict[str, tuple[str, str]]:
-        """Return package and framework of each contract of a package; read once."""
+        """Pairs of package and framework, keyed by contract id; read once.
+
+        Contracts that no package brought are left out.
+        """
         found = {}
         for path in self._files.paths(_CONTRACTS):
             package_id = self._files.owner(path)

@@ -78,7 +78,15 @@ class RootPrices(NamedTuple):
         return entry is not None and entry["provider"] == price.provider
 
     def behind(self, root: Root, ledger: LedgerClient) -> bool:
-        """Return True if the operator changed the recorded prices since this was read."""
+        """Return True if the operator changed the recorded prices after this object was made.
+
+        False if a package installed the file. A change that is recorded but not yet in the file
+        counts too.
+
+        Args:
+            root: the installation.
+            ledger: the root's ledger.
+        """
         recorded = recorded_prices(ledger)
         if self.packaged or self.file.matches(recorded):
             return False
@@ -165,7 +173,7 @@ def change_own_prices(
         root: the installation.
         ledger: the root's ledger.
         named: the setting ``budget.prices``; empty for the default file.
-        change: returns the operator's new prices, given the present ones.
+        change: returns the operator's new prices, given the present ones; called under the lock.
         wait_s: longest wait for another operation, in seconds.
         by: the person who changes the prices.
         reason: the person's reason.

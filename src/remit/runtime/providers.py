@@ -38,7 +38,12 @@ class Providers:
     own: Mapping[str, str]
 
     def capabilities(self, provider_id: str, model_id: str) -> ModelCapabilities:
-        """Return the capabilities of a model; no native tools if its provider is not available."""
+        """Return the capabilities of a model; no native tools if its provider is not available.
+
+        Args:
+            provider_id: id of the provider.
+            model_id: the provider's name of the model.
+        """
         capabilities = getattr(self.reachable.get(provider_id), "capabilities", None)
         if capabilities is None:
             return ModelCapabilities(native_tools=False)
@@ -46,7 +51,14 @@ class Providers:
         return found
 
     def models(self, settings: Settings, prices: PriceTable) -> dict[str, str]:
-        """Return the models that can be named, with the provider of each, keyed by model."""
+        """Return the models that can be named, each with its provider, keyed by model.
+
+        These are default models of reachable providers, the local model, and priced models.
+
+        Args:
+            settings: settings of the root.
+            prices: prices in force.
+        """
         found = {
             provider.default_model: name
             for name, provider in settings.providers.items()
@@ -63,7 +75,7 @@ class Providers:
 
 
 def weight_store(settings: Settings) -> WeightStore:
-    """Return the store of local models' weights."""
+    """Return the store of local models' weights, in ``[local] cache_dir`` or the default."""
     directory = settings.local.cache_dir
     return WeightStore(Path(directory) if directory else None)
 
@@ -76,14 +88,17 @@ def assemble_providers(
 ) -> Providers:
     """Build the adapters that the configuration and the environment allow.
 
+    No provider is called. A local model that is not installed is left out.
+
     Args:
         settings: settings of the root.
-        local_model: the local model to run; the configured one if left out.
+        local_model: the local model to run; the configured one if ``None``.
         environment: variables with keys and base URLs; those of the process if left out.
         own: the program's own providers, by id.
 
     Raises:
-        ConfigError: a base URL cannot be used, or an id of the program's cannot name a provider.
+        ConfigError: a base URL cannot be used, an id of the program's cannot name a provider, or
+            its object is no provider.
     """
     variables = os.environ if environment is None else environment
     reachable: dict[str, AnyProvider] = {}
@@ -132,6 +147,8 @@ def assemble_providers(
 
 def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple[str, str]:
     """Return the provider and model that ``wanted`` names.
+
+    The provider need not be reachable.
 
     Args:
         settings: settings of the root.
@@ -195,7 +212,13 @@ def require_reachable(
 ) -> None:
     """Raise RemitError unless a provider is set up and the model's name is not misspelt.
 
+    The provider is not called.
+
     Args:
+        settings: settings of the root.
+        providers: the available providers.
+        provider_id: id of the provider.
+        model_id: the provider's name of the model.
         prices: the table of known model names; names are not checked without it.
 
     Raises:

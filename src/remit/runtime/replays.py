@@ -79,15 +79,18 @@ class ReplayWanted:
 
     @property
     def task(self) -> str:
-        """Return the request as the task of an order."""
+        """The request as the task of an order: canonical JSON."""
         return canonical_json(asdict(self)).decode()
 
     @classmethod
     def of_task(cls, value: Any) -> ReplayWanted:
-        """Read the request from an order's task, parsed as JSON.
+        """Return the request in an order's task, parsed as JSON.
+
+        Args:
+            value: the parsed task, as :attr:`task` writes it.
 
         Raises:
-            InvalidInputError: the task is not a replay.
+            InvalidInputError: the task is not a replay, or the request is invalid.
         """
         names = {one.name for one in fields(cls)}
         if not isinstance(value, dict) or not value.keys() <= names:
@@ -100,7 +103,12 @@ class ReplayWanted:
 
 
 def replay_report(sides: tuple[ReplayResult, ...], cause: Attribution | None) -> dict[str, Any]:
-    """Return the numbers and ids of a result of :meth:`Replays.run` as JSON data."""
+    """Return the numbers and ids of a result of :meth:`Replays.run` as JSON data.
+
+    Args:
+        sides: the replay; with ``cause``, the replay of the change and that of the model.
+        cause: the attribution; ``None`` without one.
+    """
     if cause is not None:
         question, model = sides
         replays = {"question": question.summary(), "model": model.summary()}
@@ -111,7 +119,9 @@ def replay_report(sides: tuple[ReplayResult, ...], cause: Attribution | None) ->
 
 
 class Replays:
-    """Makes and runs a replay.
+    """A replay of recorded exchanges under a change or another model.
+
+    Creation opens the account of replays if it is missing.
 
     Args:
         runtime: the root, whose default model answers if none is named.
@@ -148,20 +158,24 @@ class Replays:
     def run(
         self, progress: Callable[[int, int], None], *, order_id: str = ""
     ) -> tuple[tuple[ReplayResult, ...], Attribution | None]:
-        """Run the replay within its budget; continue an interrupted one.
+        """Run the replay within its budget; continue an interrupted one. Blocks.
 
-        The results are stored in the file :attr:`file`, or in the record of an order.
+        Models are called. The results are stored in the file :attr:`file`, or in entries of the
+        order. With ``both`` the attribution is recorded.
 
         Args:
             progress: called before each exchange with the number done and the total.
             order_id: id of the order that requested the replay; empty for a command.
 
         Returns:
-            The replay and ``None``. With ``both``: the replay of the change, that of the model, and
+            The replay and ``None``. With ``both``: the replay of the change and that of the model,
+            and
             the part of each in the difference.
 
         Raises:
-            ConflictError: see :meth:`Replay.run`.
+            ConflictError: prices, the answering model or the rule for holding out changed since an
+                earlier run.
+            InvalidInputError: a call has no upper bound, because its model has no price.
         """
         wanted, budget_nano = self._wanted, round(self._wanted.usd * _NANO)
         if not wanted.both:

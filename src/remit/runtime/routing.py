@@ -31,7 +31,7 @@ def make_router(
     contracts: ContractLoader,
     default: tuple[str, str],
 ) -> Router:
-    """Return the router of a root.
+    """Return the router of a root. Nothing is registered or called.
 
     Args:
         root: the root, which holds the scoring rules.
@@ -68,7 +68,15 @@ def make_router(
 
 
 def rules_of(root: Root, settings: RoutingSettings) -> Rules:
-    """Return the scoring rules in force in a root; rules below a tier folder must be installed."""
+    """Return the scoring rules in force in a root.
+
+    A rules file below a tier folder (``HOT``, ``HO2``, ``HO1``) must be installed by a package and
+    unchanged. If the file cannot be used, the reason is logged and the shipped rules are returned.
+
+    Args:
+        root: the installation.
+        settings: ``[routing]``, whose ``rules`` names the file, relative to the root.
+    """
     here = root.path.resolve()
     file = (here / settings.rules).resolve()
     governed = any(file.is_relative_to(here / tier) for tier in ("HOT", "HO2", "HO1"))

@@ -104,6 +104,9 @@ class Runtime(Closeable):
     ) -> Self:
         """Open a root.
 
+        An interrupted package or price operation of a dead process is finished or undone first.
+        Settings and prices are recorded if they differ from the ones recorded last.
+
         Args:
             root: the directory; found as the commands find it if left out.
             model: the model that answers in place of the configured default.
@@ -114,10 +117,14 @@ class Runtime(Closeable):
             create: make the root if there is none.
             by: the opener's name, for the record.
 
+        Returns:
+            The open root. Close it with :meth:`close`, or use it as a context manager.
+
         Raises:
-            RemitError: there is no root, or it cannot be made.
+            RemitError: there is no root, it cannot be made, or the prices are not as recorded.
             ConfigError: ``remit.toml`` or the environment has a value that cannot be used.
             LedgerError: the ledger cannot be opened.
+            PackageError: another process holds the lock of packages.
         """
         place = find_root(Path(root) if root is not None else None)
         if create and not place.exists():
@@ -183,7 +190,7 @@ class Runtime(Closeable):
         return self.provider_id, self.model_id
 
     def record_settings(self, by: str) -> None:
-        """Record settings and prices if they differ from the ones recorded last.
+        """Record settings and prices in an entry if they differ from the ones recorded last.
 
         Args:
             by: name of the person, for the record.
@@ -196,7 +203,7 @@ class Runtime(Closeable):
         await asyncio.to_thread(self.close)
 
     def require_model(self) -> None:
-        """Raise RemitError unless the default model can be called.
+        """Raise RemitError unless the default model can be called. No call is made.
 
         Raises:
             RemitError: the provider is not configured, or the model's name is misspelt.
@@ -207,8 +214,13 @@ class Runtime(Closeable):
     def session(self, session_id: str | None = None) -> Conversation[str]:
         """Begin a conversation with the ADMIN agent, or continue one.
 
+        A new session writes ``SESSION_START`` to the ledger.
+
         Args:
             session_id: the session to continue; a new one if left out.
+
+        Returns:
+            The conversation; leaving it as a context manager ends the session.
 
         Raises:
             NotFoundError: the ledger has no such session.
@@ -241,7 +253,9 @@ class Runtime(Closeable):
         timeout_s: float = 0.0,
         context_tokens: int | None = None,
     ) -> Agent[OutputT]:
-        """Make an agent of your own.
+        """Make an agent of your own. Nothing is recorded before its first session.
+
+        Each MCP server in ``mcp`` is started, so that its tools can be listed.
 
         Args:
             agent_id: the agent's name in the record.
@@ -254,32 +268,36 @@ class Runtime(Closeable):
             contract: id of the contract under which the agent answers.
             contracts: a folder with ``contracts/`` and ``prompt_packs/``, searched after the
                 root's.
-            output_type: the type of the answers, see :meth:`Conversation.turn`.
+            output_type: the type of the answers, see :meth:`Conversation.turn`; text if left out.
             model: the model that answers, as ``--model`` takes it, or a route such as ``auto``,
                 which chooses a model for each call; the root's default if left out.
             planner: plans the steps of each turn; without a planner, a turn is one answering step.
-            acceptance: criteria of the quality gate (:mod:`remit.agents.supervisor.quality`).
+            acceptance: criteria of the quality gate, True or False by name
+                (:mod:`remit.agents.supervisor.quality`).
             classify: classify each message before the turn.
             verify: judge answers under PRC-VERIFY-001; the configured choice if left out.
             max_retries: further attempts after a rejected answer; the configured number if left
                 out.
             shares_sessions: show open topics of the agent's other sessions in each session. Leave
                 it False for agents that serve people who must not learn of each other.
-            session_tokens: token limit of a session.
-            session_usd: limit of a session in US dollars.
-            order_tokens: token limit of a work order.
-            order_usd: limit of a work order in US dollars.
-            turn_limit: most model calls of an order.
-            timeout_s: longest duration of an order, in seconds.
+            session_tokens: token limit of a session; the configured limit if left out.
+            session_usd: limit of a session in US dollars; no limit of its own if left out.
+            order_tokens: token limit of a work order; the configured limit if left out.
+            order_usd: limit of a work order in US dollars; no limit of its own if left out.
+            turn_limit: most model calls of an order; 0 for the configured number.
+            timeout_s: longest duration of an order, in seconds; 0 for the configured one.
             context_tokens: estimated tokens of earlier turns, and in a turn of its calls and tool
-                results, that a prompt may hold. The oldest are left out, which is recorded.
+                results, that a prompt may hold. The oldest are left out, which is recorded. The
+                configured number if left out.
 
         Raises:
             UnknownToolError: there is no such tool.
+            ToolError: two tools have the same id, or an item of ``tools`` cannot be a tool.
             ContractError: the contract cannot be used.
             ConfigError: no provider runs the model, or there is no such MCP server.
-            InvalidInputError: an argument has the wrong type, or JSON Schema cannot describe the
-                output type.
+            RemitError: the provider of ``model`` is not set up, or the model's name is misspelt.
+            InvalidInputError: an argument has the wrong type, a limit is not positive, or JSON
+                Schema cannot describe the output type.
         """
         for name, value, *kinds in (
             ("instructions", instructions, str), ("contract", contract, str),
@@ -358,11 +376,11 @@ class Runtime(Closeable):
         return self._contracts
 
     def gate_context(self) -> GateContext:
-        """Return the present state of the root that its gates check."""
+        """Return the present state of the root that its gates check. No gate runs."""
         return gate_context(self.root, self.ledger, self.loaded)
 
     def packaged_agents(self) -> list[str]:
-        """Return the ids of agents that installed packages brought."""
+        """Return the ids of agents that installed packages brought, in alphabetical order."""
         from remit.runtime.packaged_agents import packaged_agents
 
         return packaged_agents(self._installed)
@@ -413,7 +431,8 @@ class Runtime(Closeable):
     def unfinished(self) -> Iterator[str]:
         """Yield the ids of sessions whose last turn was interrupted or waits, latest first.
 
-        Sessions of sub-agents are left out: their callers continue them.
+        A turn waits if a person must decide on one of its tool calls. Sessions of sub-agents are
+        left out: their callers continue them.
         """
         ledger = self.ledger.scoped(tier="ho2")
         for one in list_sessions(self.ledger):
@@ -422,7 +441,10 @@ class Runtime(Closeable):
                 yield one.session_id
 
     def close(self) -> None:
-        """Close connections and the ledger. Entries already written are durable."""
+        """Close providers, MCP servers and the ledger, and stop the deletion of old content.
+
+        Entries already written are durable.
+        """
         run_blocking(self.aclose())
         self._close_ledger()
 
@@ -436,14 +458,20 @@ class Runtime(Closeable):
         self.ledger.close()
 
     async def aclose(self) -> None:
-        """Close the connections of the running event loop; call :meth:`close` for the rest."""
+        """Close the providers' connections of the running event loop; leave the rest open.
+
+        Call :meth:`close` for MCP servers and the ledger.
+        """
         for provider in self._providers.reachable.values():
             closing = getattr(provider, "aclose", None)
             if closing is not None:
                 await closing()
 
     def models(self) -> list[tuple[str, str]]:
-        """Return (model, provider) for all models and routes that can be named, in order."""
+        """Return (model, provider) for all models and routes that can be named, sorted by name.
+
+        The provider of a route and of a name with fallbacks is ``remit``.
+        """
         settings = self.loaded.settings
         found = self._providers.models(settings, self.prices)
         for names in (*settings.gateway.fallbacks.values(), self.router.routes):
@@ -452,7 +480,14 @@ class Runtime(Closeable):
         return sorted(found.items())
 
     def allow_without_limits(self, identity: Identity) -> None:
-        """Open an account without limits for a key that has none, so that its calls are counted."""
+        """Open an account without limits for a key that has none, so that its calls are counted.
+
+        The account is a row in the ledger's database, with an entry. A key with an account is
+        unchanged.
+
+        Args:
+            identity: the key, and the name for the record.
+        """
         scope = BudgetScope(key_id=identity.key_id)
         if not self.budgeter.status(scope):
             self.budgeter.allocate(scope, by=identity.name)

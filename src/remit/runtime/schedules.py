@@ -173,7 +173,8 @@ class Schedule(Generic[OutputT]):
     async def aturns(self, *, deps: Any = None) -> AsyncIterator[TurnResult[OutputT]]:
         """Wait for ticks without end and yield the turn of each.
 
-        A turn that waits for a person is yielded in that state, and again after its end.
+        A turn that waits for a person is yielded in that state, and again after its end. Each tick
+        writes a session with its turn.
 
         Args:
             deps: see :meth:`remit.runtime.Conversation.turn`.
@@ -185,12 +186,24 @@ class Schedule(Generic[OutputT]):
             yield await self._next(deps)
 
     def turns(self, *, deps: Any = None) -> Iterator[TurnResult[OutputT]]:
-        """Yield the turns of :meth:`aturns`, for callers without an event loop."""
+        """Yield the turns of :meth:`aturns`, for callers without an event loop.
+
+        Blocks the thread between ticks.
+        """
         while True:
             yield run_blocking(self._next(deps))
 
     async def adue(self, *, deps: Any = None) -> TurnResult[OutputT] | None:
         """Run the tick that is due and not done; return None if there is none.
+
+        A missed tick that must not run late is recorded as skipped. None is also returned if a
+        person cancelled the turn, or another process runs it.
+
+        Args:
+            deps: see :meth:`remit.runtime.Conversation.turn`.
+
+        Returns:
+            The turn of the tick, or of an earlier tick whose turn was unfinished.
 
         Raises:
             RemitError: an error of :meth:`remit.runtime.Conversation.turn`.

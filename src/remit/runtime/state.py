@@ -41,21 +41,34 @@ _CHECKS: dict[str, Callable[[LedgerClient, bool], Iterable[Finding]]] = {
 def check_state(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
     """Yield the findings of every check, as a :data:`~remit.ledger.StateCheck`.
 
-    A check that fails does not keep the others from running.
+    A check that fails does not keep the others from running; its failure is a finding.
+
+    Args:
+        ledger: the ledger whose tables are compared with its entries.
+        since_mark: True to check only from the last verified entry on, if a check can.
     """
     for name, check in _CHECKS.items():
         yield from until_failure(name, functools.partial(check, ledger, since_mark))
 
 
 def carried_state(ledger: LedgerClient, end: int) -> dict[str, Any]:
-    """Return the state of the entries before ``end`` that an archive carries for `check_state`."""
+    """Return the state that an archive carries in place of its entries, for `check_state`.
+
+    Args:
+        ledger: the ledger.
+        end: sequence number; the state is that of all entries before it.
+    """
     return {"accounts": carried_accounts(ledger, end)}
 
 
 def rebuild_state(ledger: LedgerClient) -> None:
     """Rebuild budgets and the index of thoughts from the entries of an imported record.
 
-    An import brings no keys, sessions or other authorisations.
+    The rows of these tables are written. An import brings no keys, sessions or other
+    authorisations.
+
+    Args:
+        ledger: the ledger that received the import.
     """
     audit_budgets(ledger, repair=True)
     ledger.transact(lambda tx: prepare_table(tx, ledger))

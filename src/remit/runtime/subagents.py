@@ -42,11 +42,16 @@ class AgentTool:
         self._tools = tools
 
     def tool(self, name: str, about: str, timeout_s: float, behind: tuple[Tool, ...]) -> Tool:
-        """Return the tool.
+        """Return the tool; its id derives from ``name``.
 
         Args:
+            name: the tool's name.
+            about: description for the calling model; a general one if empty.
             timeout_s: longest wait for an answer, in seconds.
             behind: the agent's tools that receive the turn's ``deps``.
+
+        Raises:
+            ToolError: the name cannot be a tool id.
         """
         return Tool(
             tool_id_of(name),
@@ -71,12 +76,22 @@ class AgentTool:
         return all(tool.is_repeatable for tool in self._tools)
 
     def effects(self, idempotency_key: str) -> Sequence[Effect]:
-        """Return the recorded effects of tools in the session that answers a call."""
+        """Return the recorded effects of tools in the session that answers a call.
+
+        Args:
+            idempotency_key: key of the tool call.
+        """
         ledger = self._agent.runtime.ledger.scoped(tier="ho2")
         return session_effects(ledger, sub_session_id(idempotency_key))
 
     async def cancel(self, idempotency_key: str) -> None:
-        """Cancel the turn that answers a call, if there is one."""
+        """Cancel the turn that answers a call; do nothing if there is none.
+
+        The cancellation is recorded.
+
+        Args:
+            idempotency_key: key of the tool call.
+        """
         try:
             session = self._agent.session(sub_session_id(idempotency_key))
         except NotFoundError:
@@ -92,7 +107,13 @@ _REASON = {
 
 
 def handoff_tool(to: Responder, about: str, behind: tuple[Tool, ...]) -> Tool:
-    """Return the tool that :meth:`remit.runtime.Agent.as_handoff` describes."""
+    """Return the tool that :meth:`remit.runtime.Agent.as_handoff` describes.
+
+    Args:
+        to: the agent that takes over.
+        about: tells the model when to hand over.
+        behind: the agent's tools that receive the turn's ``deps``.
+    """
     agent_id = to.agent_id
     return Tool(
         to.tool_id,
@@ -111,6 +132,9 @@ def check_callers(agent_id: str, callers: Sequence[Caller]) -> None:
     Args:
         agent_id: the called agent.
         callers: the agents that wait for it, nearest first.
+
+    Raises:
+        ToolError: the agent is among its callers, or more than five agents wait.
     """
     above = " -> ".join(caller.agent_id for caller in reversed(callers))
     if any(caller.agent_id == agent_id for caller in callers):

@@ -58,6 +58,10 @@ def is_own_answer(response: PromptResponse, endpoint: str) -> bool:
 
     False if there is no reply, if the reply is of another endpoint, and for status 401: that status
     speaks of Remit's key, not of the client's.
+
+    Args:
+        response: the call's response.
+        endpoint: name of the client's endpoint, such as ``openai.chat``.
     """
     came = response.reply
     return came is not None and came.endpoint == endpoint and came.status != 401
@@ -94,7 +98,11 @@ def tried(response: PromptResponse, headers: list[tuple[bytes, bytes]]) -> Heade
 
 
 def translated(body: Body, response: PromptResponse) -> dict[str, Any]:
-    """Return a successful answer in the form of the client's endpoint.
+    """Return a successful answer as JSON data in the form of the client's endpoint.
+
+    Args:
+        body: the client's request.
+        response: the call's response.
 
     Raises:
         HttpError: 502, the answer cannot be expressed in the client's dialect.

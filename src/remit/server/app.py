@@ -198,7 +198,10 @@ class App:
             self._methods.setdefault(path, []).append(method)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer an ASGI 3 request; a WebSocket is closed. The lifespan is not handled."""
+        """Answer an ASGI 3 request; a WebSocket is closed. The lifespan is not handled.
+
+        Errors are answered, not raised, unless the answer had begun.
+        """
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1000})
         elif self._cors is not None:
@@ -225,7 +228,11 @@ class App:
         await self._answer(handler, scope, receive, send)
 
     async def answer_socket(self, socket: WebSocket) -> None:
-        """Serve a WebSocket; answer its handshake with 426 if its path has none."""
+        """Serve a WebSocket until its end; answer 426 if its path has none.
+
+        Args:
+            socket: the client's socket, whose handshake is not answered yet.
+        """
         await self._sockets.get(socket.path, refuse_socket)(socket)
 
     async def _answer(self, handler: Handler, scope: Scope, receive: Receive, send: Send) -> None:
@@ -343,7 +350,10 @@ class App:
         await reply(send, Answer(200, body, content_type.encode()))
 
     async def start(self) -> None:
-        """Start the periodic tasks (recovery, batches, keys, metrics) and set ``ready``."""
+        """Start the periodic tasks (recovery, batches, ended keys, metrics) and set ``ready``.
+
+        Call it in the event loop that serves requests.
+        """
         self._running = [
             asyncio.create_task(self._recover()),
             asyncio.create_task(self._settle_batches()),
@@ -385,7 +395,7 @@ class App:
         return runtime.root_prices.behind(runtime.root, runtime.ledger)
 
     def end_streams(self) -> None:
-        """End the console's live pages, also those that are opened from now on."""
+        """End the console's live pages; pages that are opened later end at once too."""
         self._streams_ended = True
         if self._console is not None:
             self._console.end_streams()
@@ -395,7 +405,10 @@ class App:
         self.runtime.close()
 
     def release(self) -> None:
-        """Close everything except the runtime, for callers that opened the runtime themselves."""
+        """Close everything except the runtime, for callers that opened the runtime themselves.
+
+        The gateway's observers are restored, keys and console closed, and queued spans sent.
+        """
         self.runtime.gateway.observers[:] = self._observers
         self._keys.close()
         if self._console is not None:

@@ -85,7 +85,13 @@ class RequestContext(Struct, frozen=True, gc=False):
     work_order_id: str
 
     def prepare(self, ledger: LedgerClient, entry: LedgerEntry) -> Prepared:
-        """Prepare an entry that the request causes: with its session, person, agent and key.
+        """Prepare an entry that the request causes, with its session, person, agent and key.
+
+        Nothing is written. The entry's own metadata takes precedence.
+
+        Args:
+            ledger: the ledger that will hold the entry.
+            entry: the entry, whose metadata is extended in place.
 
         Raises:
             InvalidInputError: the entry cannot be recorded.
@@ -140,7 +146,10 @@ def _named(caller: AuthenticatedRequest) -> dict[str, str]:
 
 
 def open_keys(runtime: Runtime) -> KeyStore:
-    """Return the virtual keys of an open root, with the cache times of ``[auth]``."""
+    """Return the virtual keys of an open root, with the cache times of ``[auth]``.
+
+    The caller closes the result.
+    """
     auth = runtime.loaded.settings.auth
     return KeyStore(runtime.ledger, AuthLimits(auth.revocation_s, auth.stale_after_s))
 
@@ -221,8 +230,8 @@ class Authenticator:
     ) -> Authenticator:
         """Return the authenticator of a root: virtual keys, and agent tokens made on their behalf.
 
-        With ``dev`` every caller is the developer; an account without limits is opened for that
-        identity.
+        With ``dev`` every caller is the developer; an account without limits is opened and recorded
+        for that identity, if it has none.
 
         Args:
             runtime: the open root.
@@ -245,6 +254,9 @@ class Authenticator:
 
         ``None`` is also returned if keys cannot be read, and in dev mode. No refusal is counted.
 
+        Args:
+            raw_headers: all headers, names in lower case.
+
         Raises:
             HttpError: 400, a credential header is sent twice with different values.
         """
@@ -259,6 +271,9 @@ class Authenticator:
 
     def authenticate_now(self, raw_headers: Headers) -> AuthenticatedRequest:
         """Return the request with its caller. Writes nothing to the ledger.
+
+        Args:
+            raw_headers: all headers, names in lower case.
 
         Raises:
             HttpError: 401 without a valid key, 400 with two different keys, 503 if keys cannot be
@@ -308,6 +323,9 @@ class Authenticator:
         """Return True if a token was revoked or has expired.
 
         False while keys cannot be read, and in dev mode.
+
+        Args:
+            token: a key or token that was accepted before; ``None`` for none.
         """
         try:
             if self.provider is not None:
@@ -350,7 +368,11 @@ class Authenticator:
         return headers, token
 
     def context(self, caller: AuthenticatedRequest) -> RequestContext:
-        """Return the context of a request; raise HttpError 400 if a header is invalid."""
+        """Return the session, person, agent and key for which a request's content is recorded.
+
+        Raises:
+            HttpError: 400, a header of Remit is invalid.
+        """
         return self._context(_named(caller), caller.identity)
 
     def _context(self, named: Mapping[str, str], identity: Identity) -> RequestContext:
@@ -365,7 +387,12 @@ class Authenticator:
         )
 
     def request(self, caller: AuthenticatedRequest, body: Body) -> PromptRequest:
-        """Return the gateway's request for a body, in the caller's name.
+        """Return the gateway's request for a body, in the caller's name. Nothing is sent.
+
+        Args:
+            caller: the authenticated request, whose headers name session, agent, order and
+                contract.
+            body: the parsed body.
 
         Raises:
             HttpError: 400, a header is invalid, or the body names an upstream's address or key.

@@ -31,7 +31,11 @@ _PATHS: dict[Dialect, str] = {"openai": "/batches", "anthropic": "/messages/batc
 
 
 class Batches:
-    """The endpoints of batches, in both dialects."""
+    """The endpoints of batches, in both dialects.
+
+    Args:
+        door: passes requests to providers, and knows the owners.
+    """
 
     def __init__(self, door: ProviderDoor) -> None:
         self._door = door

@@ -61,7 +61,17 @@ _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialec
 
 
 class ModelCalls:
-    """The endpoints that call models, for one root."""
+    """The endpoints that call models, for one root.
+
+    Args:
+        gateway: admits, records and settles the calls.
+        authenticator: authenticates each request.
+        settings: limits of bodies.
+        responses: stored responses, which calls can continue.
+        metrics: counts the requests in progress.
+        shares: counts the requests and body bytes of each key.
+        dev: True to answer only requests that name this machine.
+    """
 
     def __init__(
         self,
@@ -155,7 +165,12 @@ class ModelCalls:
             share.end()
 
     async def admit(self, socket: WebSocket) -> AuthenticatedRequest:
-        """Return the caller of a WebSocket handshake; raise HttpError without a valid key."""
+        """Return the caller of a WebSocket handshake, and mark its connection as authenticated.
+
+        Raises:
+            HttpError: 401 without a valid key, 400 with two different keys, 403 in dev mode from
+                another machine, 503 if keys cannot be checked.
+        """
         try:
             if self._dev and not is_local(socket.headers):
                 raise from_elsewhere()
@@ -172,6 +187,10 @@ class ModelCalls:
         """Hold a place of the caller's key while a WebSocket is open; yield the place.
 
         When the key is revoked or expires, the task of the socket is cancelled.
+
+        Args:
+            socket: the open socket.
+            caller: its caller, from :meth:`admit`.
 
         Raises:
             HttpError: 429, the key has as many requests in progress as it may have.

@@ -69,7 +69,12 @@ class Strangers:
         self._of.setdefault(address, {})[connection] = None
 
     def remove(self, address: str, connection: Connection) -> None:
-        """Remove a connection that brought a good key or was closed."""
+        """Remove a connection that brought a good key or was closed; it may be absent.
+
+        Args:
+            address: address of the client.
+            connection: the connection.
+        """
         if (same := self._of.get(address)) is not None:
             same.pop(connection, None)
             if not same:

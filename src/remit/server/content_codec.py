@@ -1,7 +1,7 @@
 """Decoding of request bodies in the content codings gzip, deflate, br and zstd (RFC 9110, 8.4).
 
-A body expands piece by piece, and each piece is held against the largest allowed body and the
-memory of the process before the next one is made, so that a bomb takes no memory.
+A body expands piece by piece. Each piece is checked against the largest allowed body and the memory
+of the process before the next one is made, so a compressed bomb takes no memory.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ async def decoded(body: bytes, coding: str, most: int, share: Share | None) -> b
     Args:
         body: the whole body as it was received.
         coding: a result of :func:`coding_of`; if empty, the body is returned unchanged.
-        most: the largest allowed decoded size, bytes.
-        share: counts the decoded bytes.
+        most: the largest allowed decoded size, in bytes.
+        share: counts the decoded bytes; ``None`` to count none.
 
     Raises:
         HttpError: 400, the body is not valid in its coding or is cut; 413, the decoded body is too
@@ -90,10 +90,10 @@ async def read_decoded(
 
     Args:
         receive: the ASGI function of the request.
-        headers: of the request, names in lower case.
-        most: the largest allowed size before and after decoding, bytes.
-        timeout_s: the longest wait for the whole body, seconds.
-        share: counts the bytes.
+        headers: headers of the request, names in lower case.
+        most: the largest allowed size before and after decoding, in bytes.
+        timeout_s: the longest wait for the whole body, in seconds.
+        share: counts the bytes; ``None`` to count none.
 
     Raises:
         HttpError: as :func:`~remit.server.replies.read_body`, :func:`coding_of` and

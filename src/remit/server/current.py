@@ -44,7 +44,13 @@ _MALLOC_OPTIONS = ((-8, 2), (-3, 256 * 1024), (-1, 1024 * 1024))
 
 
 class Current:
-    """An ASGI application that passes requests to the one opened last.
+    """An ASGI application that passes requests to the application opened last.
+
+    Creation opens the root, sets up logging, and changes limits of garbage collection, thread
+    switches and the allocator for the process.
+
+    Args:
+        options: options of the server.
 
     Attributes:
         direct: :attr:`App.direct` of the application in use. Connections hold this mapping, so it

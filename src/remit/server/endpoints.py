@@ -28,7 +28,7 @@ _PREFIXES = {
 
 
 def paths_of(path: str, dialect: str | None = None) -> tuple[str, ...]:
-    """Return all paths under which one path of a dialect is served.
+    """Return all paths under which one path of a dialect is served, each once.
 
     Args:
         path: the path without the version prefix, such as ``/models``.
@@ -39,7 +39,13 @@ def paths_of(path: str, dialect: str | None = None) -> tuple[str, ...]:
 
 
 def call_routes(calls: ModelCalls) -> dict[str, request.Handler]:
-    """Return the handlers of ``POST`` requests that call a model, keyed by path."""
+    """Return the handlers of ``POST`` requests that call a model, keyed by path.
+
+    Each path is also present with a slash at its end.
+
+    Args:
+        calls: answers the requests.
+    """
     return {
         path + slash: functools.partial(calls.serve, endpoint)
         for endpoint in ENDPOINTS.values()

@@ -52,11 +52,13 @@ class ExtensionRoutes(Protocol):
     ) -> None:
         """Answer a request after the caller was authenticated and the body read.
 
+        The answer is written to ``request``; nothing is returned.
+
         Args:
             caller: the authenticated request.
             body: the parsed body.
             asked: the gateway's request made from both.
-            request: where the answer is written.
+            request: the place where the answer is written.
 
         Raises:
             HttpError: the request is refused; the caller of this method answers the error.

@@ -23,7 +23,11 @@ from remit.server.replies import Receive, Scope, Send, shape_of
 
 
 class Files:
-    """The endpoints of files. Uploads and deletions are recorded; reads are not."""
+    """The endpoints of files. Uploads and deletions are recorded; reads are not.
+
+    Args:
+        door: passes requests to providers, and knows the owners.
+    """
 
     def __init__(self, door: ProviderDoor) -> None:
         self._door = door

@@ -55,7 +55,12 @@ class Guard:
         self._open_path = open_path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer an ASGI 3 request; requests that are not HTTP pass unchanged."""
+        """Answer an ASGI 3 request; requests that are not HTTP pass unchanged.
+
+        The scope that is passed on holds identity, token and context of the caller. An
+        :class:`HttpError` is answered, not raised; after the beginning of a stream it ends the
+        stream.
+        """
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -89,7 +94,12 @@ class Guard:
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a ``receive`` that first returns the body that was already read."""
+    """Return a ``receive`` that first returns the body that was already read.
+
+    Args:
+        body: the whole body.
+        receive: ASGI's function, used for all later messages.
+    """
     messages = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def again() -> MutableMapping[str, Any]:

@@ -64,7 +64,10 @@ class HttpServer(Server):
         self._waiting: asyncio.Task[str] | None = None  # The reload that has not begun.
 
     def stop(self) -> None:
-        """Begin to shut down; called again, cancel the calls in flight."""
+        """Begin to shut down; a repeated call cancels the calls in flight.
+
+        Without ``server.notice_s`` new calls are refused from now on.
+        """
         if self.should_exit:
             self.force_exit = self.ended_at_once = True
         self.should_exit = True
@@ -75,7 +78,10 @@ class HttpServer(Server):
             self.current.drain()
 
     def step_back(self) -> None:
-        """Stop accepting connections; other processes serve new ones. Nothing is refused."""
+        """Stop accepting connections, and begin to shut down; no call is refused.
+
+        Other processes on the same socket serve new connections.
+        """
         for server in self.servers:
             server.close()
         self.should_exit = True
@@ -110,7 +116,10 @@ class HttpServer(Server):
                     await asyncio.sleep(_RELOAD_RETRY_S)
 
     def from_elsewhere(self, work: Callable[[], Any]) -> None:
-        """Run ``work`` in the event loop; called from another thread."""
+        """Run ``work`` in the event loop; called from another thread.
+
+        Nothing is done before the server runs. The result of ``work`` is dropped.
+        """
         if self._loop is not None:
             self._loop.call_soon_threadsafe(work)
 

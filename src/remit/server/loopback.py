@@ -16,11 +16,17 @@ _BACKLOG = 128
 class LoopbackServer(Closeable):
     """A server of a runtime's endpoints, for clients on this machine, until it is closed.
 
+    Creation starts the server in a background thread. The port is chosen by the system.
+
+    Args:
+        runtime: the open root, which stays open after :meth:`close`.
+
     Attributes:
         url: the server's URL, without a path.
 
     Raises:
         RemitError: no port is free.
+        ConfigError: an extra is missing that the settings need.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -34,7 +40,10 @@ class LoopbackServer(Closeable):
 
     @override
     def close(self) -> None:
-        """Stop taking calls, and wait for calls in flight. The runtime stays open."""
+        """Stop taking calls, and wait for calls in flight. The runtime stays open.
+
+        A repeated call has no effect.
+        """
         app, self._app = self._app, None
         if app is not None:
             self._server.should_exit = True

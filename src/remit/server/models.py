@@ -25,7 +25,14 @@ _Listed = list[tuple[str, bytes]]  # (name, exact text) of each model of a provi
 
 
 class ModelListing:
-    """The models that a caller may use. Lists of providers are cached for a minute."""
+    """The models that a caller may use. Lists of providers are cached for a minute.
+
+    A provider that does not answer in time contributes only models that Remit knows itself.
+
+    Args:
+        runtime: the open root.
+        authenticator: authenticates each request.
+    """
 
     def __init__(self, runtime: Runtime, authenticator: Authenticator) -> None:
         self._runtime = runtime
@@ -36,8 +43,10 @@ class ModelListing:
     async def models(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with all models that the caller may use, in the dialect of the request.
 
+        The models are sorted by name.
+
         Raises:
-            HttpError: 401 or 429, as :meth:`Authenticator.caller`.
+            HttpError: the caller is refused, as by :meth:`Authenticator.caller`.
         """
         shape = shape_of(scope)
         found = await self._of(await self._authenticator.caller(scope), shape)
@@ -50,11 +59,11 @@ class ModelListing:
         await reply_json(send, b"{" + data + b"," + ends[1:])
 
     async def model(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with the model that the path names.
+        """Answer with the model that the path names, in the dialect of the request.
 
         Raises:
-            HttpError: 401 or 429, as :meth:`Authenticator.caller`; 404, there is no such model, or
-                the caller may not use it.
+            HttpError: the caller is refused, as by :meth:`Authenticator.caller`; 404, there is no
+                such model, or the caller may not use it.
         """
         wanted = unquote(scope["path"].partition("/models/")[2])
         caller = await self._authenticator.caller(scope)

@@ -19,7 +19,8 @@ def own_key_routes(
 ) -> dict[tuple[str, str], Handler]:
     """Return the handler that shows callers their own key, keyed by (method, path).
 
-    Any valid key may read itself, whatever its role.
+    Any valid key may read itself, whatever its role. The answer has its rights, owners and
+    accounts, the widest account last.
 
     Args:
         budgeter: reads the accounts that pay for the key's calls.

@@ -89,7 +89,15 @@ class ProviderDoor:
         return caller
 
     async def read(self, caller: AuthenticatedRequest, receive: Receive) -> bytes:
-        """Return the decoded body of a request; raise HttpError as :func:`read_decoded`."""
+        """Return the decoded body of a request.
+
+        Args:
+            caller: the authenticated request.
+            receive: ASGI's function.
+
+        Raises:
+            HttpError: as :func:`~remit.server.content_codec.read_decoded`.
+        """
         server = self._server
         return await read_decoded(
             receive, caller.headers, server.max_body_bytes, server.body_timeout_s, caller.share
@@ -168,7 +176,12 @@ class ProviderDoor:
         return response
 
     async def find(self, object_id: str, kind: Kind, caller: AuthenticatedRequest) -> KeptObject:
-        """Return a caller's object.
+        """Return a caller's object, from the record of owners. No provider is asked.
+
+        Args:
+            object_id: the provider's id of the object.
+            kind: kind of the object.
+            caller: the authenticated caller.
 
         Raises:
             HttpError: 404, there is no such object, or another caller owns it.
@@ -185,7 +198,11 @@ class ProviderDoor:
         return found
 
     def request(self, caller: AuthenticatedRequest, body: Body) -> PromptRequest:
-        """Return the gateway's request in the caller's name; raise HttpError if it is invalid."""
+        """Return the gateway's request in the caller's name. Nothing is sent.
+
+        Raises:
+            HttpError: 400, as :meth:`Authenticator.request`.
+        """
         return self._authenticator.request(caller, body)
 
     async def change(
@@ -238,6 +255,11 @@ class ProviderDoor:
     ) -> tuple[int, tuple[tuple[str, str], ...], bytes]:
         """Read something from a provider; nothing is recorded.
 
+        Args:
+            provider_id: id of the provider.
+            path: path of the upstream's URL, with its query.
+            caller: the authenticated caller, some of whose headers are passed on.
+
         Returns:
             The status, the headers that may be passed on, and the body.
 
@@ -260,6 +282,14 @@ class ProviderDoor:
         self, provider_id: str, path: str, caller: AuthenticatedRequest, send: Send
     ) -> None:
         """Send a provider's object to the client as it arrives; an error is sent as a whole.
+
+        Nothing is recorded.
+
+        Args:
+            provider_id: id of the provider.
+            path: path of the upstream's URL, with its query.
+            caller: the authenticated caller, some of whose headers are passed on.
+            send: takes the answer.
 
         Raises:
             HttpError: as :meth:`fetch`.
@@ -377,7 +407,12 @@ class ObjectChange:
 
 
 async def reply_upstream(send: Send, response: PromptResponse) -> None:
-    """Send the provider's own reply, with the call's headers."""
+    """Send the provider's own reply, with the call's headers.
+
+    Args:
+        send: takes the answer.
+        response: the call's response, which must have a reply.
+    """
     await reply(send, upstream_answer(response))
 
 
@@ -399,7 +434,14 @@ def refused(error: BodyError) -> HttpError:
 async def reply_raw(
     send: Send, status: int, headers: tuple[tuple[str, str], ...], body: bytes
 ) -> None:
-    """Send a fetched answer to the client."""
+    """Send an answer of :meth:`ProviderDoor.fetch` to the client, with its length.
+
+    Args:
+        send: takes the answer.
+        status: the provider's status.
+        headers: headers that may be passed on.
+        body: the body, which may have been changed.
+    """
     named = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers]
     named.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": status, "headers": named})
@@ -420,7 +462,7 @@ def _unreachable(error: ProviderError) -> HttpError:
 
 
 def with_query(path: str, scope: Scope) -> str:
-    """Return an upstream path with the query of the client's request."""
+    """Return an upstream path with the query of the client's request, if there is one."""
     query = scope.get("query_string", b"").decode("latin-1")
     return f"{path}?{query}" if query else path
 

@@ -179,7 +179,14 @@ def refusal_body(
 
 
 def error_event(endpoint: str, status: int, code: str, message: str) -> bytes:
-    """Return an error inside a stream, as a server-sent event of the endpoint's dialect."""
+    """Return an error inside a stream, as a server-sent event of the endpoint's dialect.
+
+    Args:
+        endpoint: name of the endpoint, such as ``openai.chat``.
+        status: HTTP status that the error would have.
+        code: error code.
+        message: sentence for people.
+    """
     body = dump(refusal_body(endpoint, status, code, message))
     if endpoint == "openai.chat":
         return b"data: %s\n\n" % body

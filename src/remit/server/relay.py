@@ -63,6 +63,11 @@ class Relay:
     async def take(self, event: Any) -> bool:
         """Handle one event of the gateway, and wait until the client's connection accepts more.
 
+        An event that cannot be translated is not raised here but by :meth:`finish`.
+
+        Args:
+            event: a chunk of the provider, a neutral event, or the dispatch of an attempt.
+
         Returns:
             True if the client has received anything, or is about to.
         """
@@ -158,6 +163,11 @@ class Relay:
 
     def finish(self, response: PromptResponse) -> None:
         """Send the end of the stream, after the exchange was recorded.
+
+        The provider's last event is sent, or an error event for a failed call.
+
+        Args:
+            response: the call's response.
 
         Raises:
             RemitError: the stream cannot be translated.

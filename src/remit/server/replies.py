@@ -64,6 +64,10 @@ async def read_body(
 def check_length(length: bytes | None, most: int) -> int | None:
     """Return the announced length of a body; ``None`` if it is missing or not a number.
 
+    Args:
+        length: value of the ``content-length`` header; ``None`` without it.
+        most: longest body, in bytes.
+
     Raises:
         HttpError: 413, the length exceeds ``most`` bytes.
     """
@@ -98,7 +102,14 @@ def too_long(most: int) -> HttpError:
 
 
 class Answer(NamedTuple):
-    """A complete HTTP answer."""
+    """A complete HTTP answer.
+
+    Attributes:
+        status: HTTP status.
+        body: the whole body.
+        content_type: value of the ``content-type`` header.
+        headers: further headers.
+    """
 
     status: int
     body: bytes
@@ -107,7 +118,13 @@ class Answer(NamedTuple):
 
 
 def json_answer(value: Any, status: int = 200, headers: Headers = ()) -> Answer:
-    """Return an answer of JSON; ``bytes`` are taken as encoded already."""
+    """Return an answer of JSON.
+
+    Args:
+        value: JSON data; ``bytes`` are taken as encoded already.
+        status: HTTP status.
+        headers: further headers.
+    """
     body = value if isinstance(value, bytes) else dump(value)
     return Answer(status, body, headers=headers)
 

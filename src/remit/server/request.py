@@ -48,7 +48,7 @@ class Request(Protocol):
         ...
 
     async def read(self, length: bytes | None, most: int, timeout_s: float, share: Share) -> bytes:
-        """Return the whole body.
+        """Return the whole body. Call it once.
 
         Args:
             length: value of the ``content-length`` header; ``None`` without it.
@@ -57,7 +57,8 @@ class Request(Protocol):
             share: counts the bytes of the body.
 
         Raises:
-            HttpError: 413, the body is too long; 408, too slow; 429 or 503, memory is short.
+            HttpError: 413, the body is too long; 408, too slow; 429 or 503, memory is short; 499,
+                the client disconnected.
         """
         ...
 
@@ -66,7 +67,12 @@ class Request(Protocol):
         ...
 
     def begin(self, status: int, headers: Headers) -> None:
-        """Begin an answer of unknown length."""
+        """Begin an answer of unknown length.
+
+        Args:
+            status: HTTP status.
+            headers: headers of the answer.
+        """
         ...
 
     def write(self, data: bytes) -> None:
@@ -99,7 +105,14 @@ Handler = Callable[[Request], Awaitable[None]]
 
 
 class AsgiRequest:
-    """A :class:`Request` on any ASGI server. Data is sent by :meth:`drain` only."""
+    """A :class:`Request` on any ASGI server. Data is sent by :meth:`drain` only.
+
+    Args:
+        scope: ASGI's scope.
+        receive: ASGI's function.
+        send: ASGI's function.
+        deployment: the model that the path names; empty if the body names it.
+    """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, deployment: str = "") -> None:
         self.deployment = deployment
@@ -114,7 +127,10 @@ class AsgiRequest:
         self._task = asyncio.current_task()
 
     async def serve(self, handler: Handler) -> None:
-        """Run a handler, then send the data that it left."""
+        """Run a handler, then send the data that it left.
+
+        An error of the handler is raised unchanged.
+        """
         try:
             await handler(self)
         finally:

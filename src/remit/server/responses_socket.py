@@ -65,7 +65,14 @@ class ResponsesSocket:
         self._items: list[bytes] = []  # JSON texts: the items up to that response, its own included
 
     async def serve(self) -> None:
-        """Answer the handshake, then each message until the connection closes."""
+        """Answer the handshake, then each message until the connection closes.
+
+        The socket holds a place of its key meanwhile. After sixty minutes it is closed. Errors are
+        answered as messages or in the handshake.
+
+        Raises:
+            HttpError: 429, the key has as many requests in progress as it may have.
+        """
         socket = self._socket
         try:
             caller = await self._calls.admit(socket)

@@ -15,9 +15,13 @@ _LOCK = ".in-use"
 
 @contextlib.contextmanager
 def scratch_folder(prefix: str) -> Iterator[str]:
-    """Make a temporary directory for the block, and remove it afterwards.
+    """Make a temporary directory for the block, yield its path, and remove it afterwards.
 
-    Directories with the same prefix whose processes have died are removed first.
+    The directory holds a lock file while in use. Directories with the same prefix whose processes
+    have died are removed first.
+
+    Args:
+        prefix: beginning of the directory's name, in the system's temporary directory.
     """
     for place in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         _remove_unused(place)

@@ -28,9 +28,10 @@ def serve(
     ready: Callable[[str], None],
     by: str = "local operator",
 ) -> None:
-    """Serve a root until SIGTERM or SIGINT; then let calls end, and return.
+    """Serve a root until SIGTERM or SIGINT; then let calls end, and return. Blocks.
 
-    Sets ``PROMETHEUS_MULTIPROC_DIR`` if there are several workers and the variable is not set.
+    SIGHUP reads the configuration again. ``PROMETHEUS_MULTIPROC_DIR`` is set meanwhile if there are
+    several workers and the variable is not set.
 
     Args:
         root: directory of an existing root.

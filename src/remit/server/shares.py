@@ -48,7 +48,11 @@ class Shares:
 
 
 class Share:
-    """The place and the body bytes of one request, until :meth:`end`."""
+    """The place and the body bytes of one request, until :meth:`end`.
+
+    Args:
+        shares: the counts of the application that answers.
+    """
 
     __slots__ = ("_above", "_bytes", "_holding", "_key", "_shares")
 
@@ -60,7 +64,10 @@ class Share:
         self._holding: Holding | None = None
 
     def begin(self, key_id: str) -> None:
-        """Count the request under a key; repeated calls have no effect.
+        """Count the request under a key, and under its tenant; a repeated call has no effect.
+
+        Args:
+            key_id: id of the caller's key.
 
         Raises:
             HttpError: 429, the key or its tenant has too many requests in flight.
@@ -114,7 +121,11 @@ class Share:
         shares.bytes_of[key] += size
 
     def hold(self, size: int) -> None:
-        """Count the bytes of an answer instead of the body, which was released."""
+        """Count the bytes of an answer against the process's memory, in place of the body's.
+
+        Args:
+            size: number of bytes; replaces the size counted before.
+        """
         if self._above is not None:
             self._above.hold(size)
             return

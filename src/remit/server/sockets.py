@@ -49,6 +49,8 @@ class Options:
 def listen(host: str, port: int, backlog: int) -> socket.socket:
     """Return a listening socket. Clients can connect before the server runs.
 
+    The socket is inherited by child processes. The caller closes it.
+
     Args:
         host: an address or name of this machine.
         port: a port; 0 for any free one.
@@ -106,7 +108,14 @@ def require_loopback(host: str) -> None:
 
 
 def http_config(application: Any, settings: ServerSettings) -> Config:
-    """Return uvicorn's configuration, with Remit's limits on connections, headers and time."""
+    """Return uvicorn's configuration, with Remit's limits on connections, headers and time.
+
+    The limits are set as by :func:`set_limits`.
+
+    Args:
+        application: the ASGI application.
+        settings: ``[server]``.
+    """
     config = Config(
         application,
         http=Connection,
@@ -125,7 +134,12 @@ def http_config(application: Any, settings: ServerSettings) -> Config:
 def set_limits(config: Config, settings: ServerSettings) -> None:
     """Set the limits of ``[server]`` for the connections of this process.
 
-    Open connections keep some of the old limits.
+    Open connections keep some of the old limits. Header, body and stall limits are set on the class
+    :class:`Connection`.
+
+    Args:
+        config: uvicorn's configuration, changed in place.
+        settings: ``[server]``.
     """
     config.limit_concurrency = most_connections(settings.max_connections)
     config.timeout_keep_alive = settings.keep_alive_s
@@ -141,7 +155,7 @@ def most_connections(wanted: int) -> int:
     """Return the number of connections, at most ``wanted``, that file descriptors allow.
 
     Each client's connection needs a second one to a provider. The soft limit of this process is
-    raised to its hard limit first.
+    raised to its hard limit first. A lower result than ``wanted`` is logged once.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:

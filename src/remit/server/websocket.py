@@ -37,6 +37,11 @@ class WebSocket:
 
     For the connection it takes the place of a call in progress.
 
+    Args:
+        connection: the client's connection, whose request is the handshake.
+        early: bytes that followed the request.
+        max_bytes: longest message.
+
     Attributes:
         path: path of the request, without its query.
         headers: headers of the handshake, names in lower case.
@@ -84,7 +89,11 @@ class WebSocket:
         self._connection.prove()
 
     def accept(self) -> bool:
-        """Answer the handshake with 101; return False after an answer of 4xx to a bad handshake."""
+        """Answer the handshake with 101 and begin to send pings.
+
+        Returns:
+            False if the handshake was bad; it was answered with 4xx.
+        """
         head = [b"%b: %b\r\n" % field for field in self.headers if field[0] in _HANDSHAKE]
         self._protocol.receive_data(b"GET / HTTP/1.1\r\n" + b"".join(head) + b"\r\n")
         for request in self._protocol.events_received():
@@ -135,7 +144,7 @@ class WebSocket:
         return self._connection.flow.write_paused
 
     async def drain(self) -> None:
-        """Wait until the connection takes more."""
+        """Wait until the connection accepts more data."""
         await self._connection.flow.drain()
 
     def on_close(self, callback: Callable[[], None] | None) -> None:
@@ -143,7 +152,12 @@ class WebSocket:
         self._on_close = callback
 
     def close(self, code: int, reason: str = "") -> None:
-        """Send a close frame with a code of RFC 6455, 7.4; do nothing if the socket is not open."""
+        """Send a close frame and wake the reader; send none if the socket is not open.
+
+        Args:
+            code: a code of RFC 6455, 7.4.
+            reason: a short text for the client.
+        """
         if self._protocol.state is State.OPEN:
             self._protocol.send_close(code, reason)
             self._flush()
@@ -167,12 +181,20 @@ class WebSocket:
     # Calls of the connection.
 
     def hang_up(self, why: str) -> None:
-        """Take the loss of the connection."""
+        """Treat the connection as lost: waiting messages are dropped, and the reader is woken.
+
+        Args:
+            why: the reason; not used.
+        """
         self._protocol.receive_eof()
         self._closed()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of the client."""
+        """Process bytes from the client.
+
+        Messages wait for :meth:`receive`. A message that is not UTF-8 text closes the socket.
+        Reading pauses if too many messages wait.
+        """
         if not self.response_started:
             self._early += data
             self._connection.flow.pause_reading()

@@ -59,7 +59,10 @@ class Workers:
         self._again = False  # True if a SIGHUP came during a reload.
 
     def run(self, ready: Callable[[], None]) -> bool:
-        """Run the workers until a signal ends them. Handles SIGTERM, SIGINT and SIGHUP.
+        """Run the workers until a signal ends them. Blocks; call it in the main thread.
+
+        SIGTERM and SIGINT end the workers, SIGHUP has one after the other read the configuration
+        again. The handlers stay installed. The listening socket is closed at the first end signal.
 
         Args:
             ready: called once the first worker answers.

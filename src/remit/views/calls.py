@@ -21,12 +21,12 @@ _FIELDS = (
 
 
 class Calls:
-    """The calls of one turn.
+    """The model calls of one turn.
 
     Args:
-        entries: of the turn.
-        ledger: for exchanges that stand elsewhere: answers read back from the record.
-        with_content: whether those are read with content.
+        entries: entries of the turn.
+        ledger: source of exchanges outside the turn, which were replayed from the record.
+        with_content: True to read these exchanges with content.
     """
 
     def __init__(
@@ -38,10 +38,10 @@ class Calls:
         self._exchanges = {e.id: e for e in entries if e.event_type == "EXCHANGE"}
 
     def steps(self, entries: Iterable[LedgerEntry]) -> list[dict[str, Any]]:
-        """``EXCHANGE``, ``LLM_CALL`` and ``EXCHANGE_ORPHANED`` entries as steps.
+        """Return the model calls among some entries as steps, in order of their first entries.
 
-        Each call is one step, in the order of their first entries; an attempt that was made
-        again is under the one that came after it.
+        ``EXCHANGE``, ``LLM_CALL`` and ``EXCHANGE_ORPHANED`` entries of one call are one step. A
+        failed attempt is listed under the attempt that followed it.
         """
         found = list(entries)
         notes = {

@@ -21,12 +21,12 @@ def place_of(entry_id: str) -> int:
 
 
 def order_of(entry: LedgerEntry) -> str:
-    """The work order that an entry belongs to; empty without one."""
+    """Return the id of the work order that an entry belongs to; empty without one."""
     return _named(entry, "work_order_id")
 
 
 def session_of(entry: LedgerEntry) -> str:
-    """The session that an entry belongs to; empty without one."""
+    """Return the id of the session that an entry belongs to; empty without one."""
     return _named(entry, "session_id")
 
 

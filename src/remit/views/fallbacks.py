@@ -1,4 +1,4 @@
-"""Why calls went to another model than the one first wanted: reasons, and exchanges of each."""
+"""Reasons of fallbacks: calls that another model answered than the one requested first."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ class FallbackReason:
     examples: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields by name, the group's names among them."""
+        """Return the fields as JSON data, with the group's names at the top level."""
         found = asdict(self)
         return {**found.pop("names"), **found}
 
 
 @dataclass(frozen=True, slots=True)
 class Fallbacks:
-    """Reasons, the most frequent first.
+    """Reasons of fallbacks, the most frequent first.
 
     Attributes:
-        reasons: by what they are of.
-        read: how many fallbacks they are of: the latest.
-        calls: how many there were.
+        reasons: one for each group, skipped model and error code.
+        read: number of fallbacks that the reasons cover, the latest ones.
+        calls: number of all fallbacks in the range.
     """
 
     reasons: list[FallbackReason]
@@ -76,10 +76,17 @@ def read_fallbacks(
     by: Sequence[str] = (),
     where: Mapping[str, str] | None = None,
 ) -> Fallbacks:
-    """Why the calls of a reading fell back, by what :func:`~remit.views.usage.read_usage` takes.
+    """Return the reasons for which calls fell back to another model.
 
-    The table ``usage`` says in which sessions and quarters of an hour there were any: of these
-    alone exchanges are read, by an index, and at most five thousand, the latest.
+    The arguments select as in :func:`~remit.views.usage.read_usage`. At most five thousand
+    exchanges are read, the latest, and only in sessions and quarter hours with a fallback.
+
+    Args:
+        ledger: the ledger of the calls.
+        since: aware start time, rounded down to a quarter hour; ``None`` for the beginning.
+        until: aware end time, exclusive, rounded up to a quarter hour; ``None`` for no end.
+        by: names to group by; periods are ignored.
+        where: required values by name.
     """
     first, end = quarters_between(ledger, since, until)
     columns = [name for name in by if name in SELECT_NAMES]

@@ -28,7 +28,8 @@ def prompt_journey(
     """Return the journey of a prompt: plan, dispatch, calls, tools, checks and delivery.
 
     Give exactly one of ``session_id``, ``work_order_id`` and ``entry_id``. A work order or entry
-    selects its turn and is named under ``focus``; ``docs/trace.md`` describes the data.
+    selects its turn and is named under ``focus``. ``docs/trace.md`` describes the data. Sessions of
+    sub-agents are nested below the tool calls that they answer.
 
     Args:
         ledger: a client, or a handle that may read the tiers in question.
@@ -36,12 +37,12 @@ def prompt_journey(
         work_order_id: selects the turn that planned the work order.
         entry_id: selects the turn that the entry belongs to.
         turn: with ``session_id``, selects only the turn of that number.
-        with_content: ``False`` returns commitments in place of content.
+        with_content: ``False`` returns commitments (hash and length) in place of content.
 
     Raises:
         InvalidInputError: not exactly one id is given, or ``turn`` without ``session_id``.
-        NotFoundError: the ledger has no such session, work order or turn, or the entry
-            belongs to no session.
+        NotFoundError: the ledger has no such session, work order or turn, or the entry belongs to
+            no session.
         EntryNotFoundError: there is no such entry.
     """
     journey = open_journey(
@@ -61,10 +62,24 @@ def open_journey(
     with_content: bool = True,
     above: tuple[str, ...] = (),
 ) -> dict[str, Any]:
-    """:func:`prompt_journey`, with ``turns`` an iterator that reads each turn when it is asked for.
+    """Return the data of :func:`prompt_journey` with ``turns`` as a lazy iterator.
 
-    It can be gone through once. Memory holds one turn of it, whatever the session's length.
-    ``above`` are the sessions that this one stands below: none is shown twice.
+    The iterator reads each turn when requested and can be consumed once, so memory holds one turn.
+    All other keys are complete on return.
+
+    Args:
+        ledger: see :func:`prompt_journey`.
+        session_id: see :func:`prompt_journey`.
+        work_order_id: see :func:`prompt_journey`.
+        entry_id: see :func:`prompt_journey`.
+        turn: see :func:`prompt_journey`.
+        with_content: see :func:`prompt_journey`.
+        above: ids of sessions that contain this one, which are not nested again.
+
+    Raises:
+        InvalidInputError: as :func:`prompt_journey`.
+        NotFoundError: as :func:`prompt_journey`.
+        EntryNotFoundError: as :func:`prompt_journey`.
     """
     if sum(value is not None for value in (session_id, work_order_id, entry_id)) != 1:
         raise InvalidInputError("Give exactly one of session_id, work_order_id and entry_id.")
@@ -160,7 +175,11 @@ def _nest(
 
 
 def gates_of(turn: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The quality gates of a turn, and of those of its sub-agents."""
+    """Yield the quality gates of a turn, then those of its sub-agents' turns.
+
+    Args:
+        turn: a turn of a journey.
+    """
     yield from turn["gates"]
     for order in turn["work_orders"]:
         for step in order["steps"]:

@@ -31,10 +31,12 @@ _STEPS = (1, 2, 5)  # times a power of ten: where an axis may end
 
 
 def learning_page(report: Mapping[str, Any]) -> str:
-    """The page as a text: no script, no request to anywhere, everything of the ledger escaped.
+    """Return a learning report as one HTML page with pictures and its style sheet.
+
+    The page has no script and loads nothing. All text from the ledger is escaped.
 
     Args:
-        report: of :meth:`remit.learning.meta.Report.to_dict`.
+        report: the result of :meth:`remit.learning.meta.Report.to_dict`.
     """
     style = style_sheet("page.css", "learning.css")
     shown = {**learning_shown(report), "style": style, "style_hash": style_hash(style)}
@@ -64,7 +66,14 @@ def learning_shown(report: Mapping[str, Any]) -> dict[str, Any]:
 def pictures_of(
     effects: Iterable[Mapping[str, Any]], decided: Mapping[str, Mapping[str, Any]]
 ) -> Iterable[dict[str, Any]]:
-    """Yield a picture for each unit; its rows share an axis with 0 in the middle."""
+    """Yield a picture for each metric with effects: reward, then cost.
+
+    Its rows share an axis with 0 in the middle.
+
+    Args:
+        effects: predicted and realised effects of proposals.
+        decided: adopted proposals, keyed by id.
+    """
     found = list(effects)
     for metric, title in (("reward", "Reward, 0 to 1"), ("cost", "US dollars saved per call")):
         of = [one for one in found if one["metric"] == metric]

@@ -24,13 +24,17 @@ _ID_KEYS = frozenset(
 
 
 def journey_page(journey: Mapping[str, Any], contracts: ContractLoader | None = None) -> str:
-    """The page as a text: no script, no request to anywhere, everything of the ledger escaped.
+    """Return a journey as one HTML page with its style sheet.
+
+    The page has no script and loads nothing. All text from the ledger is escaped, with invisible
+    characters written out.
 
     Args:
-        journey: of :func:`prompt_journey`. With ``trace_hashes`` (``[{"entry_id", "agrees"}]``)
-            the page states what recomputing them gave; without, that they were not recomputed.
-        contracts: of the root: messages that are examples of an installed pack are marked and
-            folded.
+        journey: a result of :func:`prompt_journey`. With the added key ``trace_hashes``
+            (``[{"entry_id", "agrees"}]``) the page states whether recomputed hashes agree; without
+            the key, that they were not recomputed.
+        contracts: loader of the root's contracts. With it, messages that are examples of a prompt
+            pack are marked and folded; ``None`` folds none.
     """
     return "".join(page_parts(journey, contracts))
 
@@ -38,7 +42,14 @@ def journey_page(journey: Mapping[str, Any], contracts: ContractLoader | None = 
 def page_parts(
     journey: Mapping[str, Any], contracts: ContractLoader | None = None
 ) -> Iterator[str]:
-    """:func:`journey_page` piece by piece: of an open journey, memory holds one turn."""
+    """Yield the page of :func:`journey_page` in pieces of text.
+
+    Of a journey from :func:`open_journey`, memory holds one turn at a time; its turns are consumed.
+
+    Args:
+        journey: see :func:`journey_page`.
+        contracts: see :func:`journey_page`.
+    """
     find = examples_of(contracts)
     style = style_sheet("page.css") + POSITIONS
     totals = journey.get("totals") or {}
@@ -71,7 +82,10 @@ class _Environment(Environment):
 
 @functools.cache
 def environment() -> Environment:
-    """Return the templates; their output is escaped, and no character of it is invisible."""
+    """Return the Jinja environment of this folder's templates, made once.
+
+    Output of expressions is escaped, and its invisible characters are written out.
+    """
     made = _Environment(
         loader=PackageLoader("remit.views"),
         autoescape=True,
@@ -112,20 +126,26 @@ def environment() -> Environment:
 
 @functools.cache
 def style_sheet(*names: str) -> str:
-    """Return the named style sheets of the templates' folder, joined."""
+    """Return the named files of the folder ``templates`` joined; files are read once."""
     folder = resources.files("remit.views") / "templates"
     return "".join((folder / name).read_text(encoding="utf-8") for name in names)
 
 
 @functools.cache
 def script(*names: str) -> str:
-    """Scripts of ``assets``, as one."""
+    """Return the named scripts of the folder ``assets``, joined by line ends.
+
+    Each combination of names is read once.
+    """
     folder = resources.files("remit.views") / "assets"
     return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
 
 
 def style_hash(style: str) -> str:
-    """Return the hash of a style sheet or script for a content security policy (CSP)."""
+    """Return SHA-256 in base64 of a style sheet or script, for a content security policy (CSP).
+
+    The result has no ``sha256-`` prefix.
+    """
     return base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
 
 
@@ -162,7 +182,12 @@ def sums_of(totals: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def has_focus(focus: str, item: Any) -> bool:
-    """Whether the id that was asked for is among an item's own."""
+    """Return True if one of an item's own ids is the id that a journey was requested by.
+
+    Args:
+        focus: the requested work order or entry id; empty for none.
+        item: a part of the journey.
+    """
     if isinstance(item, Mapping):
         return any(has_focus(focus, value) for key, value in item.items() if key in _ID_KEYS)
     if isinstance(item, list):

@@ -1,4 +1,4 @@
-"""Periods of time that usage is read by, cut at the quarters of an hour that it is kept by."""
+"""Periods of time by which usage is grouped, in whole quarter hours like the stored sums."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday",
 
 
 class Period(NamedTuple):
-    """A period, or the part of it that is read.
+    """A period, or the requested part of one.
 
     Attributes:
-        first: its first quarter of an hour, since 1970.
-        end: the one after its last.
-        name: when the whole of it begins, by the clocks of its zone: ``2026-03``, ``2026-03-29``,
+        first: its first quarter hour, counted from 1970.
+        end: its last quarter hour, exclusive.
+        name: start of the whole period in local time of its zone: ``2026-03``, ``2026-03-29``,
             ``2026-03-29T03:00+02:00``.
     """
 
@@ -40,10 +40,18 @@ class Period(NamedTuple):
 
 
 def periods_of(kind: str, time_zone: str, first: int, end: int) -> Iterator[Period]:
-    """The periods of a kind that the quarters from ``first`` to before ``end`` are in.
+    """Yield the periods that cover a range of quarter hours, in order.
+
+    The first and last period may be cut by the range.
+
+    Args:
+        kind: ``hour``, ``day``, ``week`` or ``month``.
+        time_zone: zone whose local time bounds the periods.
+        first: first quarter hour since 1970.
+        end: last quarter hour, exclusive.
 
     Raises:
-        InvalidInputError: the zone is unknown, or they are too many.
+        InvalidInputError: the zone is unknown, or there are too many periods.
     """
     zone = zone_of(time_zone)
     count = 0
@@ -74,16 +82,16 @@ def _name(kind: str, begins: datetime) -> str:
 
 
 def instant_of(text: str, time_zone: str = "UTC", now: datetime | None = None) -> datetime:
-    """The instant that people mean.
+    """Return the time that a person wrote, in UTC.
 
     Args:
         text: ``now``, ``today``, ``yesterday`` or a weekday (its latest midnight); ``90m``,
             ``24h``, ``7d`` or ``2w`` ago; a date (its midnight) or time, ISO 8601.
-        time_zone: whose clocks are meant, where ``text`` names no offset.
-        now: instead of the clock.
+        time_zone: zone of a ``text`` without an offset.
+        now: aware time to use as the present; the clock's if ``None``.
 
     Raises:
-        InvalidInputError: it is none of these, or the zone is unknown.
+        InvalidInputError: the text is none of these, or the zone is unknown.
     """
     zone = zone_of(time_zone)
     here = (now or datetime.now(UTC)).astimezone(zone)
@@ -120,5 +128,5 @@ def quarters_of(since: datetime | None, until: datetime | None) -> tuple[int | N
 
 
 def time_of(quarter: int) -> datetime:
-    """When a quarter of an hour since 1970 begins."""
+    """Return the start of a quarter hour, counted from 1970, in UTC."""
     return datetime.fromtimestamp(quarter * QUARTER_S, UTC)

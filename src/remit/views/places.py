@@ -1,13 +1,13 @@
-"""The ranges of a session's turns: which entries belong to which.
+"""Ranges of a session's turns: the entries that belong to each turn.
 
-One pass over the session without its content finds the ends of all turns; where one entry's turn
-is wanted, a pass over that turn and those beside it. A turn's entries
-are those between two ends, except those of another turn's orders, and its own orders' entries
-elsewhere (an answer that came late, a call settled by recovery, two turns at once). What is
-kept is some hundred bytes a turn, so a session of any length can be shown turn by turn.
+One pass over the session without content finds the ends of all turns. For a single entry, only its
+turn and the neighbouring ones are read. A turn has the entries between two ends, except those of
+another turn's orders. Entries of its own orders elsewhere also belong to it: a late answer, a call
+settled by recovery, or two turns at once. A turn takes some hundred bytes of memory, so a session
+of any length can be shown turn by turn.
 
-An order without a turn number belongs to the next turn that ends and has none with a number;
-where none does, it is by itself, as the rows of a batch do.
+An order without a turn number belongs to the next turn that ends without a number. Without such a
+turn the order stands alone, as rows of a batch do.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ SESSION_EVENTS = frozenset({"SESSION_START", "SESSION_END"})
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """The range of one turn.
+    """The range of one turn in the ledger.
 
     Attributes:
         kind: ``turn``; ``order`` or ``call`` for an order or a call that belongs to no turn.
-        number: the turn's; ``None`` where the ledger does not say.
+        number: number of the turn; ``None`` if the ledger has none.
         first: sequence number of its first entry.
-        order: the work order that belongs to no turn.
-        after: sequence number that its range begins behind.
-        last: sequence number of its range's last entry.
+        order: id of the work order that belongs to no turn; empty for other kinds.
+        after: sequence number before the range, exclusive.
+        last: sequence number of the last entry in the range.
         strays: sequence numbers of its orders' entries outside that range.
-        closed: whether a ``TURN_RECORDED`` ended it.
+        closed: True if a ``TURN_RECORDED`` ended it.
     """
 
     kind: Literal["turn", "order", "call"] = "turn"
@@ -51,7 +51,9 @@ class Place:
 
 
 class Places:
-    """The places of a session's turns in the ledger; made by ``finding.find_places``.
+    """The places of a session's turns; made by :func:`remit.views.search.find_places`.
+
+    Iteration yields turns and lone orders in ledger order, then calls after the last turn.
 
     Args:
         after: sequence number after which the turns begin.
@@ -60,6 +62,7 @@ class Places:
     Attributes:
         start: the ``SESSION_START``; ``None`` if the ledger has none.
         end: the ``SESSION_END``; ``None`` if the session is open or has later entries.
+        found: True if the session has an entry.
         orders: number of planned work orders.
         tally: usage of the session.
     """
@@ -106,16 +109,19 @@ class Places:
         return sum(place.kind == "turn" for place in self._turns)
 
     def of_turn(self, number: int) -> list[Place]:
-        """The turns of that number: one, or more where a number was given twice."""
+        """Return the turns of a number: none, one, or several if the number was reused."""
         return [place for place in self._turns if place.number == number]
 
     def of_entry(self, entry: LedgerEntry) -> list[Place]:
-        """The turn that an entry belongs to; empty for entries of the session itself."""
+        """Return the turn that an entry belongs to, as a list of one.
+
+        The list is empty for entries of the session itself.
+        """
         owner = self._owner.get(order_of(entry))
         return [owner] if owner is not None else self.at(place_of(entry.id))
 
     def at(self, seq: int) -> list[Place]:
-        """The turn whose range holds a sequence number."""
+        """Return the turn whose range contains a sequence number, as a list; empty if none does."""
         ends = sorted(
             (place for place in self if place.after < place.last), key=lambda place: place.last
         )
@@ -124,15 +130,18 @@ class Places:
         return [place for place in found if place.after < seq]
 
     def orders_of(self, place: Place) -> list[str]:
-        """The work orders of a turn."""
+        """Return the ids of a turn's work orders, in the order of planning."""
         return [order for order, owner in self._owner.items() if owner is place]
 
     def has(self, place: Place, entry: LedgerEntry) -> bool:
-        """Whether an entry in a turn's range is that turn's."""
+        """Return True if an entry in a turn's range belongs to that turn.
+
+        An entry without a known work order belongs to the turn of its range.
+        """
         return self._owner.get(order_of(entry), place) is place
 
     def add(self, entry: LedgerEntry) -> None:
-        """Take the next entry of the session."""
+        """Read the next entry of the session; entries must come in ledger order."""
         self.found = True
         self._last = seq = place_of(entry.id)
         self.tally.add(entry)
@@ -170,7 +179,7 @@ class Places:
             self._rest = True
 
     def finish(self) -> None:
-        """End the reading; turns that are still open stay open."""
+        """End the reading, after the last :meth:`add`; unended turns remain open."""
         still_open = list(self._open.values())
         for place in still_open:
             place.strays += [seq for owner, seq in self._pending if owner is place]
@@ -215,6 +224,6 @@ class Places:
 
 
 def number_of(entry: LedgerEntry) -> int | None:
-    """The number of a turn, by its record or the plan of an order."""
+    """Return the turn number in a turn's record or an order's plan; ``None`` without one."""
     number = entry.metadata.get("turn_number")
     return number if type(number) is int else None

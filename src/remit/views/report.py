@@ -85,7 +85,7 @@ def audit_report(
     gates: Mapping[str, Any] | None = None,
     witnesses: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return a report as data.
+    """Return a report as data. Nothing is written.
 
     Each section has the sequence numbers of its entries (``seqs``) and an iterator that reads the
     entries in that order (``entries``).
@@ -94,14 +94,18 @@ def audit_report(
         ledger: the ledger.
         checkpoint: the checkpoint that all proofs lead to; later entries are left out.
         since: first instant, aware, rounded down to a quarter of an hour, as sums are stored per
-            quarter; ``None``: from the beginning.
-        until: the end, exclusive, rounded up to a quarter; ``None``: to the end.
-        most: the largest number of calls, refusals, debits and budgets to list, of each event
-            type.
-        at_most: the largest number of entries to read one by one; ``None``: no limit.
-        verification: the result of ``ledger.verify``.
-        gates: the result of :meth:`~remit.packages.gates.GateReport.to_dict`.
+            quarter; ``None`` for the beginning.
+        until: the end, exclusive, rounded up to a quarter; ``None`` for the end of the ledger.
+        most: the largest number of calls, refusals, debits and budgets to list, of each event type.
+        at_most: the largest number of entries to read one by one; ``None`` for no limit.
+        verification: the result of ``ledger.verify``; ``None`` states that nothing was verified.
+        gates: the result of :meth:`~remit.packages.gates.GateReport.to_dict`; ``None`` if no gate
+            ran.
         witnesses: names of the witnesses whose cosignatures were checked.
+
+    Returns:
+        The range, the log with its key, ``verification``, ``gates``, ``tables`` of sums, and
+        ``sections``.
 
     Raises:
         InvalidInputError: ``until`` is not after ``since``, or the report would read more than

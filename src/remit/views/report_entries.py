@@ -162,7 +162,10 @@ class ReportEntries:
         self._prove: Callable[[int], list[bytes]] = ledger.checkpoints.inclusions(size)
 
     def seqs_of(self, section: Section) -> list[int]:
-        """Return the sequence numbers of a section's entries, ascending."""
+        """Return the sequence numbers of a section's entries, ascending.
+
+        A bounded section has only the latest ``most`` entries of each type.
+        """
         limits = [("timestamp >= ?", self._since), ("timestamp < ?", self._until)]
         given = [(clause, value) for clause, value in limits if value is not None]
         sql = " AND ".join(["event_type = ?", "seq < ?", *(clause for clause, _ in given)])
@@ -173,7 +176,10 @@ class ReportEntries:
         return sorted(int(seq) for found in rows for (seq,) in found)
 
     def covered(self, entry_ids: Iterable[str]) -> list[int]:
-        """Return the sequence numbers of the entries that the checkpoint covers, ascending."""
+        """Return the sequence numbers of the entries that the checkpoint covers, ascending.
+
+        Other ids and invalid ones are left out.
+        """
         seqs = {parse_entry_id(one) for one in entry_ids}
         return sorted(seq for seq in seqs if seq is not None and seq < self._size)
 
@@ -185,7 +191,16 @@ class ReportEntries:
         )  # fmt: skip
 
     def row(self, seq: int) -> dict[str, Any]:
-        """Return one entry as data: shown values, record and proof."""
+        """Return one entry as data: shown values, record and proof.
+
+        Args:
+            seq: sequence number of the entry, below the checkpoint's size.
+
+        Returns:
+            The proof is a list of tree hashes in base64. ``counts`` is True if an authentic writer
+            made
+            the entry.
+        """
         data = self._ledger.read_record(entry_id(seq))
         record = orjson.loads(data)
         entry = LedgerEntry(record["event_type"], "", "", "", metadata=record["metadata"])
@@ -204,7 +219,14 @@ class ReportEntries:
 
 
 def read_records(ledger: LedgerClient, seqs: Sequence[int]) -> Iterator[tuple[int, str]]:
-    """Yield the canonical records of entries, in the order of ``seqs``, ascending."""
+    """Yield sequence number and canonical record of entries, in the order of ``seqs``.
+
+    A missing entry is left out.
+
+    Args:
+        ledger: the ledger.
+        seqs: sequence numbers, ascending.
+    """
     for start in range(0, len(seqs), _BATCH):
         batch = seqs[start : start + _BATCH]
         rows = ledger.select(

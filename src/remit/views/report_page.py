@@ -66,11 +66,11 @@ _VERIFICATION = frozenset({"verified", "entries", "contents", "erased", "problem
 
 
 def report_parts(ledger: LedgerClient, report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the file piece by piece; memory holds a batch of records and the tree hashes.
+    """Yield the HTML file in pieces; memory holds a batch of records and the tree hashes.
 
     Args:
         ledger: the ledger that the report is of.
-        report: the result of :func:`remit.views.audit_report`; its entries are not read.
+        report: the result of :func:`remit.views.audit_report`; its entries are read anew.
     """
     first, end = report["range"]["first_seq"], report["range"]["end_seq"]
     size = report["log"]["size"]

@@ -46,18 +46,23 @@ class Spent:
     unpriced_calls: int = 0
 
     def add(self, figures: Sequence[int], times: int = 1) -> None:
-        """Add figures in the order of the attributes; take them away with ``times`` -1."""
+        """Add figures to this object.
+
+        Args:
+            figures: one number for each attribute, in the order of the attributes.
+            times: factor of the figures; -1 subtracts them.
+        """
         for name, figure in zip(_FIGURES, figures, strict=True):
             setattr(self, name, getattr(self, name) + times * figure)
 
 
 @dataclass(slots=True)
 class Counted:
-    """Entries added up.
+    """Number and cost of some entries.
 
     Attributes:
-        entries: how many.
-        nano: their cost, nano-dollars.
+        entries: number of entries.
+        nano: cost in nano-dollars, from ``cost_usd`` of their metadata.
     """
 
     entries: int = 0
@@ -115,7 +120,15 @@ def _later(ledger: LedgerClient, size: int, last: int) -> Iterable[LedgerEntry]:
 def spent_by(
     spent: Mapping[tuple[str, ...], Spent], pointers: Sequence[str]
 ) -> dict[tuple[str, ...], Spent]:
-    """Return the sums grouped by fewer names, each given as a JSON pointer."""
+    """Return the sums grouped by fewer names.
+
+    Args:
+        spent: the result of :func:`spent_in`.
+        pointers: JSON pointers of the names to group by.
+
+    Returns:
+        The sums, keyed by the values at the pointers in the given order.
+    """
     places = [_BY.index(_POINTERS[pointer]) for pointer in pointers]
     found: dict[tuple[str, ...], Spent] = {}
     for names, one in spent.items():
@@ -127,7 +140,15 @@ def spent_by(
 def counted(
     entries: Iterable[LedgerEntry], pointers: Sequence[str]
 ) -> dict[tuple[str, ...], Counted]:
-    """Entries by what JSON pointers into their records lead to."""
+    """Return number and cost of entries, grouped by values of their records.
+
+    Args:
+        entries: the entries.
+        pointers: JSON pointers into ``event_type`` and ``metadata`` of each entry.
+
+    Returns:
+        The sums, keyed by the values at the pointers as text; a missing value is empty.
+    """
     found: dict[tuple[str, ...], Counted] = {}
     for entry in entries:
         record = {"event_type": entry.event_type, "metadata": entry.metadata}
@@ -141,7 +162,10 @@ def counted(
 
 
 def at(record: Mapping[str, Any], pointer: str) -> Any:
-    """Return the value at a JSON pointer (RFC 6901, no escapes); ``None`` if there is none."""
+    """Return the value at a JSON pointer (RFC 6901, no escapes); ``None`` if there is none.
+
+    Lists are not entered.
+    """
     value: Any = record
     for name in pointer.split("/")[1:]:
         value = value.get(name) if isinstance(value, Mapping) else None

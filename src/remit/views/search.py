@@ -1,4 +1,4 @@
-"""Finds the turns of a session in the ledger: all turns, or one entry's turn and its neighbours."""
+"""Search for the turns of a session: all of them, or one entry's turn and its neighbours."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ _PLANS = 16  # orders that are looked at where it is not known which turn's are 
 
 
 def find_places(ledger: LedgerPort, session_id: str, around: LedgerEntry | None = None) -> Places:
-    """The turns of a session, found without content.
+    """Return the turns of a session, found without reading content.
 
     Args:
-        ledger: where it is.
-        session_id: of the session.
-        around: an entry of it whose turn is wanted: only the turns next to it are looked at, so
-            that it takes no longer in a long session. Sums are those of what was looked at.
+        ledger: a client, or a handle that may read the session.
+        session_id: id of the session.
+        around: an entry of the session whose turn is wanted. Then only nearby turns are read, which
+            takes no longer in a long session, and sums cover these alone. ``None`` reads all.
+
+    Returns:
+        The turns; ``found`` is False if the ledger has no entry of the session.
     """
     if around is not None:
         return _find_around(ledger, session_id, around)

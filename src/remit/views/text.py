@@ -25,15 +25,15 @@ _Part = tuple[str, str]
 def journey_text(
     journey: Mapping[str, Any], *, colour: bool, width: int, full: bool = False
 ) -> Iterator[str]:
-    """The lines of a tree, without line ends.
+    """Yield the lines of a journey as a tree for the terminal, without line ends.
 
-    What the ledger holds is shown, never obeyed: control characters stand as ``\\x1b``.
+    Control characters from the ledger are written out as ``\\x1b``, so they have no effect.
 
     Args:
-        journey: of :func:`prompt_journey` or :func:`open_journey`; its turns are gone through
-            once, each when the lines before it were taken.
+        journey: a result of :func:`prompt_journey` or :func:`open_journey`. Its turns are read
+            once, as the lines are taken.
         colour: mark states by ANSI colours.
-        width: columns; longer texts are cut.
+        width: columns of the terminal; longer texts are cut.
         full: cut nothing, and show whole prompts.
     """
     tree = _Tree(colour, width, full)

@@ -89,16 +89,19 @@ class UsageRow:
 
     @property
     def nano(self) -> int:
-        """Return the sum of all costs, whatever their certainty."""
+        """Sum of all costs in nano-dollars, whatever their certainty."""
         return self.measured_nano + self.estimated_nano + self.upper_bound_nano
 
     @property
     def exact(self) -> bool:
-        """Whether all of it was measured, and has a price."""
+        """True if all cost was measured and every call has a price."""
         return not (self.estimated_nano or self.upper_bound_nano or self.unpriced_calls)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the row by name, with costs in US dollars."""
+        """Return the row as JSON data: names, counts, and costs in US dollars.
+
+        The costs are ``measured_usd``, ``estimated_usd`` and ``upper_bound_usd``.
+        """
         money = {f"{name}_usd": usd_of(getattr(self, f"{name}_nano")) for name in _CERTAINTIES}
         named = {"key_name": self.key_name} if "key" in self.names else {}
         return {**self.names, **named, **{one: getattr(self, one) for one in _COUNTS}, **money}
@@ -260,7 +263,14 @@ class _Query:
 def latest_quarters(ledger: LedgerClient, first: int, end: int, most: int) -> int:
     """Return the start of the latest quarter hours that together hold ``most`` rows of usage.
 
-    The range is ``first`` to ``end``, exclusive; ``first`` is returned if it holds fewer rows.
+    Args:
+        ledger: the ledger, whose table ``usage`` is read.
+        first: first quarter hour since 1970.
+        end: last quarter hour, exclusive.
+        most: number of rows.
+
+    Returns:
+        A quarter hour since 1970; ``first`` if the range holds fewer rows.
     """
     rows = ledger.select(
         "SELECT quarter FROM usage WHERE quarter >= ? AND quarter < ? "
@@ -273,7 +283,13 @@ def latest_quarters(ledger: LedgerClient, first: int, end: int, most: int) -> in
 def quarters_between(
     ledger: LedgerClient, since: datetime | None, until: datetime | None
 ) -> tuple[int, int]:
-    """The quarters of a reading: the first, and the one after its last."""
+    """Return the first quarter hour of a query since 1970, and the end, exclusive.
+
+    Args:
+        ledger: the ledger, whose table ``usage`` bounds an open range.
+        since: aware start time, rounded down; ``None`` for the first quarter hour with usage.
+        until: aware end time, rounded up; ``None`` for the later of now and the last usage.
+    """
     # Each by itself: of both at once SQLite reads all rows.
     [(least, greatest)] = ledger.select(
         "SELECT (SELECT min(quarter) FROM usage), (SELECT max(quarter) FROM usage)"

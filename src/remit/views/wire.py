@@ -21,11 +21,11 @@ _TEXTS = frozenset({"text", "input_text", "output_text", "summary_text", "reason
 
 
 class Line(NamedTuple):
-    """Something that was said.
+    """A message or a part of one.
 
     Attributes:
-        role: who said it.
-        label: what it is; empty of plain text.
+        role: the speaker, such as ``user``.
+        label: kind of the part; empty for plain text.
         content: a text, or data.
     """
 

@@ -121,9 +121,10 @@ _MAX_EXACT = 2**53  # beyond it no number of a record is exact
 
 
 def words_of(code: Any) -> Any:
-    """An event or an error code in plain words: ``a budget was set`` for ``BUDGET_ALLOCATED``.
+    """Return an event type or error code in plain words.
 
-    What is not in :data:`WORDS` stays as it is.
+    ``BUDGET_ALLOCATED`` gives ``a budget was set``. A value that :data:`WORDS` lacks is returned
+    unchanged.
     """
     return WORDS.get(code, code) if isinstance(code, str) else code
 
@@ -150,7 +151,10 @@ def tone(state: Any) -> str:
 
 
 def turn_title(turn: Mapping[str, Any]) -> str:
-    """``turn 3``, or what stands in a turn's place."""
+    """Return the title of a turn: ``turn 3``, or ``turn`` without a number.
+
+    A call or order outside turns gives ``gateway call`` or ``order without a turn``.
+    """
     if turn.get("kind") == "call":
         return "gateway call"
     if turn.get("kind") == "order":
@@ -169,7 +173,10 @@ def turn_state(turn: Mapping[str, Any]) -> str:
 
 
 def contract_of(order: Mapping[str, Any]) -> str:
-    """``PRC-ANSWER-001 1.2.0``: an order's contract and its version, as far as known."""
+    """Return an order's contract with its version, as far as known.
+
+    Example: ``PRC-ANSWER-001 1.2.0``. The text is empty if neither is known.
+    """
     named = (order.get("contract_id"), order.get("contract_version"))
     return " ".join(str(part) for part in named if part)
 
@@ -186,7 +193,10 @@ def failure(attempt: Mapping[str, Any]) -> str:
 
 
 def reasons(event: Mapping[str, Any]) -> str:
-    """Why a gate, an escalation or a degradation decided as it did."""
+    """Return the reasons of a gate, an escalation or a degradation, joined by ``; ``.
+
+    An event without reasons gives its error message, or an empty text.
+    """
     why = event.get("reasons") or event.get("error_message") or ""
     return "; ".join(map(str, why)) if isinstance(why, list) else text_of(why)
 
@@ -208,13 +218,19 @@ def set_aside(details: Any) -> str:
 
 
 def failures(details: Mapping[str, Any]) -> list[str]:
-    """Ids of the entries that made a session set something aside."""
+    """Return the ids of the entries that made a session set something aside.
+
+    The list is empty if ``details`` names none.
+    """
     named = details.get("evidence")
     return [str(one) for one in named] if isinstance(named, list) else []
 
 
 def offset(item: Mapping[str, Any]) -> str:
-    """``+1.42 s``: when something began, from its turn's beginning."""
+    """Return the time from a turn's beginning to an item, such as ``+1.42 s``.
+
+    The text is empty if the time is unknown.
+    """
     return "" if item.get("offset_ms") is None else f"+{duration(item['offset_ms'])}"
 
 
@@ -241,7 +257,10 @@ def duration(ms: Any) -> str:
 
 
 def tokens(item: Mapping[str, Any]) -> str:
-    """``1,024 → 80 tokens``: in and out."""
+    """Return input and output tokens as text: ``1,024 → 80 tokens``.
+
+    An unknown number is ``?``.
+    """
     return f"{number(item.get('input_tokens'))} → {number(item.get('output_tokens'))} tokens"
 
 
@@ -266,20 +285,26 @@ def one_cost(used: Mapping[str, Any]) -> str:
 
 
 def count(amount: int, noun: str) -> str:
-    """``1 call``, ``2 calls``."""
+    """Return a number with a noun, such as ``1 call`` or ``2 calls``.
+
+    The plural adds ``s``.
+    """
     return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
 
 
 def moment(timestamp: Any) -> str:
-    """A timestamp to the second: ``2026-11-22 08:20:11 UTC``."""
+    """Return an ISO timestamp to the second: ``2026-11-22 08:20:11 UTC``.
+
+    A shorter text is returned unchanged.
+    """
     text = str(timestamp or "")
     return f"{text[:10]} {text[11:19]} UTC" if len(text) > 19 else text
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a journey has a marker here: content was erased, or is not shown.
+    """Return True if a value of a journey is a marker for erased or omitted content.
 
-    Only of journeys: there a key that somebody wrote never looks like a marker's.
+    Only values of journeys may be passed: there a recorded key cannot look like a marker.
     """
     return isinstance(value, dict) and value.keys() in _MARKERS
 
@@ -297,7 +322,10 @@ def text_of(value: Any) -> str:
 
 
 def messages_of(prompt: Any) -> list[tuple[str, Any]]:
-    """A prompt as ``(role, content)``; a plain text is one message of the user."""
+    """Return a prompt as pairs of role and content; empty for an empty prompt.
+
+    A plain text is one message of the user. Other keys of a message are added to its content.
+    """
     if not isinstance(prompt, list):
         return [("user", prompt)] if prompt not in (None, "", []) else []
     found = []
@@ -318,7 +346,7 @@ def json_text(value: Any) -> str:
 
 
 def pretty_json(value: Any) -> str:
-    """JSON to read."""
+    """Return ``value`` as indented JSON text."""
     return dump(value, str, orjson.OPT_INDENT_2).decode()
 
 
@@ -338,21 +366,25 @@ _IN_JSON = {code: f"\\u{code:04x}" for code in _SEEN if code >= 127}
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    """``text`` with every character that moves, colours or turns anything written out.
+    """Return ``text`` with control characters written out, as ``\\x1b``.
 
-    Control characters, text direction and lone surrogates become ``\\x1b`` and the like, so
-    that a record is shown and never obeyed. With ``lines`` tabs and line ends stay.
+    Characters of text direction, other invisible characters and lone surrogates are written out
+    too, so text of a record cannot act on a terminal.
+
+    Args:
+        text: the text.
+        lines: True to leave tabs and line ends unchanged.
     """
     return text.translate(_LINES if lines else _SEEN)
 
 
 def visible_json(text: str) -> str:
-    """A JSON document with the same characters escaped as JSON escapes them: its value stays."""
+    """Return a JSON text with invisible characters as JSON escapes; its value is unchanged."""
     return text.translate(_IN_JSON)
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Whether a record says a number here that can be calculated with, whatever wrote it."""
+    """Return True if ``value`` is an int or float that is exact: at most 2**53, no bool."""
     return (
         isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MAX_EXACT
     )
@@ -364,17 +396,21 @@ def number(value: Any) -> str:
 
 
 def nano_dollars(nano: int) -> str:
-    """An exact sum of money; zeros behind the cents are left out."""
+    """Return nano-dollars as exact US dollars: ``$1,234.50``.
+
+    At least two decimals are shown; further zeros are left out.
+    """
     sign, nano = ("-" if nano < 0 else ""), abs(nano)
     part = f"{nano % 1_000_000_000:09}".rstrip("0")
     return f"{sign}${nano // 1_000_000_000:,}.{part:0<2}"
 
 
 def shown_value(value: Any) -> str:
-    """A value of a record in one line: a text as it is, other values as canonical JSON.
+    """Return a value of a record as a text in one line.
 
-    Commitments say how much content they stand for, and JSON beyond 1,000 bytes only how long it
-    is. Nothing is the empty text. ``report.js`` says it in the same way.
+    Text is returned unchanged, and None as an empty text. Other values become canonical JSON;
+    beyond 1,000 bytes only its length is stated. A commitment gives the size of its content.
+    ``report.js`` does the same.
     """
     if value is None or isinstance(value, str):
         return value or ""
@@ -387,7 +423,10 @@ def shown_value(value: Any) -> str:
 
 
 def dollars(value: float) -> str:
-    """Nano-dollars are kept; zeros behind the cents are not."""
+    """Return US dollars as text, with up to nine decimals: ``$0.25``, ``$3``.
+
+    Zeros after the second decimal are left out, and all decimals of a whole number.
+    """
     whole, _, part = f"{value:,.9f}".partition(".")
     part = part.rstrip("0")
     return f"${whole}.{part:0<2}" if part else f"${whole}"

@@ -85,7 +85,16 @@ class MovePlan:
 
     @classmethod
     def of(cls, value: Any, root: Path) -> Self:
-        """Return the plan in a JSON value; raise ValueError if it is not one of this root."""
+        """Return the plan in a JSON value.
+
+        Args:
+            value: content of the plan's file.
+            root: directory of the tenant's root.
+
+        Raises:
+            ValueError: the value is not a plan of this root.
+            KeyError: a member is missing.
+        """
         if not _ID.fullmatch(value["move_id"]):  # Names of files and schemas contain the id.
             raise ValueError("its move_id is not one")
         before, after = (TenantFile.planned(value[one], root) for one in ("before", "after"))
@@ -108,7 +117,12 @@ class MovePlan:
         return f"moved-{self.move_id}.json"
 
     def places(self, host: TenantHost, root: Root) -> tuple[Place, Place, Place]:
-        """Return the old place, the old ledger's later name, and the new place."""
+        """Return three places: the old one, the same ledger after its renaming, and the new one.
+
+        Args:
+            host: host of the tenant.
+            root: root of the tenant.
+        """
         before, aside, after = (
             Place(file, root, host.path) for file in (self.before, self.aside, self.after)
         )
@@ -174,6 +188,9 @@ def _changing(host: TenantHost, name: str) -> Iterator[tuple[Tenant, VerifierKey
 def move_tenant(host: TenantHost, name: str, to: str, *, wait_s: float) -> tuple[Tenant, int, str]:
     """Move a tenant's ledger; if it is at the new place already, change nothing.
 
+    The old ledger is renamed and stays until :func:`remove_old_places`. The host's ledger records
+    ``TENANT_MOVED``. No process can open the tenant during the move.
+
     Args:
         host: host of the tenant.
         name: name of the tenant.
@@ -181,11 +198,13 @@ def move_tenant(host: TenantHost, name: str, to: str, *, wait_s: float) -> tuple
         wait_s: longest wait for servers to close the tenant, in seconds.
 
     Returns:
-        The tenant at its new place, the number of entries, and the place of the old ledger.
+        The tenant at its new place, the number of entries, and the place of the old ledger, which
+        is
+        empty if the tenant was never moved.
 
     Raises:
-        RemitError: the ledger cannot be moved there, or a server still serves the tenant. The old
-            ledger is in use again.
+        RemitError: there is no such tenant, another process changes it, the ledger cannot be moved
+            there, or a server still serves the tenant. The old ledger is in use again.
         LedgerError: a database cannot be used. The old ledger is in use again.
     """
     with _changing(host, name) as (tenant, _):
@@ -401,6 +420,12 @@ def remove_tenant(
 def removed_before(host: TenantHost, name: str) -> tuple[int, str, str] | None:
     """Finish a recorded removal, and return it as :func:`remove_tenant` does.
 
+    The rest of the tenant's root is deleted.
+
+    Args:
+        host: host of the tenant.
+        name: name of the removed tenant.
+
     Returns:
         ``None`` if no removal is recorded, or if a copy of the tenant's root was restored.
 
@@ -467,13 +492,17 @@ def _remove_empty(path: Path) -> None:
 
 
 def interrupted_tenants(host: Root) -> list[str]:
-    """Return the names of tenants with a move or removal that runs or was interrupted."""
+    """Return the names of tenants with a move or removal that runs or was interrupted, in order."""
     found = (tenants_with(host, of) for of in (TenantFile.moving_path, TenantFile.removing_path))
     return sorted({name for names in found for name in names})
 
 
 def recover_tenants(host: TenantHost) -> dict[str, RemitError]:
-    """Recover all interrupted tenants; return the errors of those that failed, keyed by name."""
+    """Recover all interrupted tenants, as :func:`recover_tenant`.
+
+    Returns:
+        The errors of tenants that could not be recovered, keyed by name.
+    """
     failed: dict[str, RemitError] = {}
     for name in interrupted_tenants(host.root):
         try:
@@ -485,6 +514,13 @@ def recover_tenants(host: TenantHost) -> dict[str, RemitError]:
 
 def recover_tenant(host: TenantHost, name: str) -> None:
     """Undo or finish an interrupted move or removal; do nothing if another process runs it.
+
+    A change is finished if it was decided (see the module), else undone. Ledgers are renamed or
+    deleted, and the finish is recorded.
+
+    Args:
+        host: host of the tenant.
+        name: name of the tenant.
 
     Raises:
         RemitError: a plan is damaged or of another tenant, or a ledger or root cannot be changed.

@@ -64,7 +64,9 @@ def list_names(host: Root, ledger: LedgerClient) -> list[str]:
 
 
 def listed_tenant(host: Root, ledger: LedgerClient, name: str) -> ListedTenant:
-    """Return one tenant; a damaged one has the state ``damaged``.
+    """Return one tenant; a damaged one has the state ``damaged``, and no error is raised.
+
+    A tenant with neither root nor removal is also ``damaged``.
 
     Args:
         host: root of the host.

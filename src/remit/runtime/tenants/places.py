@@ -61,7 +61,14 @@ class Place:
         return Path(self.location).exists()
 
     def make(self, mark: str) -> None:
-        """Make the schema with the comment ``mark``, or the directory of the file."""
+        """Make the schema, or the directory of the file; the ledger itself is not made.
+
+        Args:
+            mark: comment of the schema, by which :meth:`remove_unfinished` recognises it.
+
+        Raises:
+            LedgerError: the schema cannot be made.
+        """
         if self.database:
             ledgers.make_schema(self.database, self.file.ledger, mark)
         else:
@@ -97,6 +104,9 @@ class Place:
         Args:
             to: the place with the new name.
             timeout_s: longest wait for writers of a file, in seconds.
+
+        Raises:
+            LedgerError: the ledger cannot be renamed, or is in use.
         """
         if self.database:
             ledgers.rename_schema(self.database, self.file.ledger, to.file.ledger)
@@ -138,7 +148,14 @@ class Place:
             ledgers.remove_ledger_file(Path(self.location), None)
 
     def remove_unfinished(self, mark: str, owner: VerifierKey) -> None:
-        """Delete an unfinished copy: a schema with comment ``mark``, or an empty or own file."""
+        """Delete an unfinished copy: a schema with comment ``mark``, or an empty or own file.
+
+        Another schema or ledger stays.
+
+        Args:
+            mark: the comment that :meth:`make` gave the schema.
+            owner: the tenant's key, which an own file names.
+        """
         if self.database:
             ledgers.drop_schema(self.database, self.file.ledger, mark)
         else:

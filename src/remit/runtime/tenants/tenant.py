@@ -68,8 +68,11 @@ class TenantHost:
             tenant: name of the tenant.
             reason: reason of the entry.
             once: a field of ``data``; if an entry with the same value of it exists, return that
-                entry's id and write nothing.
-            data: fields of the metadata.
+                entry's id and write nothing. Empty to write always.
+            data: fields of the metadata, in addition to tenant and person.
+
+        Raises:
+            LedgerError: the ledger cannot be read or written.
         """
         if once:
             for entry in self.ledger.query(event_type=event, submission_id=tenant):
@@ -115,7 +118,11 @@ def place_of(file: TenantFile) -> str:
 
 
 def root_of(host: Root, name: str) -> Root:
-    """Return the root of a present or future tenant; raise RemitError if the name is invalid."""
+    """Return the root of a present or future tenant; its directory need not exist.
+
+    Raises:
+        RemitError: the name is invalid.
+    """
     return Root(host.path / TENANTS / check_name(name))
 
 
@@ -136,11 +143,15 @@ def tenants_with(host: Root, file: Callable[[Path], Path]) -> list[str]:
 
 
 def find_tenant(host: Root, name: str) -> Tenant:
-    """Return a tenant. Its ledger is not opened.
+    """Return a tenant. Its ledger is not opened, and the host's record is not read.
+
+    Args:
+        host: root of the host.
+        name: name of the tenant.
 
     Raises:
-        RemitError: there is no tenant of that name, its root is incomplete, or it belongs to
-            another.
+        RemitError: the name is invalid, there is no tenant of that name, its root is incomplete, or
+            it belongs to another.
     """
     root = root_of(host, name)
     file = TenantFile.read(root.path)
@@ -162,7 +173,11 @@ def find_tenant(host: Root, name: str) -> Tenant:
 
 
 def list_tenants(host: Root) -> list[Tenant]:
-    """Return all complete tenants, by name; raise RemitError if a tenant's file is damaged."""
+    """Return all complete tenants, by name. Incomplete ones are left out.
+
+    Raises:
+        RemitError: a tenant's file is damaged.
+    """
     files = ((name, TenantFile.read(root_of(host, name).path)) for name in tenant_names(host))
     return [Tenant(root_of(host, name), file) for name, file in files if file and file.ready]
 
@@ -179,14 +194,16 @@ def create_tenant(host: TenantHost, name: str, *, database: str = "") -> Tenant:
         host: the host.
         name: name of the tenant.
         database: URL of a PostgreSQL database for the tenant's ledger. If left out, the host's
-            database; a file if the host's ledger is a file.
+            database; a file if the host's ledger is a file. Ignored when an interrupted creation is
+            completed.
 
     Returns:
         The tenant, whose root has keys, ledger and packages.
 
     Raises:
         RemitError: the name is taken, invalid or belonged to a removed tenant; the host is itself a
-            tenant; or the root or ledger cannot be made, in which case a repetition completes it.
+            tenant; ``database`` is not a PostgreSQL URL; or the root or ledger cannot be made, in
+            which case a repetition completes it.
         LedgerKeyError: the host has no ledger key.
     """
     root, ledger = root_of(host.root, name), host.ledger
@@ -264,7 +281,7 @@ def require_recorded(ledger: LedgerClient, tenant: Tenant) -> VerifierKey:
 
 
 def removals(ledger: LedgerClient) -> dict[str, LedgerEntry]:
-    """Return the host's ``TENANT_REMOVED`` entries, keyed by name."""
+    """Return the host's ``TENANT_REMOVED`` entries, keyed by name of the tenant."""
     return {str(entry.submission_id): entry for entry in ledger.query(event_type=REMOVED)}
 
 
@@ -279,13 +296,13 @@ def _require_not_removed(ledger: LedgerClient, name: str) -> None:
 def open_log(
     tenant: Tenant, *, signing: bool = False, lock_timeout_s: float | None = None
 ) -> LedgerClient:
-    """Open the ledger of a tenant.
+    """Open the ledger of a tenant; the caller closes it.
 
     Args:
         tenant: the tenant.
         signing: True to open it with its private key.
         lock_timeout_s: longest wait for a database that does not answer, in seconds; the configured
-            one if left out.
+            one if ``None``.
 
     Raises:
         LedgerError: the ledger cannot be opened.

@@ -92,14 +92,17 @@ _T = TypeVar("_T")
 class Console:
     """The console of one root, an ASGI application.
 
-    Pages are rendered in the console's own threads with its own database connections, so model
-    calls do not wait for them.
+    Creation opens the ledger a second time, for reading. Pages are rendered in the console's own
+    threads with its own database connections, so model calls do not wait for them.
 
     Args:
         runtime: the open root.
         keys: the virtual keys of the root.
         authenticator: the server's authenticator; without a provider (dev mode) every visitor is
             the developer.
+
+    Raises:
+        LedgerError: the ledger cannot be opened.
     """
 
     def __init__(self, runtime: Runtime, keys: KeyStore, authenticator: Authenticator) -> None:
@@ -126,13 +129,20 @@ class Console:
         self._live.close()
 
     def close(self) -> None:
-        """End the streams, threads and database connections."""
+        """End the streams, threads and database connections.
+
+        Pages that are being made are finished first. Blocks.
+        """
         self._live.close()
         self._threads.shutdown(cancel_futures=True)
         self._ledger.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one HTTP request under the paths of the console; errors are shown as pages."""
+        """Answer one HTTP request under the paths of the console.
+
+        Errors are shown as pages with a status of 4xx or 5xx; none is raised. A page without a
+        login is a redirect to the login page.
+        """
         try:
             answer = await self._answered(scope, receive, send)
         except HttpError as error:

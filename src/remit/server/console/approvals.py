@@ -27,6 +27,11 @@ _LONGEST_EDITED = 40_000  # A form field must fit the limit of a request body.
 def show(sources: Sources, asked: Asked) -> Page:
     """Return the page of waiting and recent approval requests, or of one request.
 
+    Args:
+        sources: the data sources.
+        asked: the request; ``rest`` is the id of one approval request, and ``before`` of its query
+            an entry id before which older ones are listed.
+
     Raises:
         NotFoundError: the path names a request that does not exist.
     """
@@ -60,6 +65,14 @@ def change(sources: Sources, asked: Asked) -> Answer:
     """Grant or deny a request in the name of the signed-in person, and record the decision.
 
     A grant covers the arguments that the page showed, or the edited arguments of the form.
+
+    Args:
+        sources: the data sources, through whose runtime the decision is written.
+        asked: the request; its form has ``verdict`` (``grant`` or ``deny``), ``reason`` and
+            arguments.
+
+    Returns:
+        A redirect to the page of the request.
 
     Raises:
         InvalidInputError: the form has no verdict, or its arguments are not a JSON object.

@@ -21,7 +21,7 @@ _SCRIPTS = ("live.js", "check.js")
 
 @functools.cache
 def scripts() -> dict[str, bytes]:
-    """Return the scripts of the console by file name."""
+    """Return the scripts of the console as bytes, keyed by file name; read once."""
     found = {name: (_STATIC / name).read_bytes() for name in _SCRIPTS}
     shared = resources.files("remit.views") / "assets" / "verify.js"
     return found | {"verify.js": shared.read_bytes()}
@@ -35,5 +35,12 @@ def style() -> str:
 
 
 def address_of(name: str) -> str:
-    """Return the URL path of a script; the query changes with the content, for browser caches."""
+    """Return the URL path of a script; the query changes with the content, for browser caches.
+
+    Args:
+        name: a file name of :func:`scripts`.
+
+    Raises:
+        KeyError: there is no such script.
+    """
     return f"{ASSETS}{name}?{hashlib.sha256(scripts()[name]).hexdigest()[:16]}"

@@ -33,13 +33,25 @@ class SignedCookie:
     def begin(
         self, claims: Mapping[str, Any], lasts_s: int, *, secure: bool
     ) -> tuple[bytes, bytes]:
-        """Return the header that sets the cookie with these claims for ``lasts_s`` seconds."""
+        """Return the header that sets the cookie.
+
+        The cookie is signed but not encrypted, and scripts cannot read it (``HttpOnly``).
+
+        Args:
+            claims: JSON data to store in the cookie.
+            lasts_s: lifetime, in seconds.
+            secure: True to send the cookie only over HTTPS.
+        """
         until = min(int(time.time()) + lasts_s, 2**53)
         signed = _text(json.dumps({**claims, "until": until}).encode())
         return self._header(f"{signed}.{self.signature(signed)}", lasts_s, secure)
 
     def end(self, *, secure: bool) -> tuple[bytes, bytes]:
-        """Return the header that deletes the cookie."""
+        """Return the header that deletes the cookie in the browser.
+
+        Args:
+            secure: True if the browser uses HTTPS.
+        """
         return self._header("", 0, secure)
 
     def read(self, headers: Headers) -> tuple[str, Mapping[str, Any]] | None:

@@ -16,6 +16,13 @@ _LISTED = 25
 def show(sources: Sources, asked: Asked) -> Page:
     """Return the page of routing decisions and fallbacks, or the explanation of one call.
 
+    A routing decision is computed again from its record; no model is called.
+
+    Args:
+        sources: the data sources.
+        asked: the request; ``rest`` is the id of a decision or call, and ``before`` of its query an
+            entry id before which older calls are listed.
+
     Raises:
         NotFoundError: the path names no decision and no call.
     """

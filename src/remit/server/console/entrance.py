@@ -40,6 +40,9 @@ class Entrance:
         keys: the virtual keys of the root.
         authenticator: the server's authenticator; without a provider (dev mode) every visitor is
             the developer.
+
+    Attributes:
+        is_open: True in dev mode, where nobody signs in.
     """
 
     def __init__(self, runtime: Runtime, keys: KeyStore, authenticator: Authenticator) -> None:
@@ -57,6 +60,8 @@ class Entrance:
     def login(self, headers: Headers) -> Login | None:
         """Return the login of a request; ``None`` if nobody is signed in.
 
+        In dev mode the login is the developer's.
+
         Raises:
             AuthUnavailableError: keys cannot be checked now.
         """
@@ -67,11 +72,15 @@ class Entrance:
         return see(LOGIN, self._logins.end(secure=is_secure(scope)))
 
     async def answered(self, scope: Scope, receive: Receive) -> Page | Answer:
-        """Answer a request to a sign-in path; a redirect with a login cookie on success.
+        """Answer a request to a sign-in path.
+
+        Returns:
+            A redirect with a login cookie on success, a redirect to the provider, or the login
+            page. The
+            page shows a refused sign-in, with status 403 or the provider's.
 
         Raises:
-            HttpError: the method or the form is not accepted.
-            RemitError: keys cannot be checked now.
+            HttpError: the method or the form is not accepted, or keys cannot be checked now.
         """
         path, method = scope["path"], scope["method"]
         if self.is_open:

@@ -20,11 +20,16 @@ _NOT_OWN = "This form was not sent from this console. Reload the page and try ag
 
 
 async def read_form(scope: Scope, receive: Receive, most: int = _MAX_BYTES) -> dict[str, str]:
-    """Return the fields of a form; the last value if a name is repeated.
+    """Read a request's form and return its fields; the last value if a name is repeated.
+
+    Args:
+        scope: the ASGI request.
+        receive: ASGI's function.
+        most: longest form, in bytes.
 
     Raises:
-        HttpError: the form cannot be read, is longer than ``most`` bytes, or comes from another
-            site.
+        HttpError: 400, the form cannot be read; 413, longer than ``most`` bytes; 408, too slow;
+            403, sent by a page of another site.
     """
     length = dict(scope["headers"]).get(b"content-length")
     body = await read_body(receive, length, most, _TIMEOUT_S, None)
@@ -43,7 +48,7 @@ def read_query(scope: Scope) -> dict[str, str]:
 
 
 def not_own() -> HttpError:
-    """Return the error for a form that no page of this console sent."""
+    """Return the 403 for a form that no page of this console sent."""
     return HttpError(403, "forbidden", _NOT_OWN)
 
 
@@ -61,7 +66,12 @@ def own_path(text: str) -> str:
 
 
 def see(place: str, *headers: tuple[bytes, bytes]) -> Answer:
-    """Return a redirect (303) to a path."""
+    """Return a redirect (303) to a path.
+
+    Args:
+        place: path and query, in Latin-1.
+        headers: further headers, such as a cookie.
+    """
     return Answer(303, b"", b"text/plain", [(b"location", place.encode("latin-1")), *headers])
 
 

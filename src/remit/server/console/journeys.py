@@ -32,6 +32,11 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
 
     Sessions and entries that begin or end a session are redirected to the page of the session.
 
+    Args:
+        sources: the data sources.
+        asked: the request; ``rest`` is an entry, work order or session id, and ``before`` of its
+            query an entry id before which older calls are listed.
+
     Raises:
         NotFoundError: the path names nothing that is recorded.
     """

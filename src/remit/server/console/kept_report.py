@@ -49,10 +49,11 @@ class KeptReport:
         self._until = 0.0
 
     def read(self) -> tuple[dict[str, Any], str]:
-        """Return the report as data and the time of its computation (ISO 8601).
+        """Return the report as data and the time of its computation (ISO 8601). Blocks.
 
-        The report is computed again if the ledger grew and a minute has passed, and at once after
-        a decision on a proposal or an erasure.
+        The report is computed again if the ledger grew and a minute has passed, and at once after a
+        decision on a proposal or an erasure. Other threads wait meanwhile. The data is shared: do
+        not change it.
 
         Raises:
             ProposalError: a recorded entry does not have the format that Remit writes.

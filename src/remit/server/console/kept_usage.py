@@ -45,12 +45,17 @@ class KeptUsage:
     def read(self, by: str, first: int, end: int, time_zone: str, *, hourly: bool) -> list[Window]:
         """Return the usage of a time range in windows, in order of time.
 
+        Windows that ended a while ago are cached; others are read from the ledger each time.
+
         Args:
             by: the name to group by, such as ``model``; empty for one row per window.
             first: first quarter hour since 1970, inclusive.
             end: last quarter hour, exclusive.
             time_zone: time zone of the days.
             hourly: True limits windows to an hour, so that single hours can be shown.
+
+        Returns:
+            Pairs of the window's first quarter hour and its rows.
 
         Raises:
             InvalidInputError: the time zone is unknown, or the range has too many periods.
@@ -91,7 +96,12 @@ def _windows(first: int, end: int, time_zone: str, hourly: bool) -> Iterator[Per
 
 
 def added_up(rows: Sequence[UsageRow], names: Mapping[str, str] | None = None) -> UsageRow:
-    """Return the sum of rows as one row with these names (default: none)."""
+    """Return the sum of rows as one row.
+
+    Args:
+        rows: the rows; none gives a row of zeros.
+        names: names of the new row; empty if left out.
+    """
     columns = zip(*map(_sums, rows), strict=True)
     key_name = next((one.key_name for one in rows if one.key_name), "")
     return UsageRow(names or {}, key_name, *map(sum, columns))

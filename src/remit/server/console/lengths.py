@@ -14,13 +14,25 @@ _DEEPEST = 200
 
 
 class Shortened:
-    """A limit on the amount of text on one page; long values are cut with a notice."""
+    """A limit on the amount of text on one page; long values are cut with a notice.
+
+    One value has at most 20,000 characters. After two million characters of the page, further
+    values have at most 200.
+    """
 
     def __init__(self) -> None:
         self._left = _PAGE_CHARS
 
     def cut(self, value: Any, depth: int = 0) -> Any:
-        """Return JSON data with long texts and lists cut, each with the number of omitted items."""
+        """Return JSON data with long texts and lists cut, each with the number of omitted items.
+
+        Further keys of an object with more than a thousand are left out. The text is counted for
+        the page.
+
+        Args:
+            value: JSON data; not changed.
+            depth: depth of ``value`` in the data; values more than 200 deep become ``…``.
+        """
         if isinstance(value, str):
             most = LONGEST if self._left > 0 else _FEW
             self._left -= min(len(value), most)

@@ -43,7 +43,7 @@ class Live:
         self._closed = False
 
     def close(self) -> None:
-        """End all streams and refuse new ones."""
+        """End all streams and refuse new ones. A later stream ends after its first bytes."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
@@ -52,7 +52,16 @@ class Live:
     async def serve(
         self, send: Send, receive: Receive, signed_in: Callable[[], bool], headers: Headers
     ) -> None:
-        """Stream events to one client until it disconnects or ``signed_in`` returns False."""
+        """Stream events to one client until it disconnects, the login ends, or :meth:`close`.
+
+        Only entries that are appended later are sent.
+
+        Args:
+            send: takes the answer.
+            receive: ASGI's function, which reports the disconnect.
+            signed_in: returns True while the login is valid; called every second.
+            headers: further headers of the answer.
+        """
         queue: asyncio.Queue[bytes] = asyncio.Queue(_MAX_QUEUED)
         self._watching.add(queue)
         if self._task is None or self._task.done():

@@ -43,7 +43,15 @@ class Logins:
         self._settings = _digest(oidc)
 
     def begin(self, identity: Identity, *, secure: bool, key: str = "") -> tuple[bytes, bytes]:
-        """Return the header that sets a login cookie for a key or, without a key, for a person."""
+        """Return the header that sets a login cookie for a key or, without a key, for a person.
+
+        A login by key lasts eight hours, a person's as ``[server.oidc]`` says.
+
+        Args:
+            identity: the caller; one with a key id logs in by that key.
+            secure: True to send the cookie only over HTTPS.
+            key: the secret of the key, of which the cookie holds a mark.
+        """
         claims = {"key": identity.key_id, "mark": KeyStore.mark_of(key)}
         lasts_s = LASTS_S
         if not identity.key_id:
@@ -58,7 +66,12 @@ class Logins:
         return self._cookie.end(secure=secure)
 
     def of(self, headers: Headers) -> Login | None:
-        """Return the login of a request; ``None`` if the cookie is missing, expired or invalid.
+        """Return the login of a request, with the token that its forms must contain.
+
+        Returns:
+            ``None`` if the cookie is missing, expired or invalid, its key ended, or the settings of
+            the
+            provider changed.
 
         Raises:
             AuthUnavailableError: keys cannot be checked now.

@@ -16,8 +16,9 @@ _UNDER_WAY = 50
 
 
 def show(sources: Sources, asked: Asked) -> Page:
-    """Return the start page: calls in flight, latest calls, open circuits and events that need
-    attention.
+    """Return the start page: calls in flight, latest calls, open circuits and alarms.
+
+    Alarms are entries that need attention.
     """
     ledger = sources.ledger
     exchanges = ledger.query(event_type="EXCHANGE", order="desc", limit=_CALLS, with_content=False)

@@ -109,12 +109,15 @@ class SignIn:
     async def begin(self, following: str) -> tuple[str, tuple[bytes, bytes]]:
         """Return the URL at the provider, and the cookie header of a new sign-in.
 
+        The provider's discovery document is read if it is not cached. Nothing is recorded: state
+        and verifier are in the signed cookie.
+
         Args:
             following: page of the console to show afterwards.
 
         Raises:
-            SignInError: 502, the provider does not answer or cannot be used; 503, too many
-                browsers are signing in.
+            SignInError: 502, the provider does not answer or cannot be used; 503, too many browsers
+                are signing in.
         """
         async with self._place():
             document = await self._discover()
@@ -138,7 +141,9 @@ class SignIn:
         )
 
     async def finish(self, query: Mapping[str, str], headers: Headers) -> tuple[Identity, str]:
-        """Return the person who signed in, and the page to show.
+        """Redeem the provider's code, and return the person who signed in and the page to show.
+
+        The sign-in cannot be finished a second time.
 
         Args:
             query: query of the callback.

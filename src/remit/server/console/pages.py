@@ -74,7 +74,14 @@ class Asked:
 
 
 class Page(NamedTuple):
-    """A page: template, values, HTTP status and additional headers."""
+    """A page, rendered later.
+
+    Attributes:
+        template: file name of the template.
+        data: values of the template.
+        status: HTTP status.
+        headers: additional headers.
+    """
 
     template: str
     data: Mapping[str, Any]
@@ -100,7 +107,7 @@ class View(NamedTuple):
 
 @functools.cache
 def templates() -> Environment:
-    """Return the templates of the console and of the views room."""
+    """Return the Jinja environment of the console's templates and those of the views; made once."""
     shared = environment()
     loaders = [PackageLoader("remit.server.console"), shared.loader]
     made = shared.overlay(loader=ChoiceLoader([one for one in loaders if one is not None]))

@@ -20,6 +20,13 @@ _LISTED = 100
 def show(sources: Sources, asked: Asked) -> Page:
     """Return the list of proposals, one proposal, or the learning report (path ``report``).
 
+    A proposal with erased content has the status 410.
+
+    Args:
+        sources: the data sources.
+        asked: the request; ``rest`` is a proposal id or ``report``, and ``realised`` in its query
+            adds the measured effect.
+
     Raises:
         NotFoundError: the proposal does not exist.
         ProposalError: a recorded entry does not have the format that Remit writes.
@@ -60,12 +67,21 @@ def show(sources: Sources, asked: Asked) -> Page:
 def change(sources: Sources, asked: Asked) -> Answer:
     """Adopt, reject or roll back a proposal in the name of the signed-in person.
 
-    The decision and its reason are recorded. Adoption and rollback install a package.
+    The decision and its reason, cut to 1,000 characters, are recorded. Adoption and rollback
+    install a package.
+
+    Args:
+        sources: the data sources, through whose runtime the decision is made.
+        asked: the request; its path ends with ``ID/adopt``, ``ID/reject`` or ``ID/rollback``.
+
+    Returns:
+        A redirect to the page of the proposal.
 
     Raises:
         NotFoundError: the path names no such action.
         InvalidInputError: the form has no reason.
         ProposalError: the proposal is unknown, or its state does not allow the action.
+        PackageError: the package cannot be installed.
     """
     proposal_id, _, verb = asked.rest.partition("/")
     if verb not in _VERBS:

@@ -22,7 +22,16 @@ SHOWN_LIVE = frozenset({"EXCHANGE", *ALARMS, *WAITING})
 
 
 def live_row(entry: LedgerEntry) -> dict[str, Any]:
-    """Return a live event's row: ``id``, ``kind`` (``call``, ``alarm``), ``tone``, ``cells``."""
+    """Return a live event's row.
+
+    Args:
+        entry: an ``EXCHANGE``, or an event of :data:`SHOWN_LIVE`.
+
+    Returns:
+        ``id`` of the entry, ``kind`` (``call`` or ``alarm``), ``tone``, and ``cells``, which are
+        texts
+        without invisible characters.
+    """
     row = call_row(entry) if entry.event_type == "EXCHANGE" else alarm_row(entry)
     return {**row, "cells": [wording.visible(cell)[:_LONGEST] for cell in row["cells"]]}
 

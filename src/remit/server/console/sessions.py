@@ -29,7 +29,12 @@ _IN_LINE = (
 
 
 def show(sources: Sources, asked: Asked) -> Page:
-    """Return the list of sessions, or the page of one session.
+    """Return the list of sessions, latest first, or the page of one session.
+
+    Args:
+        sources: the data sources.
+        asked: the request; ``rest`` is a session id, and ``before`` of its query an entry id before
+            which older sessions or turns are shown.
 
     Raises:
         NotFoundError: the ledger has no such session.

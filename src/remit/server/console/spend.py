@@ -27,7 +27,14 @@ _LONGEST = ((timedelta(days=3), "hour"), (timedelta(days=100), "day"))
 
 
 def show(sources: Sources, asked: Asked) -> Page:
-    """Return the page of spending, grouped by owner, model or session, read from the usage table.
+    """Return the page of spending, grouped by owner, model, agent or session.
+
+    The sums are read from the usage table; those of past hours are cached.
+
+    Args:
+        sources: the data sources.
+        asked: the request; its query may have ``since`` (the default is ``7d``), ``until``,
+            ``zone`` and ``by``.
 
     Raises:
         InvalidInputError: a time or the time zone is not valid.

@@ -21,6 +21,8 @@ _ERASURES = 5
 def show(sources: Sources, asked: Asked) -> Page | Answer:
     """Return the page of checkpoints, gates and erasures; with an entry id also its proof.
 
+    Nothing is verified or recorded: the browser checks the proof.
+
     Raises:
         EntryNotFoundError: the entry does not exist.
     """
@@ -51,7 +53,7 @@ def show(sources: Sources, asked: Asked) -> Page | Answer:
 
 
 def change(sources: Sources, asked: Asked) -> Answer:
-    """Run all gates and record their results."""
+    """Run all gates, record their results in the person's name, and redirect to the page."""
     check_gates(sources.runtime.gate_context(), None, by=name_of(asked.identity))
     return see("/console/verify")
 

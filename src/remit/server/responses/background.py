@@ -39,9 +39,19 @@ class Background:
     async def begin(self, request: PromptRequest, identity: Identity) -> bytes:
         """Begin a call; return the ``response`` object as soon as the dispatch is recorded.
 
+        The call continues in a task after the return.
+
+        Args:
+            request: the request, whose keeper is a :class:`ResponseCall`.
+            identity: the caller.
+
+        Returns:
+            The JSON text of a response with the status ``queued``.
+
         Raises:
             HttpError: the call was refused or failed at once; 429, too many calls run in this
                 process.
+            RemitError: the call could not be recorded.
         """
         if len(self._tasks) >= _MAX_RUNNING:
             raise too_many(_MAX_RUNNING)
@@ -101,7 +111,10 @@ class Background:
     async def cancel(self, response_id: str) -> bool:
         """Ask the process that runs a call to stop it; return False if none runs it.
 
-        Waits for the end of the call for at most ten seconds.
+        Waits for the end of the call for at most ten seconds; True is returned after that too.
+
+        Args:
+            response_id: id of the response.
         """
         name = _lease(response_id)
         if not await asyncio.to_thread(self._leases.request_stop, name):
@@ -113,7 +126,7 @@ class Background:
         return True
 
     async def ended(self) -> None:
-        """Wait until all running calls have ended."""
+        """Wait until all running calls of this process have ended; their errors are not raised."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def aclose(self) -> None:

@@ -318,7 +318,12 @@ class ResponseCall:
         return self.unfinished("failed", error)
 
     def unfinished(self, status: str, error: dict[str, Any] | None = None) -> bytes:
-        """Return a ``response`` object without an answer, with a status and an error."""
+        """Return the JSON text of a ``response`` object without an answer.
+
+        Args:
+            status: status of the object, such as ``queued``.
+            error: the object's error; ``None`` without one.
+        """
         try:
             asked = self.asked
         except DialectError:  # The provider may accept a body that Remit cannot read.

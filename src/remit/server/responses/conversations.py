@@ -118,7 +118,12 @@ class Conversations:
         )
 
     def head(self, name: str, identity: Identity) -> Turn:
-        """Return the last entry of a caller's conversation. Blocks.
+        """Return the last entry of a caller's conversation, as a turn. Blocks.
+
+        Args:
+            name: id of the conversation.
+            identity: the caller; an identity of one session finds only conversations of that
+                session.
 
         Raises:
             HttpError: 404, there is no such conversation, or another caller owns it.
@@ -323,7 +328,12 @@ _REASONS = {
 
 
 async def caller_of(authenticator: Authenticator, scope: Scope) -> AuthenticatedRequest:
-    """Authenticate a request; raise HttpError 403 if the caller's role may not call models."""
+    """Authenticate a request for stored things, and return it with its caller.
+
+    Raises:
+        HttpError: the caller is refused, as by :meth:`Authenticator.caller`; 403, the caller's role
+            may not call models.
+    """
     caller = await authenticator.caller(scope)
     if not caller.identity.may("call"):
         role = caller.identity.role

@@ -65,9 +65,16 @@ class Responses:
     async def kept(self, request: PromptRequest, identity: Identity) -> PromptRequest:
         """Return ``request`` with a :class:`ResponseCall` that holds the turns it continues.
 
+        Nothing is written.
+
+        Args:
+            request: the gateway's request, whose body may name a response, a conversation or items.
+            identity: the caller, who must own them.
+
         Raises:
-            HttpError: 400, the request is invalid, or a turn or item that it names does not exist,
-                has failed, still runs or was erased; 404, the conversation does not exist.
+            HttpError: 400, the request is invalid or continues too much, or a turn or item that it
+                names does not exist, has failed, still runs or was erased; 404, the conversation
+                does not exist, or the turn is archived.
         """
         body: Body = request.body
         owner, previous, referred = owner_of(identity), None, {}
@@ -99,9 +106,13 @@ class Responses:
 
         The call is sent as it is, so that only the provider's own memory can be continued.
 
+        Args:
+            request: the gateway's request.
+            identity: the caller, who must own them.
+
         Raises:
-            HttpError: a response or an item does not exist for this caller, cannot be continued,
-                or is a conversation, which only Remit stores.
+            HttpError: a response or an item does not exist for this caller, cannot be continued, or
+                is a conversation, which only Remit stores.
         """
         body, owner = request.body, owner_of(identity)
         if body.value.get("conversation") is not None:

@@ -109,6 +109,10 @@ def fitting(items: Sequence[bytes], room: int) -> list[bytes]:
 
     A tool call therefore stays together with its result. Messages of system and developer are never
     left out, and neither is the last message of the user, even if they do not fit.
+
+    Args:
+        items: all items, oldest first.
+        room: number of bytes; an image or document counts as at most 12,000.
     """
     sizes = [min(len(item), _MEDIA_BYTES) if b";base64," in item else len(item) for item in items]
     roles = [_role_of(item) for item in items]
@@ -158,7 +162,9 @@ def listed(item: bytes, identity: str) -> bytes:
 
 
 def page(items: Sequence[bytes], query: str) -> bytes:
-    """Return a page of a list by ``limit``, ``order`` (``desc`` by default) and ``after``.
+    """Return a page of a list as JSON, by ``limit``, ``order`` and ``after`` of a query.
+
+    By default the page has twenty items, the latest first (``desc``).
 
     Args:
         items: all items, oldest first, each with an id.

@@ -121,7 +121,16 @@ class Turns:
         return Turn(entry, state, session)
 
     def response(self, identity: str, owner: str, session_id: str = "") -> Turn | None:
-        """Return the turn of a response's id, as :meth:`find`; ``None`` for other ids."""
+        """Return the turn of a response's id; ``None`` for other ids and other owners.
+
+        Args:
+            identity: id of the response.
+            owner: owner of the id.
+            session_id: return only turns of this session; empty for any.
+
+        Raises:
+            HttpError: 404, the turn is archived.
+        """
         turn = self.find(identity, owner, session_id)
         if turn is not None and turn.state == "ended":
             known = turn.entry.metadata.get("response_id")
@@ -254,6 +263,11 @@ class Turns:
     def in_conversation(self, last: Turn) -> list[bytes]:
         """Return the items of a conversation as lists show them, oldest first.
 
+        Deleted items are left out.
+
+        Args:
+            last: last turn of the conversation.
+
         Raises:
             ErasedItemsError: an item was erased that was not deleted.
             TooLongError: the items are longer than ``MAX_BYTES``.
@@ -267,6 +281,13 @@ class Turns:
         """Return the places (:func:`place_of`) at which an item was added to a conversation.
 
         Empty for an item of a call: it belongs to that call, and is deleted with it.
+
+        Args:
+            last: last turn of the conversation.
+            item_id: id of the item, as lists show it.
+
+        Raises:
+            ErasedItemsError: an item was erased that was not deleted.
         """
         chain = self.chain(last)
         _, removed = _removed(chain)
@@ -285,7 +306,10 @@ class Turns:
             places: further places to count as removed.
 
         Returns:
-            The ids of the entries that hold the texts, and the texts.
+            The ids of the entries that hold the texts, and the texts, each once.
+
+        Raises:
+            ErasedItemsError: an item was erased that was not deleted.
         """
         chain = self.chain(last)
         _, removed = _removed(chain)
@@ -339,7 +363,19 @@ class Turns:
         return found
 
     def item(self, identity: str, owner: str, session_id: str = "") -> tuple[Turn, bytes] | None:
-        """Return the turn and exact text of an output item; ``None`` if the owner has none."""
+        """Return the turn and exact text of an output item.
+
+        Args:
+            identity: id of the item.
+            owner: owner of the id.
+            session_id: return only turns of this session; empty for any.
+
+        Returns:
+            ``None`` if the owner has no such item, its call has not ended, or it was erased.
+
+        Raises:
+            HttpError: 404, the turn is archived.
+        """
         turn = self.find(identity, owner, session_id)
         if turn is None or turn.state != "ended":
             return None
@@ -354,11 +390,14 @@ class Turns:
 
 
 def check_size(size: int, param: str) -> None:
-    """Raise TooLongError if ``size`` exceeds ``MAX_BYTES``.
+    """Raise TooLongError if ``size`` exceeds ``MAX_BYTES`` (32 MiB).
 
     Args:
         size: bytes from the record for one request.
         param: the field to name in the error.
+
+    Raises:
+        TooLongError: the size is above the limit.
     """
     if size > MAX_BYTES:
         raise TooLongError(

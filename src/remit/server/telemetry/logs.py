@@ -81,7 +81,8 @@ def set_up_logging(
 ) -> logging.Handler:
     """Write the records of the logger ``remit`` and its children as lines; return the handler.
 
-    A second call replaces the handler of the first.
+    A second call replaces the handler of the first. Records are not passed on to the root logger,
+    and secrets are redacted in each.
 
     Args:
         level: lowest level that is logged: ``debug``, ``info``, ``warning`` or ``error``, in any
@@ -126,7 +127,7 @@ class CallLog:
         self._logger = logger or logging.getLogger("remit.calls")
 
     def __call__(self, report: CallReport) -> None:
-        """Log one call."""
+        """Log one ended call at INFO; do nothing if that level is off."""
         logger = self._logger
         if not logger.isEnabledFor(logging.INFO):
             return

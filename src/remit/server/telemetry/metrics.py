@@ -138,7 +138,7 @@ class CallMetrics:
         self.refused_key = self._refused_keys.inc
 
     def __call__(self, report: CallReport) -> None:
-        """Count one ended call."""
+        """Count one ended call. The count is shown after the next :meth:`flush`."""
         response = report.response
         outcome = response.outcome
         code = response.error_code or ""
@@ -181,6 +181,9 @@ class CallMetrics:
 
         The first ``max_models`` tenants get a label of their own; all further ones share
         ``_other``.
+
+        Args:
+            name: name of the tenant.
         """
         with self._lock:
             if self._of_tenants is None:  # A host without tenants shows none of these series.
@@ -240,6 +243,8 @@ class CallMetrics:
     ) -> None:
         """Set the functions that are called whenever the metrics are read.
 
+        A function that is left out stays as it was.
+
         Args:
             breakers: returns the root's circuit breakers, keyed by (provider, model). If several
                 processes count together, each must call :meth:`refresh` periodically.
@@ -276,10 +281,12 @@ class CallMetrics:
     def render(self, tenant: str = "") -> tuple[bytes, str]:
         """Return all metrics in Prometheus' text format, and its content type.
 
-        Do not call this on the event loop: reading the watched numbers may block.
+        Do not call this on the event loop: reading the watched numbers may block. Sums are flushed
+        first. If several processes count together, files of dead processes' gauges are deleted.
 
         Args:
-            tenant: show only the series with this label, if several processes count together.
+            tenant: show only the series with this label, if several processes count together; empty
+                for all.
         """
         self.refresh()
         if not self.shared:

@@ -43,7 +43,12 @@ _parent: ContextVar[Any] = ContextVar("remit_trace_parent", default=None)
 def context_from_headers(traceparent: str | None, tracestate: str | None = None) -> object | None:
     """Return the caller's trace context from its W3C headers, for :func:`with_parent`.
 
-    ``None`` without headers, for invalid headers, and without OpenTelemetry.
+    Args:
+        traceparent: value of the header; ``None`` without it.
+        tracestate: value of the header; ``None`` without it.
+
+    Returns:
+        ``None`` without ``traceparent``, for invalid headers, and without OpenTelemetry.
     """
     if not traceparent or not _installed:
         return None

@@ -53,7 +53,11 @@ _COOKIE = b"remit_tenant"
 
 
 def has_tenants(root: Path) -> bool:
-    """Return True if a root has tenants, so that a :class:`Dispatcher` is needed."""
+    """Return True if a root has tenants, so that a :class:`Dispatcher` is needed.
+
+    Args:
+        root: directory of the host's root.
+    """
     return (root / TENANTS).is_dir() and bool(tenant_names(Root(root)))
 
 
@@ -136,7 +140,10 @@ class Dispatcher:
                 call.answer(refusal(dialect_of(call.path, call.headers), nothing))
 
     async def answer_socket(self, socket: WebSocket) -> None:
-        """Serve a WebSocket with the application of the tenant that its key names."""
+        """Serve a WebSocket with the application of the tenant that its key names.
+
+        A socket without a tenant's key is the host's. A tenant that cannot be opened answers 503.
+        """
         name, token = tenant_and_token(socket.headers)
         try:
             found = await self._tenants.of(name, token) if name else None
@@ -150,7 +157,10 @@ class Dispatcher:
             await found.app.answer_socket(socket)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer an ASGI 3 request; the lifespan is not handled here."""
+        """Answer an ASGI 3 request; the lifespan is not handled here.
+
+        The tenant that the request names is opened if needed. Errors are answered, not raised.
+        """
         if scope["type"] != "http" or scope["path"] in _PROCESS_PATHS:
             await self._host(scope, receive, send)
             return
@@ -222,7 +232,7 @@ class Dispatcher:
         return login_cookie(secret).read(scope["headers"]) is not None
 
     async def start(self) -> None:
-        """Start the host, and the periodic tasks."""
+        """Start the host's application, and the tasks that record heads and close idle tenants."""
         await self._host.start()
         self._running = [
             asyncio.create_task(self._take_heads()), asyncio.create_task(self._close_idle())

@@ -50,6 +50,11 @@ _OF_KEY = "SELECT 1 FROM virtual_keys WHERE hash = ? OR old_hash = ?"
 class OpenTenant:
     """An open tenant. A ``with`` block keeps it open.
 
+    Args:
+        name: name of the tenant.
+        app: its application.
+        held: locks that are released by :meth:`stop`.
+
     Attributes:
         name: name of the tenant.
         app: its application.
@@ -77,7 +82,11 @@ class OpenTenant:
         self.used = time.monotonic()
 
     async def stop(self, *, at_once: bool) -> None:
-        """Stop its application, as :meth:`App.stop`, and release its locks."""
+        """Stop its application, as :meth:`App.stop`, and release its locks.
+
+        Args:
+            at_once: cancel background responses; else wait for them.
+        """
         try:
             await self.app.stop(at_once=at_once)
         finally:
@@ -168,7 +177,8 @@ class OpenTenants:
     async def close_idle(self) -> None:
         """Close tenants that are idle, moved, removed, or have a new policy or new prices.
 
-        The next request opens a tenant again.
+        A tenant is idle after fifteen minutes without requests. Requests in flight end first. The
+        next request opens a tenant again.
         """
         await asyncio.gather(
             *(self._close_if_unused(name, one) for name, one in self._open.items())
@@ -189,7 +199,11 @@ class OpenTenants:
             one.app.end_streams()
 
     async def stop(self, *, at_once: bool) -> None:
-        """Stop all tenants; no request of a tenant may be in flight any more."""
+        """Stop all tenants and the threads; no request of a tenant may be in flight any more.
+
+        Args:
+            at_once: cancel background responses; else wait for them.
+        """
         for task in self._opening.values():
             with contextlib.suppress(Exception):
                 await task
@@ -199,14 +213,24 @@ class OpenTenants:
         self._threads.shutdown(wait=False)
 
     async def run(self, work: Callable[..., _T], *arguments: Any) -> _T:
-        """Run a function in one of the threads for tenants; return its result."""
+        """Run a function in one of the threads for tenants, and return its result.
+
+        An error of the function is raised unchanged.
+
+        Args:
+            work: the function, which may block.
+            arguments: its positional arguments.
+        """
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     def take_heads(self, ledger: LedgerClient) -> None:
         """Record new heads of all tenants' logs in the host's ledger; log what fails. Blocks.
 
-        A tenant without a new head costs the reading of one file. A head that cannot be recorded
-        is tried again when it changes.
+        A tenant without a new head costs the reading of one file. A head that cannot be recorded is
+        tried again when it changes.
+
+        Args:
+            ledger: ledger of the host, opened with its key.
         """
         try:
             for name in tenant_names(self._host):
