@@ -21,11 +21,12 @@ class Boundary:
     """Limits of every call under a contract.
 
     Attributes:
-        max_tokens: output limit.
-        temperature: temperature.
+        max_tokens: largest number of output tokens.
+        temperature: the sampling temperature of the model.
         provider_id: provider of the calls; ``None`` leaves the choice to the caller.
         model_id: model of the calls; ``None`` leaves the choice to the caller.
         structured_output: JSON Schema of the output, or True for the contract's output schema.
+            ``None`` or False asks for plain text.
     """
 
     max_tokens: int
@@ -40,6 +41,15 @@ class PromptContract:
     """A version of a contract.
 
     Attributes:
+        contract_id: ``PRC-NAME-001``.
+        prompt_pack_id: the pack with the prompt text.
+        boundary: limits of every call.
+        agent_class: the class of agents that may use the contract; empty for any.
+        tier: the tier of the calls, in lower case.
+        required_context: ledger queries, frameworks and files to add to the prompt.
+        input_schema: JSON Schema of the input; ``None`` for no check.
+        output_schema: JSON Schema of the output; ``None`` for no check.
+        examples: examples, see :func:`check_examples`.
         digest: SHA-256 of the contract's canonical JSON (RFC 8785), 64 hex digits; the layout of
             its file does not matter.
         package_id: the installed package that owns the file, whatever the contract itself says;
@@ -72,7 +82,8 @@ class PromptContract:
 
         Raises:
             ContractError: ``contract_schema_invalid``: the file is not JSON, or does not match the
-                contract schema; the message names the file and the place in it.
+                contract schema, or contains an invalid JSON Schema; the message names the file and
+                the place in it.
         """
         try:
             value = load_unique(text_of(data, source))

@@ -37,6 +37,7 @@ class PromptPack:
     """A pack that can be rendered.
 
     Attributes:
+        prompt_pack_id: ``PRM-NAME-001``.
         sections: role and template of each section, in order.
         digest: SHA-256 of the text in UTF-8, 64 hex digits.
     """

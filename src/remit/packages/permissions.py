@@ -37,7 +37,10 @@ class Permissions:
 
     @classmethod
     def joined(cls, several: Iterable[Permissions]) -> Self:
-        """Return permissions with the tools and models of several; budgets and paths are empty."""
+        """Return permissions with the tools and models of several; budgets and paths are empty.
+
+        Each name occurs once, in no fixed order.
+        """
         known = list(several)
         return cls(
             tuple({tool for one in known for tool in one.tools}),

@@ -203,7 +203,7 @@ def read_envelope(data: bytes, max_bytes: int | None = None) -> Envelope:
 
     Raises:
         PackageError: ``unsigned``: there is no envelope, or no signature in it; ``bad_envelope``:
-            the bytes are not an envelope of a package, or exceed ``max_bytes``.
+            the bytes are not strict JSON of this form, or exceed ``max_bytes``.
     """
     if max_bytes is not None and len(data) > max_bytes:
         raise PackageError(
