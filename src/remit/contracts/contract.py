@@ -44,7 +44,8 @@ class PromptContract:
         contract_id: ``PRC-NAME-001``.
         prompt_pack_id: the pack with the prompt text.
         boundary: limits of every call.
-        agent_class: the class of agents that may use the contract; empty for any.
+        agent_class: ``KERNEL.syntactic``, ``KERNEL.semantic``, ``ADMIN`` or ``RESIDENT``; empty if
+            not stated.
         tier: the tier of the calls, in lower case.
         required_context: ledger queries, frameworks and files to add to the prompt.
         input_schema: JSON Schema of the input; ``None`` for no check.

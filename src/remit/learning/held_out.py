@@ -57,6 +57,9 @@ def held_out_sides(ledger: LedgerReader, exchange_ids: Iterable[str]) -> dict[st
 
 
 def is_whole(content: Any) -> bool:
-    """Return True if a prompt or an answer is recorded and no part of it was erased."""
+    """Return True if a prompt or an answer is recorded and no part of it was erased.
+
+    Text and objects that are not empty count as recorded. ``None`` and empty text do not.
+    """
     parts = content if isinstance(content, list) else [content]
     return all(isinstance(one, str | dict) and one for one in parts or [""])

@@ -82,11 +82,11 @@ class Manifest:
 
     Attributes:
         schema_version: the version of the manifest's form.
-        package_type: the kind of package, such as ``learned``.
-        spec_id: the specification that the package implements.
-        framework_id: the framework that the package belongs to.
-        plane_id: the tier of the package.
-        layer: the layer in that tier.
+        package_type: one lower-case word such as ``agent`` or ``learned``.
+        spec_id: the specification that the package belongs to.
+        framework_id: the framework of that specification.
+        plane_id: the tier: ``hot``, ``ho2`` or ``ho1``.
+        layer: a whole number from 0.
         modules: dotted names of the runtime's modules that the package governs: ``remit.ledger``.
         supersedes: ids of packages that this one replaces.
         digest: ``sha256:`` and the SHA-256 of the manifest's canonical JSON (RFC 8785) in hex,

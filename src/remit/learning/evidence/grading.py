@@ -20,6 +20,8 @@ __all__ = ["grade_by_reference", "grade_by_schema", "grade_by_test", "is_referen
 def grade_by_reference(ledger: LedgerClient, target: str, reference: str, *, by: str) -> Feedback:
     """Record feedback on an answer: 1 if it equals the reference answer, else 0.
 
+    Appends a ``FEEDBACK`` entry with the source ``reference``.
+
     Args:
         ledger: the ledger of the target.
         target: an id of any form that :func:`find_target` takes.
@@ -54,6 +56,8 @@ def grade_by_schema(
 ) -> Feedback:
     """Record feedback on an answer: 1 if it is JSON that matches a JSON Schema, else 0.
 
+    Appends a ``FEEDBACK`` entry with the source ``schema``.
+
     Args:
         ledger: the ledger of the target.
         target: an id of any form that :func:`find_target` takes.
@@ -72,7 +76,11 @@ def grade_by_schema(
 
 
 def check_schema(schema: object) -> None:
-    """Raise InvalidInputError unless a value is a JSON Schema."""
+    """Check that a value is a JSON Schema.
+
+    Raises:
+        InvalidInputError: the value is not an object, or not a valid schema.
+    """
     if not isinstance(schema, Mapping):
         raise InvalidInputError("A JSON Schema must be an object.")
     if problem := schema_problem(schema):
@@ -91,6 +99,8 @@ def grade_by_test(
     ledger: LedgerClient, target: str, test: Callable[[str], bool | float], *, by: str
 ) -> Feedback:
     """Record as feedback the score that a function gives to an answer.
+
+    Appends a ``FEEDBACK`` entry with the source ``test``.
 
     Args:
         ledger: the ledger of the target.
@@ -114,6 +124,10 @@ def answer_of(ledger: LedgerClient, target: str) -> str:
     """Return the text of the answer of an exchange, turn, work order or decision.
 
     Data without a text is returned as JSON.
+
+    Args:
+        ledger: the ledger of the target.
+        target: an id of any form that :func:`find_target` takes.
 
     Raises:
         EntryNotFoundError: there is no such target.

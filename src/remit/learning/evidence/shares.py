@@ -36,7 +36,10 @@ class RaterShare:
 
 
 def rater_shares(samples: Iterable[Sample]) -> list[RaterShare]:
-    """Return the share of each party in the rewards of some samples, largest first."""
+    """Return the share of each party in the rewards of some samples, largest first.
+
+    Parties without a reward are left out. A sample counts for each of its parties.
+    """
     counts = Counter(rater for sample in samples for rater in sample.raters)
     weights = rater_weights(counts)
     total = sum(weights[rater] * graded for rater, graded in counts.items())

@@ -85,7 +85,10 @@ def find_target(ledger: LedgerReader, name: str) -> Target:
 
 
 def not_found(name: str) -> EntryNotFoundError:
-    """Return the error for a missing target, or one of another caller, without saying which."""
+    """Return (not raise) the error for a missing target, or a target of another caller.
+
+    The message does not say which of the two applies.
+    """
     return EntryNotFoundError(
         f"{name!r} is not an exchange, work order, turn or decision, so it cannot be rated.",
         next_step=_NEXT_STEP,

@@ -105,7 +105,7 @@ def read_questions(
     samples: Iterable[Sample] | None = None,
     contract_id: str | None = None,
 ) -> list[Question]:
-    """Return the question of each recorded contract, sorted.
+    """Return the quality of the question of each contract version and prompt pack, sorted by ids.
 
     Memory grows with questions, not exchanges. Tainted exchanges, and exchanges under no contract
     of this root, do not count.
@@ -114,7 +114,7 @@ def read_questions(
         ledger: the record.
         contracts: the loader of the root's contracts, for their output schemas.
         samples: samples, oldest first; all recorded ones if left out.
-        contract_id: only this contract.
+        contract_id: only this contract; ``None`` for all. Has no effect on given ``samples``.
     """
     seen: dict[tuple[str, str, str], _Seen] = {}
     demands: dict[tuple[str, str], tuple[list[Requirement], Any]] = {}

@@ -126,7 +126,10 @@ def tool_requirements(tools: Any, called: Iterable[str]) -> list[Requirement]:
 
 
 def criteria_requirements(criteria: Mapping[str, Any]) -> list[Requirement]:
-    """Return the requirements of acceptance criteria: texts, lengths, tools, output schema."""
+    """Return the requirements of acceptance criteria: texts, lengths, tools, output schema.
+
+    Criteria of other names, and texts without a word, add none.
+    """
     found: list[Requirement] = []
     for name in ("must_contain", "must_not_contain"):
         found += (

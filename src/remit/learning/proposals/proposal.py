@@ -129,11 +129,18 @@ class Proposals:
         self._ledger = ledger
 
     def archive(self, proposal_id: str) -> Path:
-        """Return the path of a proposal's archive, which is stored until the adoption."""
+        """Return the path of a proposal's archive, which is stored until the adoption.
+
+        The file need not exist.
+        """
         return self._folder / f"{proposal_id}.tar.gz"
 
     def all(self) -> Iterator[Proposal]:
-        """Yield all proposals, latest first."""
+        """Yield all proposals, latest first.
+
+        Entries of writers without permission, and entries without the fields of a proposal, are
+        left out.
+        """
         decided = self._decisions()
         found = self._ledger.query(event_type="SIGNAL_PROPOSED", order="desc")
         for entry in filter(is_authentic, found):
@@ -148,10 +155,12 @@ class Proposals:
         """Return a proposal.
 
         Args:
-            proposal_id: an id, the beginning of one, or ``last``.
+            proposal_id: an id, the beginning of one with at least 4 hex digits, or ``last`` for the
+                latest.
 
         Raises:
-            ProposalError: ``not_found`` or ``ambiguous``.
+            ProposalError: ``not_found``: no proposal has the id; ``ambiguous``: several ids begin
+                so.
         """
         known = _ID.fullmatch(proposal_id) or proposal_id == "last"
         found = [
@@ -183,6 +192,9 @@ class Proposals:
 
         A proposal is stale if content of its evidence was erased, a grade was changed, or its
         rollback is no longer needed.
+
+        Raises:
+            EntryNotFoundError: an entry of the evidence does not exist.
         """
         if proposal.erased:
             return "its evidence was erased"
@@ -199,7 +211,13 @@ class Proposals:
         return ""
 
     def evidence_by_key(self, proposal: Proposal) -> dict[str, int]:
-        """Return the number of evidence entries of each key, highest first."""
+        """Return the number of evidence entries by the id of the key, highest first.
+
+        Entries without a key are counted under ``local operator``.
+
+        Raises:
+            EntryNotFoundError: an entry of the evidence does not exist.
+        """
         found: dict[str, int] = {}
         for entry_id in proposal.evidence:
             entry = self._ledger.read(entry_id, with_content=False)

@@ -95,7 +95,7 @@ def fit_route(
     chosen on the same prompts in five folds, each evaluated by a head that was fitted to the other
     four. The price weight leaves one standard error of the cost as headroom. All figures are those
     of the final route on held-out prompts. Savings are measured against the head in force, else
-    against the best single model.
+    against the best single model. Makes no calls and writes nothing.
 
     Args:
         prompts: graded prompts. Only prompts with an answer of every model count for the figures;

@@ -141,6 +141,10 @@ class ConfidenceSequence:
 
         If the true mean is ``mean`` or below it (with ``up``; above it otherwise), the capital ever
         reaches log(1/alpha) with probability at most alpha.
+
+        Args:
+            mean: the mean to bet against.
+            up: True to bet that the true mean is higher, False that it is lower.
         """
         slack = 0.5 / self._levels if self._rounded else 0.0
         scaled = (mean - self.low) / (self.high - self.low)

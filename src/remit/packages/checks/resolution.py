@@ -110,6 +110,9 @@ def check_places(view: PackageView) -> Iterator[Finding]:
     """Yield files outside of the paths that the plane and framework of their package allow.
 
     A framework that cannot be used is a finding of G1 and is not reported here.
+
+    Args:
+        view: the packages.
     """
     for package_id, package in view.registry.packages.items():
         plane_id, framework = package.manifest.plane_id, view.framework_of(package_id)

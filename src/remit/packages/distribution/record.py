@@ -68,7 +68,10 @@ class Distribution:
 
     @classmethod
     def at(cls, directory: Path) -> Distribution:
-        """Return the distribution in a directory of installed packages (``…/site-packages``)."""
+        """Return the distribution in a directory of installed packages (``…/site-packages``).
+
+        Without metadata, ``info`` is ``None``. Nothing is checked.
+        """
         return cls._of(next(iter(_infos(directory)), None), directory / PACKAGE)
 
     @classmethod
@@ -108,6 +111,10 @@ class Distribution:
         """Return the files of a wheel by their path in it, and the differences from RECORD.
 
         A file whose bytes differ from RECORD is left out.
+
+        Returns:
+            Content by path in the wheel, without RECORD and compiled files; and a sentence for each
+            difference. Without metadata, no content and one sentence.
         """
         info = self.info
         if info is None:
@@ -161,7 +168,11 @@ class Distribution:
 
 
 def project_of(info: Path) -> Path | None:
-    """Return the source directory of an editable installation; ``None`` if it is not stated."""
+    """Return the source directory of an editable installation; ``None`` if it is not stated.
+
+    Args:
+        info: the ``.dist-info`` directory.
+    """
     url = urlsplit(str(_origin(info).get("url", "")))
     return Path(unquote(url.path)) if url.scheme == "file" else None
 
