@@ -29,6 +29,9 @@ class Specification:
     """The promises of a part of an installation, and the parts that they need.
 
     Attributes:
+        spec_id: ``SPEC-NAME-001``; the name of its file.
+        framework_id: the framework that the specification belongs to.
+        text: the promises, in words.
         contracts: ids of contracts that must be installed and usable.
         tools: ids of tools that must exist.
         schemas: paths of JSON Schemas that must be installed and valid.
@@ -61,6 +64,8 @@ class Framework:
     """The rules for the packages of some specifications.
 
     Attributes:
+        framework_id: ``FMWK-NAME-001``; the name of its file.
+        text: the rules, in words.
         expected_specs: ids of specifications that must be installed and name this framework.
         paths: files, and folders that end with ``/``, in which its packages may own files.
         permissions: the ceilings of their permissions; an absent budget has no ceiling.
@@ -98,6 +103,7 @@ class AgentDocument:
     """An agent that a package brings.
 
     Attributes:
+        agent_id: the id of the agent; the name of its file.
         contract_id: the contract of its answers.
         instructions: its purpose, in words for the model.
         tools: ids of the tools that it may use.
@@ -157,7 +163,8 @@ def read_schema(data: bytes, path: str) -> Mapping[str, Any]:
     """Return the JSON Schema (2020-12) in the file ``path`` with the bytes ``data``.
 
     Raises:
-        PackageError: ``document_invalid``: the file is not a JSON Schema.
+        PackageError: ``document_invalid``: the file is not strict JSON, no object, or not a valid
+            JSON Schema.
     """
     value = _json(data, path)
     if not isinstance(value, dict):
@@ -168,7 +175,7 @@ def read_schema(data: bytes, path: str) -> Mapping[str, Any]:
 
 
 def invalid_document(message: str, next_step: str = "") -> PackageError:
-    """Return the error of a document that cannot be used; its code is ``document_invalid``."""
+    """Return (not raise) the error of a document that cannot be used (``document_invalid``)."""
     return PackageError("document_invalid", message, next_step=next_step)
 
 

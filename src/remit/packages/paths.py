@@ -74,13 +74,20 @@ def is_in_plane(manifest: Manifest, path: str) -> bool:
     """Return True if a package's plane lets the package own a file.
 
     Every package may own its specification and its acceptance cases, which are in ``HOT/``.
+
+    Args:
+        manifest: the package's manifest.
+        path: relative to the root.
     """
     own = (f"HOT/specs/{manifest.spec_id}.json", f"HOT/acceptance/{manifest.package_id}.json")
     return path in own or path.startswith(PLANES[manifest.plane_id])
 
 
 def is_reserved(path: str) -> bool:
-    """Return True if ``path`` is in a folder in which no package may own files."""
+    """Return True if ``path`` is in a folder in which no package may own files.
+
+    The folders are :data:`RESERVED`; the folder itself counts too.
+    """
     return f"{path}/".startswith(RESERVED)
 
 

@@ -23,6 +23,9 @@ class SessionStatements:
 
     Its methods look up the session of an entry, and note what it states.
 
+    Args:
+        ledger: the root's ledger.
+
     Attributes:
         used: by description, such as ``the tool NAME``, the id of the first entry for which a
             method found the statement; empty at first.
