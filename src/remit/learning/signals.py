@@ -311,7 +311,12 @@ def current_signals(
 
 
 def before_latest(ledger: LedgerReader, latest: int) -> str | None:
-    """Return the id of the exchange before the latest ``latest`` ones; ``None`` if there is none."""
+    """Return the id of the exchange before the latest ones; ``None`` if there is none.
+
+    Args:
+        ledger: the ledger.
+        latest: number of latest exchanges.
+    """
     rows = ledger.select(
         "SELECT id FROM entries WHERE event_type = 'EXCHANGE' ORDER BY seq DESC LIMIT 1 OFFSET ?",
         (latest,),

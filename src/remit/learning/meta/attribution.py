@@ -143,7 +143,11 @@ def record_attribution(
 
 
 def read_attributions(ledger: LedgerReader) -> list[dict[str, Any]]:
-    """Return the metadata of the latest recorded attribution of each contract, sorted by contract."""
+    """Return the latest recorded attribution of each contract, sorted by contract.
+
+    An attribution is the metadata of its ``SIGNAL_OBSERVED`` entry. Entries of writers without
+    permission are ignored.
+    """
     found: dict[str, dict[str, Any]] = {}
     for entry in ledger.query(event_type="SIGNAL_OBSERVED", order="desc"):
         if entry.metadata.get("kind") == _KIND and is_authentic(entry):

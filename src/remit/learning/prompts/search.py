@@ -178,7 +178,7 @@ class PromptSearch:
     def make_reflective_dataset(
         self, candidate: Mapping[str, str], eval_batch: Any, components_to_update: list[str]
     ) -> dict[str, list[dict[str, Any]]]:
-        """Return only the worst answer of a batch, because a prompt may contain one exchange only."""
+        """Return only the worst answer of a batch, because a prompt may contain one exchange."""
         exchange_id, score, answer = min(eval_batch.trajectories, key=lambda one: one[1])
         record = {"exchange_id": exchange_id, "score": score, "answer": answer}
         return {name: [record] for name in components_to_update}
