@@ -115,6 +115,9 @@ class PromptContract:
 
         Both use the same model, in the same tier and class, and take and give the same data. This
         version may allow fewer tokens.
+
+        Args:
+            other: the version to replace.
         """
         own, its = self.boundary, other.boundary
         return own.max_tokens <= its.max_tokens and all(

@@ -215,6 +215,10 @@ def compile_section(text: str, first_line: int) -> Template:
 def pieces(template: Template, variables: Mapping[str, Any]) -> Iterator[str]:
     """Yield the text of a section piece by piece; text from variables is a :class:`Value`.
 
+    Args:
+        template: a template of :func:`compile_section`.
+        variables: values by name.
+
     Raises:
         SecurityError: the section makes more than ``MAX_STEPS`` rounds or ``MAX_TEXT`` characters.
         Exception: any other error in the template.

@@ -129,7 +129,10 @@ class ContractLoader:
         return replace(contract, package_id=owner, framework_id=framework)
 
     def load_pack(self, prompt_pack_id: str) -> PromptPack:
-        """Return a prompt pack.
+        """Return the prompt pack with an id, from any of the folders.
+
+        Args:
+            prompt_pack_id: ``PRM-NAME-001``.
 
         Raises:
             ContractError: ``prompt_pack_not_found``: there is no such pack;
@@ -273,6 +276,10 @@ def _rank(contract: PromptContract) -> tuple[object, ...]:
 def parse_contract(path: Path, data: bytes) -> PromptContract:
     """Return the contract in a file.
 
+    Args:
+        path: the file's path, for its name; the file is not read.
+        data: the file's bytes.
+
     Raises:
         ContractError: ``contract_schema_invalid``: the file is not a contract, or its name is not
             that of the contract.
@@ -290,6 +297,10 @@ def parse_contract(path: Path, data: bytes) -> PromptContract:
 
 def parse_pack(path: Path, data: bytes) -> PromptPack:
     """Return the pack in a file.
+
+    Args:
+        path: the file's path, for its name; the file is not read.
+        data: the file's bytes.
 
     Raises:
         ContractError: ``contract_schema_invalid``: the file is not a pack, or its name is not that

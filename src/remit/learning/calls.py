@@ -39,6 +39,9 @@ def is_own_call(metadata: Mapping[str, Any]) -> bool:
 
     Such a call is charged to learning's account, which callers of the gateway cannot name. Its
     outcome says nothing about the contract that it repeats.
+
+    Args:
+        metadata: metadata of the ``EXCHANGE``.
     """
     return not _OWN.isdisjoint(metadata.get("charged_to") or ())
 
@@ -49,6 +52,10 @@ def terms_of(ledger: LedgerClient, exchange: LedgerEntry) -> dict[str, Any]:
     The request has the session and person of the exchange, so that an erasure of either reaches the
     copy. It is charged to the account ``session:learning`` too. The fields are ``session_id``,
     ``subject_id`` (``None`` if no person is recorded) and ``charged_to``.
+
+    Args:
+        ledger: the ledger of the exchange.
+        exchange: the ``EXCHANGE`` entry.
     """
     subject = ledger.select(_SUBJECT, (parse_entry_id(exchange.id),))
     return {
@@ -62,6 +69,10 @@ def bound_of(gateway: LLMGateway, request: PromptRequest) -> int:
     """Return the highest possible cost of a call, in nano-dollars.
 
     No call is made.
+
+    Args:
+        gateway: the gateway that knows the prices.
+        request: the request, which names provider and model.
 
     Raises:
         InvalidInputError: the call has no upper bound, because its model has no price or

@@ -60,6 +60,9 @@ class ChangedRequests:
 
         No call is made.
 
+        Args:
+            exchange: a recorded ``EXCHANGE`` with its prompt.
+
         Raises:
             InvalidInputError: the change cannot be applied to this prompt: its pack is not
                 installed, sections differ, or the changed section has variables.

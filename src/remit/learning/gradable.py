@@ -23,6 +23,11 @@ def learnable_contract(
 ) -> PromptContract:
     """Return the newest version of a contract that can be learned about.
 
+    Args:
+        ledger: the ledger, with the exchanges of the contract.
+        contracts: the contracts of the root.
+        contract_id: id without version.
+
     Raises:
         InvalidInputError: the contract is recorded but belongs to no package, because a program
             used a folder of its own. Learned changes could not be installed there.

@@ -184,6 +184,10 @@ class Replay:
 
         The order is kept. Missing and erased exchanges are left out. Prompts are held out by
         :func:`is_held_out`.
+
+        Args:
+            exchange_ids: ids of exchanges.
+            held_out: the wanted side.
         """
         ids = list(exchange_ids)
         self._sides |= held_out_sides(self._ledger, (one for one in ids if one not in self._sides))

@@ -38,6 +38,7 @@ class Pair:
     """An exchange and its replay.
 
     Attributes:
+        exchange_id: id of the recorded ``EXCHANGE``.
         replayed_id: id of the new ``EXCHANGE``.
         model_id: the model that answered; empty if none did, or if an answer cannot be graded.
         before: grade of the recorded answer, 0 to 1.
@@ -112,6 +113,10 @@ class KeptFile:
 
         A repeated request is then answered from the ledger. The first call writes the head of the
         file. Missing folders are created.
+
+        Args:
+            request: the request.
+            exchange_id: id of the exchange that is asked again.
         """
         if not self._run:
             self._run = secrets.token_hex(8)
@@ -174,7 +179,14 @@ class KeptOnRecord:
         yield from list(self._pairs.values())
 
     def named(self, request: PromptRequest, exchange_id: str) -> PromptRequest:
-        """Return the request under a work order and key made of the replay's name."""
+        """Return the request under a work order and key made of the replay's name.
+
+        The key makes the gateway answer a repeated request from the ledger.
+
+        Args:
+            request: the request.
+            exchange_id: id of the exchange that is asked again.
+        """
         name = self._of(exchange_id)
         return replace(request, work_order_id=name, idempotency_key=f"replay {name}")
 
@@ -223,7 +235,12 @@ Kept = KeptFile | KeptOnRecord
 
 
 def drift(kept: Kept, what: str) -> ConflictError:
-    """Return (not raise) the error of a replay that cannot continue because of ``what``."""
+    """Return (not raise) the error of a replay that cannot continue because of ``what``.
+
+    Args:
+        kept: the progress, which knows the next step.
+        what: the change, as part of a sentence.
+    """
     return ConflictError(
         f"The replay cannot continue: {what}. Its results would not measure the change alone.",
         next_step=kept.from_the_beginning,

@@ -66,6 +66,9 @@ class SignalPolicy(BaseModel):
     def installed(cls, files: InstalledFiles) -> SignalPolicy:
         """Return the signal policy in ``HOT/documents/signals.json``, as a package installed it.
 
+        Args:
+            files: the installed files of the root.
+
         Raises:
             ConfigError: the file is not a policy.
             NotInstalledError: no package installed one.
@@ -76,6 +79,9 @@ class SignalPolicy(BaseModel):
     @classmethod
     def from_json(cls, data: bytes) -> SignalPolicy:
         """Return the policy in the bytes of a JSON file.
+
+        Args:
+            data: the file's bytes.
 
         Raises:
             ConfigError: the file is not a policy, or does not state a margin from 0 to 999 for each

@@ -84,6 +84,11 @@ class Archive:
     def from_directory(cls, directory: Path) -> Self:
         """Return the package in a directory.
 
+        The directory is only read.
+
+        Args:
+            directory: a folder with ``manifest.json`` at its top.
+
         Raises:
             PackageError: ``manifest_missing``: there is no readable ``manifest.json``;
                 ``unreadable``: another file cannot be read; an error of :meth:`Manifest.parse`;
@@ -117,6 +122,9 @@ def pack(directory: Path) -> bytes:
     """Return the package in ``directory`` as an archive: same content, same bytes, on any machine.
 
     Writes nothing.
+
+    Args:
+        directory: a folder with ``manifest.json`` at its top.
 
     Raises:
         PackageError: as :meth:`Archive.from_directory`.
@@ -196,9 +204,15 @@ def canonical_targz(items: Iterable[tuple[str, bytes, int]]) -> bytes:
 
 
 def paths_in(directory: Path) -> Iterator[str]:
-    """Yield the paths of all entries below ``directory`` except directories, in no fixed order.
+    """Yield the paths of all entries below a directory except directories, in no fixed order.
 
-    Links are yielded and not followed. Raises OSError if a directory cannot be read.
+    A path is relative to the directory, with ``/``. Links are yielded and not followed.
+
+    Args:
+        directory: the directory to walk.
+
+    Raises:
+        OSError: a directory cannot be read.
     """
     waiting = [""]
     while waiting:

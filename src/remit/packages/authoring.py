@@ -25,6 +25,9 @@ def update_hashes(directory: Path) -> Manifest:
     Known files keep their classification; new files get one by their folder. Other keys keep their
     value. The file is replaced as a whole, and only if it changes.
 
+    Args:
+        directory: the folder of the package, with ``manifest.json`` at its top.
+
     Returns:
         The new manifest.
 

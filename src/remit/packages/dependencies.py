@@ -101,7 +101,10 @@ def dependency_problems(
 ) -> Iterator[tuple[str, str, PackageError]]:
     """Yield superseded packages first, then every dependency that these packages do not meet.
 
-    ``manifests`` are all installed packages, by id.
+    No error is raised.
+
+    Args:
+        manifests: the manifests of all installed packages, by id.
 
     Yields:
         The id of the package that supersedes or needs the other, the other id, and the error:

@@ -92,6 +92,7 @@ class PackageDiff:
     """The changes from one version of a package to another.
 
     Attributes:
+        package_id: the id of the new version.
         widened: True if the new version has any permission that the old one lacks.
         permissions: changed permissions.
         manifest: other changed keys of the manifest.

@@ -50,7 +50,11 @@ class Specification:
 
     @classmethod
     def parse(cls, data: bytes, path: str) -> Self:
-        """Return the specification in the file ``path`` with the bytes ``data``.
+        """Return the specification in a JSON file.
+
+        Args:
+            data: the file's bytes.
+            path: the file's path, for its name and for errors.
 
         Raises:
             PackageError: ``document_invalid``: the file does not fit its schema, or is not named
@@ -85,7 +89,11 @@ class Framework:
 
     @classmethod
     def parse(cls, data: bytes, path: str) -> Self:
-        """Return the framework in the file ``path`` with the bytes ``data``.
+        """Return the framework in a JSON file.
+
+        Args:
+            data: the file's bytes.
+            path: the file's path, for its name and for errors.
 
         Raises:
             PackageError: ``document_invalid``: the file does not fit its schema, is not named after
@@ -127,7 +135,11 @@ class AgentDocument:
 
     @classmethod
     def parse(cls, data: bytes, path: str) -> Self:
-        """Return the agent in the file ``path`` with the bytes ``data``.
+        """Return the agent in a JSON file.
+
+        Args:
+            data: the file's bytes.
+            path: the file's path, for its name and for errors.
 
         Raises:
             PackageError: ``document_invalid``: the file does not fit its schema, is not named after
@@ -143,10 +155,14 @@ class AgentDocument:
 
 
 def read_cases(data: bytes, path: str) -> list[dict[str, Any]]:
-    """Return the acceptance cases in the file ``path`` with the bytes ``data``.
+    """Return the acceptance cases in a JSON file, in their order.
 
     Each case has a ``name``, unique in the file, a ``kind`` (``contract``, ``schema`` or
     ``price``), and the keys of that kind.
+
+    Args:
+        data: the file's bytes.
+        path: the file's path, for errors.
 
     Raises:
         PackageError: ``document_invalid``: the file does not fit its schema, or two cases have the
@@ -160,7 +176,11 @@ def read_cases(data: bytes, path: str) -> list[dict[str, Any]]:
 
 
 def read_schema(data: bytes, path: str) -> Mapping[str, Any]:
-    """Return the JSON Schema (2020-12) in the file ``path`` with the bytes ``data``.
+    """Return the JSON Schema (2020-12) in a file.
+
+    Args:
+        data: the file's bytes.
+        path: the file's path, for errors.
 
     Raises:
         PackageError: ``document_invalid``: the file is not strict JSON, no object, or not a valid

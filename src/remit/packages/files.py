@@ -112,7 +112,7 @@ def digest_of(data: bytes) -> str:
 def has_digest(path: Path, digest: str) -> bool:
     """Return True if ``path`` is a readable regular file with the hash ``digest``, not a link.
 
-    ``digest`` is ``sha256:`` and 64 hex digits.
+    ``digest`` is ``sha256:`` and 64 hex digits. An ``OSError`` gives False.
     """
     try:
         regular = stat.S_ISREG(os.lstat(path).st_mode)  # Opening a pipe would block.
@@ -149,9 +149,13 @@ def check_folders(root: Path, path: str) -> None:
 
 @contextlib.contextmanager
 def disk_errors() -> Iterator[None]:
-    """Raise :class:`PackageError` (``unwritable``) instead of any ``OSError`` of the body.
+    """Raise a PackageError instead of any ``OSError`` of the body.
 
-    The error does not say whether earlier changes of the body took effect.
+    The error does not say whether earlier changes of the body took effect. Other errors pass
+    unchanged.
+
+    Raises:
+        PackageError: ``unwritable``: the body raised an ``OSError``.
     """
     try:
         yield
@@ -184,6 +188,10 @@ def remove_file(root: Path, path: str) -> None:
 
     The tier folders stay. A missing file is no error.
 
+    Args:
+        root: the root's directory.
+        path: the file, relative to the root.
+
     Raises:
         PackageError: ``linked_folder``: a part above the file is a link or file; nothing was
             deleted.
@@ -206,6 +214,12 @@ def remove_file(root: Path, path: str) -> None:
 
 def make_folder(folder: Path, root: Path) -> None:
     """Create a folder of the root, with the missing folders above it, durably.
+
+    Existing folders are no error.
+
+    Args:
+        folder: the folder, below ``root``.
+        root: the root's directory, which must exist.
 
     Raises:
         OSError: a folder cannot be created.
@@ -262,6 +276,9 @@ class Operation:
 
         The next command deletes it after a crash. Files begin in the journal because gate G0B
         rejects temporary files in the tier folders. No folder is created before :meth:`stage`.
+
+        Args:
+            root: the root's directory.
         """
         return cls(root, f"{secrets.token_hex(8)}{_SCRATCH}")
 
@@ -274,6 +291,9 @@ class Operation:
     @classmethod
     def pending(cls, root: Path) -> list[Self]:
         """Return the operations that killed processes left, and delete scratch folders.
+
+        Args:
+            root: the root's directory.
 
         Returns:
             The operations, sorted by id; empty if there is no journal.

@@ -81,12 +81,17 @@ class Manifest:
     """The manifest of a version of a package.
 
     Attributes:
+        package_id: ``PKG-NAME-001``.
+        version: a version of Semantic Versioning 2.0.0.
         schema_version: the version of the manifest's form.
         package_type: one lower-case word such as ``agent`` or ``learned``.
         spec_id: the specification that the package belongs to.
         framework_id: the framework of that specification.
         plane_id: the tier: ``hot``, ``ho2`` or ``ho1``.
         layer: a whole number from 0.
+        dependencies: packages that must be installed.
+        permissions: permissions of the package's agents.
+        assets: all files of the package except the manifest.
         modules: dotted names of the runtime's modules that the package governs: ``remit.ledger``.
         supersedes: ids of packages that this one replaces.
         digest: ``sha256:`` and the SHA-256 of the manifest's canonical JSON (RFC 8785) in hex,
@@ -134,6 +139,9 @@ class Manifest:
         """Return the manifest in bytes that were checked before they were recorded.
 
         The schema is not checked again, so that reading is quick.
+
+        Args:
+            data: JSON in UTF-8.
 
         Raises:
             ValueError, KeyError, TypeError, AttributeError: the bytes are not a manifest.

@@ -85,6 +85,9 @@ class PackageKey:
     def load(cls, path: Path) -> Self:
         """Return the key pair of the private key in a file.
 
+        Args:
+            path: the file, with mode 0600 or less.
+
         Raises:
             PackageError: ``key_missing``: the file does not exist; ``key_open``: other users can
                 read the file; ``bad_key``: the file cannot be read, or is not an unencrypted

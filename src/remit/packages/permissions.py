@@ -71,6 +71,10 @@ class Permissions:
 
         An empty ``provider_id`` is an unknown provider, for which a permission at any provider is
         enough.
+
+        Args:
+            provider_id: id of the provider; may be empty.
+            model_id: the provider's name of the model.
         """
         if provider_id:
             return permits(self.models, f"{provider_id}/{model_id}")
@@ -132,6 +136,10 @@ def compare_permissions(old: Permissions | None, new: Permissions) -> Permission
 
     A budget that rises or is removed widens the permissions. If ``old`` is ``None``, everything in
     ``new`` does.
+
+    Args:
+        old: the permissions of the earlier version; ``None`` if there was none.
+        new: the permissions of the later version.
     """
     before = old or Permissions()
     added, removed, widened = {}, {}, []
@@ -158,6 +166,10 @@ def permits(patterns: Iterable[str], name: str) -> bool:
 
     ``name`` may be a pattern itself, which is permitted if everything that it matches is. (That
     follows from matching its text, as ``*`` is the only character in them with a meaning.)
+
+    Args:
+        patterns: names or patterns.
+        name: a name or a pattern.
     """
     return any(pattern == name or fnmatchcase(name, pattern) for pattern in patterns)
 

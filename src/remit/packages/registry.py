@@ -106,7 +106,13 @@ class InstalledPackage:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The owner of a file, with the file's expected hash and its classification."""
+    """The package that owns a file, with the expected content of the file.
+
+    Attributes:
+        package_id: the owning package.
+        sha256: ``sha256:`` and 64 hex digits of the installed content.
+        classification: the kind of file, such as ``contract``.
+    """
 
     package_id: str
     sha256: str
@@ -182,6 +188,10 @@ class Registry:
 
         ``added`` replaces packages with the same ids; ids in ``removed`` that are not installed are
         ignored. History and operations stay the same.
+
+        Args:
+            added: packages to add.
+            removed: ids of packages to remove, after the addition.
         """
         packages = {**self.packages, **{package.package_id: package for package in added}}
         for package_id in removed:
@@ -200,7 +210,11 @@ class Registry:
         }
 
     def by_classification(self, classification: str) -> list[tuple[str, Owner]]:
-        """Return paths and owners of the files of one classification, sorted by path."""
+        """Return paths and owners of the files of one classification, sorted by path.
+
+        Args:
+            classification: a kind of file, such as ``contract``.
+        """
         owners = sorted(self.owners.items(), key=lambda item: item[0])
         return [(path, owner) for path, owner in owners if owner.classification == classification]
 
@@ -250,6 +264,9 @@ class Registry:
 
         A missing file differs. Nothing is written.
 
+        Args:
+            root: the root's directory.
+
         Raises:
             OSError: a file cannot be read.
         """
@@ -272,7 +289,10 @@ def receipt_path(package_id: str) -> str:
 
 
 def archive_path(package: InstalledPackage) -> str:
-    """Return the path of an installed version's stored archive, relative to the root."""
+    """Return the path of an installed version's stored archive, relative to the root.
+
+    The file need not exist.
+    """
     return f"{INSTALLED_FOLDER}/{package.package_id}/archives/{package.version}.tar.gz"
 
 

@@ -40,7 +40,10 @@ def shipped_ids() -> list[str]:
 
 
 def is_root_key(policy: TrustPolicy, key: PackageKey) -> bool:
-    """Return True if a policy contains a key with the status ``active``."""
+    """Return True if a policy contains a key with the status ``active``.
+
+    The packages that the key may sign are not compared.
+    """
     known = policy.get(key.key_id)
     return known is not None and known.status == "active"
 
@@ -178,7 +181,15 @@ def _with(policy: TrustPolicy, key: PackageKey) -> TrustPolicy:
 
 
 def install_shipped(manager: PackageManager) -> list[InstalledPackage]:
-    """Install all shipped packages, and write their missing files; return them as installed.
+    """Install all packages that the distribution ships, and write their missing files.
+
+    Effects and locks are those of :meth:`~remit.packages.PackageManager.install`.
+
+    Args:
+        manager: the manager of the root.
+
+    Returns:
+        All shipped packages as installed, also those that were installed already.
 
     Raises:
         PackageError: as :meth:`~remit.packages.PackageManager.install`.

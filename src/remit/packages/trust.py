@@ -74,6 +74,10 @@ def trust_problem(path: Path, ledger: LedgerClient) -> str:
 
     A missing, older, changed or unreadable file is a problem. Writes nothing, and raises no
     PackageError.
+
+    Args:
+        path: the root's ``trust.json``.
+        ledger: the root's ledger.
     """
     try:
         return _state(path, ledger)[2]
@@ -85,6 +89,10 @@ def sync_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
     """Return the trusted keys as recorded, and write ``trust.json`` if a change was not finished.
 
     The file is written if it is missing or older than the recorded policy.
+
+    Args:
+        path: the root's ``trust.json``.
+        ledger: the root's ledger.
 
     Raises:
         PackageError: as :func:`read_trust`; ``trust_unwritable``: the file cannot be written.
@@ -163,6 +171,10 @@ def restore_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
     """Replace ``trust.json`` by the recorded one, and return the recorded policy.
 
     No entry is appended. The present file is lost.
+
+    Args:
+        path: the root's ``trust.json``.
+        ledger: the root's ledger.
 
     Raises:
         PackageError: ``nothing_recorded``: the ledger has no change of the keys;

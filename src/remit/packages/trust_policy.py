@@ -51,7 +51,7 @@ class TrustedKey:
         return f"{self.key_id[:_MIN_ID_DIGITS]}… ({self.name})"
 
     def may_sign(self, package_id: str) -> bool:
-        """Return True if the key may sign a package, whatever its status."""
+        """Return True if a pattern in :attr:`packages` matches a package, whatever the status."""
         return any(fnmatchcase(package_id, pattern) for pattern in self.packages)
 
 
@@ -82,7 +82,11 @@ class TrustPolicy:
 
     @classmethod
     def parse(cls, data: bytes, source: str = FILE) -> Self:
-        """Return the policy in ``data``; ``source`` is the file's name, for errors.
+        """Return the policy in the bytes of a JSON file.
+
+        Args:
+            data: the file's bytes.
+            source: the file's name, for errors.
 
         Raises:
             PackageError: ``bad_trust``: the bytes are not strict JSON that fits the schema, the
@@ -113,6 +117,9 @@ class TrustPolicy:
 
         Only :func:`change_trust` may write a root's own file, because it records the change first.
 
+        Args:
+            path: the file, which is replaced.
+
         Raises:
             PackageError: ``trust_unwritable``: the file cannot be written.
         """
@@ -133,6 +140,9 @@ class TrustPolicy:
 
     def find(self, given: str) -> TrustedKey:
         """Return the key with an id, or with an id that begins with at least eight given digits.
+
+        Args:
+            given: a whole id, or its first eight digits or more.
 
         Raises:
             PackageError: ``no_such_key``: no id begins so, or fewer than eight digits are given;
@@ -212,6 +222,9 @@ class TrustPolicy:
 
     def with_threshold(self, threshold: int) -> Self:
         """Return a policy with another number of keys that must sign; ``self`` if it is the same.
+
+        Args:
+            threshold: the number of different keys, at least 1.
 
         Raises:
             PackageError: ``threshold_unreachable``: there are fewer active keys, or the number is

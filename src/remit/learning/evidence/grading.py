@@ -43,6 +43,10 @@ def is_reference(answer: str, reference: str) -> bool:
 
     White space at the ends, runs of white space, case, and a final full stop are ignored.
 
+    Args:
+        answer: the answer.
+        reference: the right answer.
+
     Raises:
         InvalidInputError: the reference answer is empty.
     """
@@ -88,7 +92,10 @@ def check_schema(schema: object) -> None:
 
 
 def matches_schema(answer: str, schema: Mapping[str, Any]) -> bool:
-    """Return True if an answer is JSON that matches a JSON Schema."""
+    """Return True if an answer is JSON that matches a JSON Schema.
+
+    An answer that is not JSON does not match. The schema must be valid.
+    """
     try:
         return not first_problem(schema, load_answer(answer))
     except JsonTextError:

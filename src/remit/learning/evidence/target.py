@@ -53,6 +53,10 @@ class Target:
 
         A key for one session may do so only in that session, and an agent's key only on its own
         exchanges.
+
+        Args:
+            tx: a transaction of the ledger.
+            identity: the caller.
         """
         if identity.session_id and identity.session_id != self.session_id:
             return False

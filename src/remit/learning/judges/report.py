@@ -115,7 +115,8 @@ def calibrated_judges(ledger: LedgerReader) -> set[tuple[str, str]]:
 def is_uncalibrated(ledger: LedgerReader) -> Callable[[Feedback], bool]:
     """Return a function that is True for feedback of a judge that too few labels confirm.
 
-    The judges are read at the first feedback of a judge.
+    The judges are read at the first feedback of a judge. Feedback of people and programs gives
+    False.
     """
     judges = cache(lambda: calibrated_judges(ledger))
 

@@ -50,6 +50,9 @@ class Purse:
         """Return the nano-dollars and the calls that an expense may reach in all.
 
         Earlier payments of the expense are included.
+
+        Args:
+            name: name of the expense.
         """
         nano, calls = self._spent.get(name, (0, 0))
         return self.nano - self.spent_nano + nano, self.calls - self.made + calls

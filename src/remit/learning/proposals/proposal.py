@@ -183,7 +183,11 @@ class Proposals:
         return found[0]
 
     def rollback_of(self, proposal_id: str) -> Proposal | None:
-        """Return the open rollback of an adopted proposal; ``None`` if there is none."""
+        """Return the open rollback of an adopted proposal; ``None`` if there is none.
+
+        Args:
+            proposal_id: the whole id of the adopted proposal.
+        """
         found = (one for one in self.all() if one.rolls_back == proposal_id)
         return next((one for one in found if one.state == "open"), None)
 
@@ -192,6 +196,9 @@ class Proposals:
 
         A proposal is stale if content of its evidence was erased, a grade was changed, or its
         rollback is no longer needed.
+
+        Args:
+            proposal: the proposal.
 
         Raises:
             EntryNotFoundError: an entry of the evidence does not exist.
@@ -214,6 +221,9 @@ class Proposals:
         """Return the number of evidence entries by the id of the key, highest first.
 
         Entries without a key are counted under ``local operator``.
+
+        Args:
+            proposal: the proposal.
 
         Raises:
             EntryNotFoundError: an entry of the evidence does not exist.
@@ -242,7 +252,11 @@ class Proposals:
 
 
 def evidence_digest(entry_ids: Sequence[str]) -> str:
-    """Return ``sha256:`` and the SHA-256 in hex of the ids, in order, one a line."""
+    """Return ``sha256:`` and the SHA-256 in hex of the ids, in order, one a line.
+
+    Args:
+        entry_ids: ids of entries.
+    """
     lines = "".join(f"{one}\n" for one in entry_ids)
     return f"sha256:{sha256_hex(lines.encode())}"
 

@@ -109,6 +109,9 @@ def abilities_of(prompts: Sequence[GradedPrompt]) -> dict[str, dict[str, int]]:
 
     The task ``general`` is the mean of all rewards of the model. A task counts as if 20 more
     answers had that mean.
+
+    Args:
+        prompts: graded prompts.
     """
     found: dict[str, dict[str, int]] = {}
     for name in sorted({name for one in prompts for name in one.rewards}):

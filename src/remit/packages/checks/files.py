@@ -132,6 +132,9 @@ class RootDisk:
 
         Files in ``added`` and ``removed`` have no effect. Links are listed too.
 
+        Args:
+            folder: relative to the root.
+
         Raises:
             PackageError: ``unreadable_file``: the folder cannot be listed.
         """

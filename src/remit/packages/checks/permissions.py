@@ -147,9 +147,11 @@ def _named(granted: Permissions, name: str) -> tuple[str, str]:
 
 
 def boundary_model(contract: PromptContract) -> str:
-    """Return the model that a contract fixes: ``provider/model``, or the half that it names.
+    """Return the model that a contract fixes for its calls.
 
-    Returns an empty text if the contract fixes none.
+    Returns:
+        ``provider/model``; only the provider or only the model if the contract names one of them;
+        empty if the contract names none.
     """
     limits = contract.boundary
     return "/".join(one for one in (limits.provider_id, limits.model_id) if one)

@@ -117,7 +117,8 @@ class PackageView:
     def framework_of(self, package_id: str) -> Framework | None:
         """Return the framework of a package; ``None`` if it cannot be used.
 
-        ``package_id`` must be in the registry.
+        Raises:
+            KeyError: the package is not in the registry.
         """
         return self.frameworks.get(self.registry.packages[package_id].manifest.framework_id)
 

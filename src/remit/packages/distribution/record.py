@@ -30,7 +30,14 @@ _VERSION = re.compile(rb'^__version__ = "([^"\\]+)"$', re.M)
 
 
 def record_row(path: str, data: bytes) -> list[str]:
-    """Return the three columns of RECORD for one file: path, hash and size."""
+    """Return the three columns of RECORD for one file: path, hash and size.
+
+    The hash is ``sha256=`` and base64 for URLs without padding. The size is decimal text.
+
+    Args:
+        path: the path in the wheel.
+        data: the file's bytes.
+    """
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
     return [path, f"sha256={digest}", str(len(data))]
 

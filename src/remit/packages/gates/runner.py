@@ -131,6 +131,11 @@ class GateResult:
         """Return the result of a failed gate with at most ``most`` of its findings.
 
         A finding without a next step gets one that repeats the gate.
+
+        Args:
+            gate: the name of the gate.
+            findings: all findings.
+            most: largest number of findings to keep.
         """
         count = len(findings)
         problem = "1 thing is wrong" if count == 1 else f"{count} things are wrong"
@@ -308,6 +313,10 @@ def latest_result(ledger: LedgerReader, gate: str) -> dict[str, Any]:
     """Return the latest recorded result of a gate.
 
     Entries of writers without permission are ignored.
+
+    Args:
+        ledger: the ledger.
+        gate: the name of the gate.
 
     Returns:
         ``gate``, ``passed`` (``None`` if the gate was never checked), ``message``, ``checked_at``

@@ -41,6 +41,10 @@ class SessionStatements:
 
         Sessions of versions that did not state tools count as stating all. A stated tool is added
         to :attr:`used`.
+
+        Args:
+            entry: a ``TOOL_INTENT`` or ``TOOL_CALL`` entry.
+            tool_id: the id of the tool.
         """
         provenance = entry.metadata.get("provenance", {})
         own = self._of(str(provenance.get("session_id", "")))
@@ -56,6 +60,10 @@ class SessionStatements:
         """Return True if the session of an exchange states that its program brought the provider.
 
         A stated provider is added to :attr:`used`.
+
+        Args:
+            exchange: an ``EXCHANGE`` entry.
+            provider_id: the id of the provider.
         """
         own = self._of(str(exchange.metadata.get("session_id", "")))
         if own is None or not _states(own, "own_providers", provider_id):
@@ -64,9 +72,12 @@ class SessionStatements:
         return True
 
     def contract(self, exchange: LedgerEntry) -> str:
-        """Return the contract of an agent's exchange if no package or session brought it.
+        """Return the id of the contract of an exchange if no package or session brought it.
 
         Returns an empty text otherwise. A stated contract is added to :attr:`used`.
+
+        Args:
+            exchange: an ``EXCHANGE`` entry.
         """
         data = exchange.metadata
         if (
