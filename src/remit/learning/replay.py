@@ -52,7 +52,11 @@ class ReplayResult:
         return [pair.after - pair.before for pair in self.pairs]
 
     def summary(self) -> dict[str, object]:
-        """Return counts, mean grades and cost as JSON data, for a proposal."""
+        """Return counts, mean grades and cost as JSON data, for a proposal.
+
+        The keys are ``held_out``, ``replayed``, ``failed``, ``mean_before``, ``mean_after``,
+        ``spent_usd`` and ``ended``. Means without pairs are 0.
+        """
         done = max(len(self.pairs), 1)
         return {
             "held_out": self.wanted,

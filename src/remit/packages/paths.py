@@ -73,7 +73,8 @@ def path_problem(path: str) -> tuple[str, str]:
 def is_in_plane(manifest: Manifest, path: str) -> bool:
     """Return True if a package's plane lets the package own a file.
 
-    Every package may own its specification and its acceptance cases, which are in ``HOT/``.
+    The plane is the tier that the manifest names; :data:`PLANES` lists its folders. Every package
+    may own its specification and its acceptance cases, which are in ``HOT/``.
 
     Args:
         manifest: the package's manifest.

@@ -79,13 +79,14 @@ class PromptLoop:
         schema: Any = None,
         reflect: tuple[str, str] | None = None,
     ) -> Found:
-        """Search for additions on exchanges that are not held out.
+        """Search for additions to the prompt, on exchanges that are not held out.
 
         The first additions state what the schema requires and the prompt omits. The calls are
         recorded as ``EXCHANGE`` entries, and their progress is stored in ``kept``.
 
         Args:
-            exchange_ids: ids of exchanges; every second one is for validation.
+            exchange_ids: ids of exchanges, none of them held out (:func:`is_held_out`); every
+                second one is for validation.
             purse: the budget, which is charged.
             schema: the schema by which answers are graded; ``None`` without one.
             reflect: provider and model that propose further additions; ``None`` for none.

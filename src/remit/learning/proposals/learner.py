@@ -84,7 +84,14 @@ class Learner:
         return self._ledger.read_many(entry_ids)
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a portable SQL statement over a read-only connection."""
+        """Return the rows of an SQL statement that both kinds of ledger database understand.
+
+        The connection is read-only, so a statement that writes fails.
+
+        Args:
+            sql: the statement, with ``?`` for each parameter.
+            parameters: the values of the parameters, in order.
+        """
         return self._ledger.select(sql, parameters)
 
     @property

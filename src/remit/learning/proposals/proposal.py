@@ -148,7 +148,10 @@ class Proposals:
                 yield _proposal(entry, decided.get(entry.submission_id, ()))
 
     def epoch(self) -> int:
-        """Return the policy epoch in force."""
+        """Return the policy epoch in force; 0 before the first adoption.
+
+        An epoch begins with each adoption or rollback of a learned package.
+        """
         return policy_epoch(self._ledger)
 
     def get(self, proposal_id: str) -> Proposal:

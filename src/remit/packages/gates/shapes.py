@@ -21,7 +21,8 @@ _MAX_SESSIONS = 4096  # More sessions are not cached.
 class SessionStatements:
     """The tools, providers and contracts that sessions state as their agent's own.
 
-    Its methods look up the session of an entry, and note what it states.
+    A session states them in its ``SESSION_START`` entry, for parts that its program brought and no
+    package. The methods look up the session of an entry.
 
     Args:
         ledger: the root's ledger.
@@ -111,7 +112,7 @@ def _states(start: Mapping[str, Any], key: str, name: str) -> bool:
 
 
 def check_shapes(context: GateContext, first: int) -> Generator[Finding, None, list[str]]:
-    """Check the settings in force and the latest session of each agent; yield what is wrong.
+    """Check the settings in force and the latest session of each agent; yield the faults.
 
     Settings that differ from the packages' defaults must be recorded in the ledger. The own
     settings of an agent must keep within the ceilings of the installed frameworks, and its quality
