@@ -92,9 +92,10 @@ class Archive:
         Raises:
             PackageError: ``manifest_missing``: there is no readable ``manifest.json``;
                 ``unreadable``: another file cannot be read; an error of :meth:`Manifest.parse`;
-                ``link`` or ``not_a_file``: an entry is not a plain file; ``undeclared_file``,
-                ``twin_member``, ``missing_asset`` or ``wrong_hash``: the files are not those in the
-                manifest.
+                ``link`` or ``not_a_file``: an entry is not a plain file; ``undeclared_file``: a
+                file is not in the manifest; ``twin_member``: its path differs from a path in the
+                manifest only in case; ``missing_asset``: a file of the manifest is missing;
+                ``wrong_hash``: a file has another hash than the manifest states.
         """
         manifest_json = b""
         try:

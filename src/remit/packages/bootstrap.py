@@ -86,8 +86,10 @@ def in_install_order(archives: Mapping[str, bytes], limits: PackageSettings) -> 
 
     Raises:
         PackageError: ``no_packages``: ``archives`` is empty; ``offered_twice``: two archives have
-            the same package id; an error of ``read_archive``; ``missing_dependency``,
-            ``dependency_version`` or ``dependency_cycle``.
+            the same package id; an error of ``read_archive``; ``missing_dependency``: a needed
+            package is not among them; ``dependency_version``: it has a version outside the range;
+            ``dependency_cycle``: packages need each other in a circle; ``superseded``: one of them
+            replaces another.
     """
     found: dict[str, tuple[str, Manifest]] = {}
     for name, data in sorted(archives.items()):

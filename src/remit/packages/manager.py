@@ -146,11 +146,14 @@ class PackageManager:
         Raises:
             PackageError: a package cannot be installed; nothing was changed. By ``code``: an error
                 of :func:`admit`, of ``planned_installation`` or of ``make_plan``;
-                ``offered_twice``: two archives have one package id; ``learned``; ``gate_failed``;
-                ``registry_moved``: another machine changed packages of this ledger; ``busy``:
-                another process holds the lock; ``unwritable``. ``unfinished``: the operation is
-                recorded, but its files could not be written; the next command on packages writes
-                them.
+                ``offered_twice``: two archives have one package id; ``learned``: a package is
+                learned, and ``extra_entries`` is ``None``; ``gate_failed``: installed files were
+                changed, or a gate refuses the planned packages; ``registry_moved``: another machine
+                changed packages of this ledger; ``busy``: another process holds the lock;
+                ``unwritable``: the disk does not accept a change; ``registry_damaged``: an entry of
+                the ledger does not describe a package; ``journal_damaged``: the journal contains
+                something that no operation left. ``unfinished``: the operation is recorded, but its
+                files could not be written; the next command on packages writes them.
         """
         with self._locked() as registry:
             policy = sync_trust(self._path / TrustPolicy.FILE, self._ledger)
@@ -187,11 +190,12 @@ class PackageManager:
             extra_entries: as for :meth:`install`.
 
         Raises:
-            PackageError: ``not_installed``; ``needed``: another package depends on this one;
-                ``learned``: the package is learned, and ``extra_entries`` is ``None``;
-                ``gate_failed``: the remaining packages would not be complete. ``registry_moved``;
-                ``busy``: another process holds the lock; ``unwritable``. Nothing was changed.
-                ``unfinished``: as for :meth:`install`.
+            PackageError: ``not_installed``: no installed package has the id; ``needed``: another
+                package depends on this one; ``learned``: the package is learned, and
+                ``extra_entries`` is ``None``; ``gate_failed``: installed files were changed, or the
+                remaining packages would not be complete; or ``registry_moved``, ``busy``,
+                ``unwritable``, ``registry_damaged`` or ``journal_damaged`` as for :meth:`install`.
+                Nothing was changed. ``unfinished``: as for :meth:`install`.
         """
         with self._locked() as registry:
             package = registry.require(package_id)
@@ -222,10 +226,11 @@ class PackageManager:
             The package as installed now.
 
         Raises:
-            PackageError: ``not_installed``; ``no_older_version``: the version was never installed
-                here, or is the present one; ``archive_lost``: its stored archive is missing or has
-                other bytes; or an error of :meth:`install`. Nothing was changed, except after
-                ``unfinished``.
+            PackageError: ``not_installed``: no installed package has the id; ``no_older_version``:
+                the version was never installed here, or is the present one; ``archive_lost``: its
+                stored archive is missing or has other bytes; or an error of :meth:`install`, such
+                as ``permissions_widened``: the earlier version has permissions that the latest
+                lacks, and ``approve`` is false. Nothing was changed, except after ``unfinished``.
         """
         with self._locked() as registry:
             now = registry.require(package_id)
@@ -249,9 +254,12 @@ class PackageManager:
             text for a deleted file.
 
         Raises:
-            PackageError: ``not_installed``, ``unwritable``; ``busy``: another process holds the
-                lock; ``registry_damaged``; ``linked_folder``, ``file_in_the_way`` or
-                ``archive_lost``: some files were not restored, all others were.
+            PackageError: ``not_installed``: no installed package has one of the ids;
+                ``unwritable``: the disk does not accept a change; ``busy``, ``registry_damaged``,
+                ``journal_damaged`` or ``unfinished`` as for :meth:`install`. Some files were not
+                restored, and all others were: ``linked_folder``: a part above a file is a link or
+                file; ``file_in_the_way``: a folder has the path of a file; ``archive_lost``: the
+                stored archive is missing or has other bytes.
         """
         with self._locked() as registry, disk_errors():
             restored = self._restore(
@@ -271,9 +279,10 @@ class PackageManager:
         """Finish or undo the operations of killed processes; takes the lock only if there are any.
 
         Raises:
-            PackageError: ``busy``: another process holds the lock; ``unwritable``; ``unfinished``:
-                the disk refuses the files again; ``registry_damaged``; ``journal_damaged``: the
-                journal contains something that no operation left.
+            PackageError: ``busy``: another process holds the lock; ``unwritable``: the lock or the
+                journal cannot be written; ``unfinished``: the files of a recorded operation cannot
+                be written; ``registry_damaged``: an entry does not describe a package;
+                ``journal_damaged``: the journal contains something that no operation left.
         """
         if Operation.is_pending(self._path):
             with self._locked():
@@ -286,7 +295,8 @@ class PackageManager:
 
         Raises:
             PackageError: ``registry_damaged``: an entry does not describe a package; ``busy``:
-                another process holds the lock; ``unwritable``; ``unfinished``; ``journal_damaged``.
+                another process holds the lock; ``unwritable``: the disk does not accept a change;
+                ``unfinished`` or ``journal_damaged`` as for :meth:`recover`.
         """
         with self._locked() as registry, disk_errors():
             self._write_documents(registry, registry.packages)

@@ -127,9 +127,11 @@ def make_plan(
         dev: approve the permissions of packages that were never installed here.
 
     Raises:
-        PackageError: an error of :func:`~remit.packages.dependencies.in_order` or
-            :func:`~remit.packages.preconditions.check_placement`; ``case_only``: a new path differs
-            from a removed one only in case; ``permissions_widened``: permissions are not approved.
+        PackageError: an error of :func:`~remit.packages.dependencies.in_order` (such as
+            ``missing_dependency`` or ``needed``) or of
+            :func:`~remit.packages.preconditions.check_placement` (such as ``owned_by_other``);
+            ``case_only``: a new path differs from a removed one only in case;
+            ``permissions_widened``: permissions are not approved.
     """
     by_id = {change.package_id: change for change in changes}
     coming = {name: change.candidate for name, change in by_id.items() if change.candidate}

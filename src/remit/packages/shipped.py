@@ -73,7 +73,7 @@ def sign_shipped(root: Root, incoming: IncomingArchive, archive: Archive) -> Inc
 
     Raises:
         PackageError: ``distribution_changed``: files of the distribution differ from its RECORD; or
-            ``key_open`` or ``bad_key``: the key cannot be used.
+            ``key_open``: other users can read the key; ``bad_key``: the file is not such a key.
     """
     manifest = archive.manifest
     shipped = _shipped().get(f"{manifest.package_id}-{manifest.version}")

@@ -204,9 +204,10 @@ class TrustPolicy:
             status: the new status. A revoked key stays revoked.
 
         Raises:
-            PackageError: ``no_such_key`` or ``two_such_keys``, as :meth:`find`; ``revoked_key``: a
-                revoked key cannot be retired; ``threshold_unreachable``: fewer active keys than the
-                threshold would remain.
+            PackageError: ``no_such_key``: no id begins so, or fewer than eight digits are given;
+                ``two_such_keys``: several ids begin so; ``revoked_key``: a revoked key cannot be
+                retired; ``threshold_unreachable``: fewer active keys than the threshold would
+                remain.
         """
         key = self.find(given)
         if key.status == status:

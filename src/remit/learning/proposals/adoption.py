@@ -84,9 +84,10 @@ class Governance:
 
         Raises:
             ProposalError: ``no_role``: the role does not allow ``adopt``; ``no_reason``: the reason
-                is empty; ``not_found`` or ``ambiguous``; ``decided``: the proposal is not open;
-                ``stale``: evidence or installed version changed; ``edited``: the archive was
-                changed; ``lost``: the archive cannot be read; ``not_in_force``: for a rollback. No
+                is empty; ``not_found``: no proposal has the id; ``ambiguous``: several ids begin
+                so; ``decided``: the proposal is not open; ``stale``: evidence or installed version
+                changed; ``edited``: the archive was changed; ``lost``: the archive cannot be read;
+                ``not_in_force``: the version that a rollback would replace is not installed. No
                 package was changed.
             InvalidInputError: the reason contains NUL or a lone surrogate.
             PackageError: a gate fails, or the package cannot be installed. No package was changed.
@@ -124,7 +125,8 @@ class Governance:
 
         Raises:
             ProposalError: ``no_role``: the role does not allow ``adopt``; ``no_reason``: the reason
-                is empty; ``not_found`` or ``ambiguous``; ``decided``: the proposal is not open.
+                is empty; ``not_found``: no proposal has the id; ``ambiguous``: several ids begin
+                so; ``decided``: the proposal is not open.
             InvalidInputError: the reason contains NUL or a lone surrogate.
         """
         proposal = self._open(proposal_id, reason)
@@ -151,9 +153,10 @@ class Governance:
 
         Raises:
             InvalidInputError: the reason contains NUL or a lone surrogate.
-            ProposalError: ``no_role``, ``no_reason``, ``not_found``, ``ambiguous``, ``decided``
-                (the proposal is not adopted, or is a rollback), or ``not_in_force`` (the package is
-                at another version, or not installed).
+            ProposalError: ``no_role``: the role does not allow ``adopt``; ``no_reason``: the reason
+                is empty; ``not_found``: no proposal has the id; ``ambiguous``: several ids begin
+                so; ``decided``: the proposal is not adopted, or is a rollback; ``not_in_force``:
+                the package is at another version, or not installed.
             PackageError: the earlier version is no longer stored, the package cannot be removed, or
                 a gate fails. Nothing was changed.
         """

@@ -185,9 +185,10 @@ class Learner:
             The proposal of the kind ``rollback``, in the state ``open``.
 
         Raises:
-            ProposalError: ``not_enough`` and ``stale`` as for :meth:`propose`. ``decided``: the
-                proposal is not adopted, is a rollback, or has an open rollback. ``not_in_force``: a
-                later proposal was adopted.
+            ProposalError: ``not_enough``: the samples are too few, the interval is not always
+                valid, or the gain may be zero; ``stale``: evidence was erased; ``not_found``: the
+                proposal does not exist; ``decided``: the proposal is not adopted, is a rollback, or
+                has an open rollback. ``not_in_force``: a later proposal was adopted.
             EntryNotFoundError: an entry of the evidence does not exist.
             PackageError: ``busy``: another process holds the packages' lock.
         """
