@@ -107,8 +107,8 @@ def read_questions(
 ) -> list[Question]:
     """Return the quality of the question of each contract version and prompt pack, sorted by ids.
 
-    Memory grows with questions, not exchanges. Tainted exchanges, and exchanges under no contract
-    of this root, do not count.
+    Memory grows with questions, not exchanges. Tainted exchanges, and exchanges without a contract,
+    do not count. A contract that is no longer installed requires nothing by its schema.
 
     Args:
         ledger: the record.

@@ -131,8 +131,8 @@ def allows_named(granted: Permissions, name: str) -> bool:
 
     Args:
         granted: the package's permissions.
-        name: ``provider/model``; a provider, which means its default model; or a model alone, which
-            must be permitted at every provider.
+        name: ``provider/model``; a provider, of which every model must be permitted; or a model
+            alone, which must be permitted at every provider.
     """
     provider_id, model_id = _named(granted, name)
     if provider_id:

@@ -116,7 +116,8 @@ def check_shapes(context: GateContext, first: int) -> Generator[Finding, None, l
 
     Settings that differ from the packages' defaults must be recorded in the ledger. The own
     settings of an agent must keep within the ceilings of the installed frameworks, and its quality
-    gate must check something, unless the agent asks for a second opinion.
+    gate must check something, unless the agent asks for a second opinion (the setting
+    ``supervisor.verify``).
 
     Args:
         context: the root.
