@@ -124,7 +124,13 @@ class KeptFile:
         return replace(request, idempotency_key=f"replay {self._run} {exchange_id}")
 
     def keep(self, pair: Pair) -> None:
-        """Append a pair to the file as a line, with the version of the prices."""
+        """Append a pair to the file as a line, with the version of the prices.
+
+        Missing folders are created.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
         self._append({**asdict(pair), "prices": self._prices})
 
     def _append(self, value: dict[str, object]) -> None:

@@ -52,7 +52,10 @@ class Window:
             self._by[raters].update(value)
 
     def sequences(self) -> list[ConfidenceSequence]:
-        """Return the settled sequence; if parties gave the values, also the balanced one."""
+        """Return the settled sequence; if parties gave the values, also the balanced one.
+
+        The balanced sequence limits each party to its share.
+        """
         if not self._by:
             return [self._settled]
         graded: Counter[str] = Counter()

@@ -63,7 +63,13 @@ class Permissions:
         )
 
     def allows_tool(self, tool_id: str) -> bool:
-        """Return True if a tool may be used, whatever its definition."""
+        """Return True if a pattern in :attr:`tools` permits a tool.
+
+        The hash of a definition in a pattern is ignored.
+
+        Args:
+            tool_id: the id of the tool, without a hash.
+        """
         return permits((name.partition(_DEFINITION)[0] for name in self.tools), tool_id)
 
     def allows_model(self, provider_id: str, model_id: str) -> bool:

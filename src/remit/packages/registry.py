@@ -284,7 +284,10 @@ class Registry:
 
 
 def receipt_path(package_id: str) -> str:
-    """Return the path of a package's receipt, relative to the root."""
+    """Return the path of a package's receipt, relative to the root.
+
+    The file need not exist.
+    """
     return f"{INSTALLED_FOLDER}/{package_id}/receipt.json"
 
 
@@ -305,7 +308,10 @@ def envelope_path(package: InstalledPackage) -> str:
 
 
 def receipt_bytes(package: InstalledPackage) -> bytes:
-    """Return a package's receipt, derived from its entry: indented JSON with sorted keys."""
+    """Return a package's receipt, derived from its entry: indented JSON with sorted keys.
+
+    Nothing is written.
+    """
     manifest = package.manifest
     of_manifest = (
         "package_id", "version", "title", "plane_id", "layer", "spec_id", "framework_id",

@@ -30,7 +30,13 @@ _KEY_NAME = "root"
 
 
 def shipped_archives() -> dict[str, bytes]:
-    """Return the archive of each shipped package by file name: ``PKG-KERNEL-001-1.0.0.tar.gz``."""
+    """Return the archive of each shipped package by file name: ``PKG-KERNEL-001-1.0.0.tar.gz``.
+
+    The bytes are canonical archives without signatures. A process reads the packages once.
+
+    Raises:
+        PackageError: a shipped package is not valid, as :meth:`Archive.from_directory`.
+    """
     return {f"{name}.tar.gz": archive.data for name, archive in sorted(_shipped().items())}
 
 

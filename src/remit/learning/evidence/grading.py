@@ -166,5 +166,8 @@ def answer_of(ledger: LedgerClient, target: str) -> str:
 
 
 def normal_text(text: str) -> str:
-    """Return a text without case, runs of white space, and a final full stop."""
+    """Return a text in the form in which answers are compared.
+
+    Case is folded, white space becomes single spaces, and a final full stop is removed.
+    """
     return " ".join(text.split()).casefold().removesuffix(".")

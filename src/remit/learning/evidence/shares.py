@@ -93,6 +93,8 @@ class SettledWeights:
     def weigh(self, raters: Sequence[str]) -> float:
         """Return the weight of the next reward, 0 to 1, and count it.
 
+        Each call adds the weight to the sums of the parties, so the order of calls matters.
+
         Args:
             raters: the parties that gave the reward; without any, the weight is 1.
         """

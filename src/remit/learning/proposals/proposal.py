@@ -129,9 +129,9 @@ class Proposals:
         self._ledger = ledger
 
     def archive(self, proposal_id: str) -> Path:
-        """Return the path of a proposal's archive, which is stored until the adoption.
+        """Return the path of a proposal's archive, which is stored until a decision.
 
-        The file need not exist.
+        An adoption, rejection or erasure deletes the file; a rollback has none.
         """
         return self._folder / f"{proposal_id}.tar.gz"
 

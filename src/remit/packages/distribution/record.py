@@ -63,7 +63,10 @@ class Distribution:
 
     @classmethod
     def current(cls) -> Distribution:
-        """Return the distribution that this process runs, found by the place of this module."""
+        """Return the distribution that this process runs, found by the place of this module.
+
+        ``info`` is ``None`` if no metadata belongs to the module. Nothing is checked.
+        """
         # The path is not resolved, because some installers place links to files elsewhere.
         location = Path(__file__).absolute().parents[2]
         info = next(iter(_infos(location.parent)), None)
