@@ -50,8 +50,8 @@ def terms_of(ledger: LedgerClient, exchange: LedgerEntry) -> dict[str, Any]:
     """Return the fields of a request that repeats an exchange's content.
 
     The request has the session and person of the exchange, so that an erasure of either reaches the
-    copy. It is charged to the account ``session:learning`` too. The fields are ``session_id``,
-    ``subject_id`` (``None`` if no person is recorded) and ``charged_to``.
+    copy. The request is charged to the account ``session:learning`` too. The fields are
+    ``session_id``, ``subject_id`` (``None`` if no person is recorded) and ``charged_to``.
 
     Args:
         ledger: the ledger of the exchange.
