@@ -32,6 +32,8 @@ def required_context(
 ) -> dict[str, Any]:
     """Return the context that the contract's ``required_context`` names.
 
+    Files and ledger are only read.
+
     Args:
         contract: the contract.
         ledger: the ledger; a scoped handle returns only entries that its tier may see.
@@ -44,10 +46,8 @@ def required_context(
 
     Returns:
         ``{"ledger": [rows of each query, in turn], "frameworks": {id: text}, "files": {path:
-        text}}``.
-        A row is ``{id, event_type, timestamp, reason, metadata}`` with JSON values only. An erased
-        value
-        is ``{"erased": erasure id or null}``. A query without results adds no row.
+        text}}``. A row is ``{id, event_type, timestamp, reason, metadata}`` with JSON values only.
+        An erased value is ``{"erased": erasure id or null}``. A query without results adds no row.
 
     Raises:
         ContractError: ``required_context_missing``: something is missing, refused or too large; the

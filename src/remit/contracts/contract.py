@@ -21,11 +21,12 @@ class Boundary:
     """Limits of every call under a contract.
 
     Attributes:
-        max_tokens: output limit.
-        temperature: temperature.
+        max_tokens: largest number of output tokens.
+        temperature: the sampling temperature of the model.
         provider_id: provider of the calls; ``None`` leaves the choice to the caller.
         model_id: model of the calls; ``None`` leaves the choice to the caller.
         structured_output: JSON Schema of the output, or True for the contract's output schema.
+            ``None`` or False asks for plain text.
     """
 
     max_tokens: int
@@ -40,6 +41,16 @@ class PromptContract:
     """A version of a contract.
 
     Attributes:
+        contract_id: ``PRC-NAME-001``.
+        prompt_pack_id: the pack with the prompt text.
+        boundary: limits of every call.
+        agent_class: ``KERNEL.syntactic``, ``KERNEL.semantic``, ``ADMIN`` or ``RESIDENT``; empty if
+            not stated.
+        tier: the tier of the calls, in lower case.
+        required_context: ledger queries, frameworks and files to add to the prompt.
+        input_schema: JSON Schema of the input; ``None`` for no check.
+        output_schema: JSON Schema of the output; ``None`` for no check.
+        examples: examples, see :func:`check_examples`.
         digest: SHA-256 of the contract's canonical JSON (RFC 8785), 64 hex digits; the layout of
             its file does not matter.
         package_id: the installed package that owns the file, whatever the contract itself says;
@@ -72,7 +83,8 @@ class PromptContract:
 
         Raises:
             ContractError: ``contract_schema_invalid``: the file is not JSON, or does not match the
-                contract schema; the message names the file and the place in it.
+                contract schema, or contains an invalid JSON Schema; the message names the file and
+                the place in it.
         """
         try:
             value = load_unique(text_of(data, source))
@@ -103,6 +115,9 @@ class PromptContract:
 
         Both use the same model, in the same tier and class, and take and give the same data. This
         version may allow fewer tokens.
+
+        Args:
+            other: the version to replace.
         """
         own, its = self.boundary, other.boundary
         return own.max_tokens <= its.max_tokens and all(

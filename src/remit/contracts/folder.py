@@ -68,10 +68,12 @@ class Folder(Generic[_T]):
         self._listed: tuple[FileIdentity, dict[str, list[str]]] | None = None
 
     def names(self) -> dict[str, list[str]]:
-        """Return the sorted file names, keyed by name.
+        """Return the sorted file names, keyed by their part before ``@`` and the suffix.
+
+        Hidden files and files with other suffixes are left out. A missing directory has no files.
 
         Raises:
-            ContractError: the directory cannot be listed.
+            ContractError: ``contract_schema_invalid``: the directory cannot be listed.
         """
         seen = file_identity(self._directory)
         if seen is not None and self._listed is not None and self._listed[0] == seen:
@@ -91,7 +93,14 @@ class Folder(Generic[_T]):
         return names
 
     def read(self, file: str) -> _T | ContractError | None:
-        """Return the value of a file, or its error; ``None`` if the file no longer exists."""
+        """Return the value of a file, or its error; ``None`` if the file no longer exists.
+
+        A file that is not installed, or not as it was installed, has the error
+        ``contract_changed``. The error is returned and not raised.
+
+        Args:
+            file: a file name from :meth:`names`.
+        """
         seen = file_identity(f"{self._directory}{os.sep}{file}")
         known = self._read.get(file)
         if seen is not None and known is not None and known[0] == seen:
@@ -131,8 +140,8 @@ def read_inside(directory: Path, path: Path, max_bytes: int) -> bytes:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ContractError: the file is outside the directory, is not regular, is too large, or cannot be
-            read.
+        ContractError: ``contract_schema_invalid``: the file is outside the directory, is not
+            regular, is too large, or cannot be read.
     """
     try:
         resolved = os.path.realpath(path, strict=True)
@@ -162,7 +171,8 @@ def text_of(data: bytes, name: str) -> str:
         name: the file's name in errors.
 
     Raises:
-        ContractError: the bytes are not UTF-8, or begin with a byte order mark.
+        ContractError: ``contract_schema_invalid``: the bytes are not UTF-8, or begin with a byte
+            order mark.
     """
     try:
         text = data.decode("utf-8")

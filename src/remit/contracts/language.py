@@ -110,6 +110,8 @@ def _tojson(value: Any) -> str:
 def fence(value: Any, label: str = "") -> str:
     """Return a value between lines of backticks that the value cannot close.
 
+    The first and the last line have the same number of backticks, at least three.
+
     Args:
         value: the value; other than text it becomes JSON.
         label: the label of the first line, without other characters than letters, digits and
@@ -213,8 +215,13 @@ def compile_section(text: str, first_line: int) -> Template:
 def pieces(template: Template, variables: Mapping[str, Any]) -> Iterator[str]:
     """Yield the text of a section piece by piece; text from variables is a :class:`Value`.
 
+    Args:
+        template: a template of :func:`compile_section`.
+        variables: values by name.
+
     Raises:
-        Exception: any error in the template.
+        SecurityError: the section makes more than ``MAX_STEPS`` rounds or ``MAX_TEXT`` characters.
+        Exception: any other error in the template.
     """
     work = _Work()
     for piece in template.generate({**variables, _WORK: work}):

@@ -63,11 +63,17 @@ class ContractLoader:
         """Return the newest version of a contract, or a given one.
 
         The order is that of Semantic Versioning 2.0.0; a pre-release is returned only if there is
-        no release.
+        no release. Files are read again only if they changed.
+
+        Args:
+            contract_id: id without version.
+            version: exact version; ``None`` for the newest.
 
         Raises:
-            ContractError: ``contract_not_found``; or ``contract_schema_invalid`` if a file that
-                could hold the version is not valid, or two files differ.
+            ContractError: ``contract_not_found``: there is no such contract or version;
+                ``contract_schema_invalid``: a file that could hold the version is not valid, or two
+                files differ; ``contract_changed``: such a file is not installed, or not as it was
+                installed.
         """
         versions, broken = self._versions(contract_id)
         found = {known: files for known, files in versions.items() if version in (None, known)}
@@ -84,13 +90,18 @@ class ContractLoader:
     def in_place_of(
         self, contract: PromptContract, aside: Collection[str]
     ) -> PromptContract | None:
-        """Return the newest version before ``contract`` that allows no more; ``None`` if none does.
+        """Return the newest older version that may replace a contract; ``None`` if none may.
 
-        Both versions come from packages; a program's own contracts are never replaced.
+        Both versions come from packages; a program's own contracts are never replaced. An older
+        version may replace the contract if :meth:`PromptContract.allows_no_more_than` is true, both
+        are releases or both pre-releases, and its pack can be loaded.
 
         Args:
             contract: a contract that :meth:`load` returned.
             aside: versions that are skipped, ``contract@version``.
+
+        Raises:
+            ContractError: the folder cannot be listed.
         """
         versions, _ = self._versions(contract.contract_id)
         known = sorted(versions.values(), key=lambda files: _rank(files[0][1]), reverse=True)
@@ -118,11 +129,15 @@ class ContractLoader:
         return replace(contract, package_id=owner, framework_id=framework)
 
     def load_pack(self, prompt_pack_id: str) -> PromptPack:
-        """Return a prompt pack.
+        """Return the prompt pack with an id, from any of the folders.
+
+        Args:
+            prompt_pack_id: ``PRM-NAME-001``.
 
         Raises:
-            ContractError: ``prompt_pack_not_found``; or ``contract_schema_invalid`` if a file is
-                not a pack, or two files differ.
+            ContractError: ``prompt_pack_not_found``: there is no such pack;
+                ``contract_schema_invalid``: a file is not a pack, or two files differ;
+                ``contract_changed``: a file is not installed, or not as it was installed.
         """
         found: list[tuple[Path, PromptPack]] = []
         if _PACK_ID.fullmatch(prompt_pack_id):
@@ -141,17 +156,32 @@ class ContractLoader:
         return found[0][1]
 
     def list(self) -> _Contracts:
-        """Return every valid version of every contract, by id, older versions first."""
+        """Return every valid version of every contract, by id, older versions first.
+
+        Invalid files and versions whose files differ are left out; :meth:`problems` names them.
+
+        Raises:
+            ContractError: a folder cannot be listed.
+        """
         return self._examined()[0]
 
     def beside(self) -> _Problems:
-        """Return the ids of the contracts in folders other than the first one."""
+        """Return the ids of the contracts in folders other than the first one.
+
+        The ids are sorted. The files are not checked.
+
+        Raises:
+            ContractError: a folder cannot be listed.
+        """
         return _names(self._contracts[1:])
 
     def problems(self) -> _Problems:
         """Return the problems of contract and pack files, a sentence each; empty if there are none.
 
         A contract without its pack is a problem too.
+
+        Raises:
+            ContractError: a folder cannot be listed.
         """
         contracts, problems = self._examined()
         for name in _names(self._packs):
@@ -246,8 +276,13 @@ def _rank(contract: PromptContract) -> tuple[object, ...]:
 def parse_contract(path: Path, data: bytes) -> PromptContract:
     """Return the contract in a file.
 
+    Args:
+        path: the file's path, for its name; the file is not read.
+        data: the file's bytes.
+
     Raises:
-        ContractError: the file is not a contract, or its name is not that of the contract.
+        ContractError: ``contract_schema_invalid``: the file is not a contract, or its name is not
+            that of the contract.
     """
     contract = PromptContract.parse(data, path.name)
     names = f"{contract.contract_id}.json", f"{contract.contract_id}@{contract.version}.json"
@@ -263,8 +298,13 @@ def parse_contract(path: Path, data: bytes) -> PromptContract:
 def parse_pack(path: Path, data: bytes) -> PromptPack:
     """Return the pack in a file.
 
+    Args:
+        path: the file's path, for its name; the file is not read.
+        data: the file's bytes.
+
     Raises:
-        ContractError: the file is not a pack, or its name is not that of a pack.
+        ContractError: ``contract_schema_invalid``: the file is not a pack, or its name is not that
+            of a pack.
     """
     if not _PACK_ID.fullmatch(path.stem) or path.suffix not in _PACK_SUFFIXES:
         raise ContractError(

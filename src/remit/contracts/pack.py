@@ -37,6 +37,7 @@ class PromptPack:
     """A pack that can be rendered.
 
     Attributes:
+        prompt_pack_id: ``PRM-NAME-001``.
         sections: role and template of each section, in order.
         digest: SHA-256 of the text in UTF-8, 64 hex digits.
     """
@@ -48,6 +49,10 @@ class PromptPack:
     @classmethod
     def parse(cls, prompt_pack_id: str, text: str) -> PromptPack:
         """Return the pack in a template's text.
+
+        Args:
+            prompt_pack_id: id of the pack.
+            text: the template's text.
 
         Raises:
             ContractError: ``contract_schema_invalid``: a section is not a template, or uses a
@@ -110,7 +115,14 @@ class PromptPack:
 
 
 def cut_sections(text: str) -> list[tuple[str, int, str]]:
-    """Return role, number of the first line, and source of each section."""
+    """Return role, number of the first line (from 1), and source of each section, in order.
+
+    The source does not contain the line with the role. Text before the first such line is a
+    ``user`` section, unless blank.
+
+    Args:
+        text: the text of a pack.
+    """
     marks = list(_SECTION.finditer(text))
     begin, *ends = [*(mark.start() for mark in marks), len(text)]
     cut = [("user", 1, text[:begin])] if text[:begin].strip() else []

@@ -22,7 +22,14 @@ _SUBJECT = (
 
 
 def open_account(budgeter: TokenBudgeter, by: str) -> None:
-    """Open the account `session:learning` if there is none; `remit budget` limits it."""
+    """Open the budget account ``session:learning`` if there is none.
+
+    `remit budget` limits the account. An existing account stays as it is.
+
+    Args:
+        budgeter: the budgeter of the root.
+        by: the acting person or program, for the record.
+    """
     if not budgeter.status(LEARNING):
         budgeter.allocate(LEARNING, by=by)
 
@@ -32,6 +39,9 @@ def is_own_call(metadata: Mapping[str, Any]) -> bool:
 
     Such a call is charged to learning's account, which callers of the gateway cannot name. Its
     outcome says nothing about the contract that it repeats.
+
+    Args:
+        metadata: metadata of the ``EXCHANGE``.
     """
     return not _OWN.isdisjoint(metadata.get("charged_to") or ())
 
@@ -40,7 +50,12 @@ def terms_of(ledger: LedgerClient, exchange: LedgerEntry) -> dict[str, Any]:
     """Return the fields of a request that repeats an exchange's content.
 
     The request has the session and person of the exchange, so that an erasure of either reaches the
-    copy. It is charged to the account ``session:learning`` too.
+    copy. The request is charged to the account ``session:learning`` too. The fields are
+    ``session_id``, ``subject_id`` (``None`` if no person is recorded) and ``charged_to``.
+
+    Args:
+        ledger: the ledger of the exchange.
+        exchange: the ``EXCHANGE`` entry.
     """
     subject = ledger.select(_SUBJECT, (parse_entry_id(exchange.id),))
     return {
@@ -53,8 +68,15 @@ def terms_of(ledger: LedgerClient, exchange: LedgerEntry) -> dict[str, Any]:
 def bound_of(gateway: LLMGateway, request: PromptRequest) -> int:
     """Return the highest possible cost of a call, in nano-dollars.
 
+    No call is made.
+
+    Args:
+        gateway: the gateway that knows the prices.
+        request: the request, which names provider and model.
+
     Raises:
-        InvalidInputError: the call has no upper bound.
+        InvalidInputError: the call has no upper bound, because its model has no price or
+            ``max_tokens`` is missing.
     """
     bound = gateway.cost_bound(request, request.provider_id or "", request.model_id or "")
     if bound is None:

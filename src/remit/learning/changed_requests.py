@@ -58,8 +58,14 @@ class ChangedRequests:
     def __call__(self, exchange: LedgerEntry) -> PromptRequest:
         """Return the changed request of an exchange.
 
+        No call is made.
+
+        Args:
+            exchange: a recorded ``EXCHANGE`` with its prompt.
+
         Raises:
-            InvalidInputError: the change cannot be applied to this prompt.
+            InvalidInputError: the change cannot be applied to this prompt: its pack is not
+                installed, sections differ, or the changed section has variables.
         """
         data, contract = exchange.metadata, self._contract
         prompt = data["prompt"]

@@ -21,12 +21,18 @@ Grade = Callable[[LedgerEntry, str], float | None]
 def learnable_contract(
     ledger: LedgerReader, contracts: ContractLoader, contract_id: str
 ) -> PromptContract:
-    """Return the version in force of a contract that can be learned about.
+    """Return the newest version of a contract that can be learned about.
+
+    Args:
+        ledger: the ledger, with the exchanges of the contract.
+        contracts: the contracts of the root.
+        contract_id: id without version.
 
     Raises:
         InvalidInputError: the contract is recorded but belongs to no package, because a program
             used a folder of its own. Learned changes could not be installed there.
-        ContractError: the contract does not exist, or is not valid.
+        ContractError: ``contract_not_found``: the contract does not exist and was never used; or
+            another code: it is not valid.
     """
     try:
         return contracts.load(contract_id)
@@ -46,13 +52,15 @@ def learnable_contract(
 def gradable_exchanges(
     ledger: LedgerReader, contract_id: str, version: PromptContract | None = None
 ) -> Iterator[str]:
-    """Yield ids of answered exchanges in Remit's own form; learning's own calls are left out.
+    """Yield ids of successful exchanges of a contract with prompt and answer, oldest first.
+
+    Learning's own calls, and exchanges with erased content, are left out.
 
     Args:
         ledger: the record.
         contract_id: id of the contract.
-        version: restricts the exchanges to this version; exchanges that name no version are matched
-            by the version's prompt pack.
+        version: restricts the exchanges to this version (``None`` for all); exchanges that name no
+            version are matched by the version's prompt pack.
     """
     for entry in ledger.query(event_type="EXCHANGE", contract_id=contract_id):
         data = entry.metadata
@@ -72,8 +80,9 @@ def grader(schema: Any, references: Mapping[str, Any] | None = None) -> Grade:
 
     Args:
         schema: JSON Schema that an answer must match; ignored if there are ``references``.
-        references: right answers by exchange id. Case, white space and a final full stop are
-            ignored. The grader returns ``None`` for exchanges without one.
+        references: right answers by exchange id; ``None`` to grade by the schema. Case, white space
+            and a final full stop are ignored. The grader returns ``None`` for exchanges without
+            one.
 
     Raises:
         InvalidInputError: neither is given, or the schema is not valid.

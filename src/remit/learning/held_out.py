@@ -45,6 +45,10 @@ def held_out_sides(ledger: LedgerReader, exchange_ids: Iterable[str]) -> dict[st
     """Return for each exchange, in the given order, True if its prompt is held out.
 
     Missing exchanges, and exchanges with erased content, are left out.
+
+    Args:
+        ledger: the ledger of the exchanges.
+        exchange_ids: ids of ``EXCHANGE`` entries.
     """
     ids = list(exchange_ids)
     known = {
@@ -57,6 +61,9 @@ def held_out_sides(ledger: LedgerReader, exchange_ids: Iterable[str]) -> dict[st
 
 
 def is_whole(content: Any) -> bool:
-    """Return True if a prompt or an answer is recorded and no part of it was erased."""
+    """Return True if a prompt or an answer is recorded and no part of it was erased.
+
+    Text and objects that are not empty count as recorded. ``None`` and empty text do not.
+    """
     parts = content if isinstance(content, list) else [content]
     return all(isinstance(one, str | dict) and one for one in parts or [""])

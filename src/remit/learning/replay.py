@@ -45,11 +45,18 @@ class ReplayResult:
 
     @property
     def differences(self) -> list[float]:
-        """New grade minus recorded grade of each pair."""
+        """New grade minus recorded grade of each pair.
+
+        The order is that of ``pairs``.
+        """
         return [pair.after - pair.before for pair in self.pairs]
 
     def summary(self) -> dict[str, object]:
-        """Return counts, mean grades and cost as JSON data, for a proposal."""
+        """Return counts, mean grades and cost as JSON data, for a proposal.
+
+        The keys are ``held_out``, ``replayed``, ``failed``, ``mean_before``, ``mean_after``,
+        ``spent_usd`` and ``ended``. Means without pairs are 0.
+        """
         done = max(len(self.pairs), 1)
         return {
             "held_out": self.wanted,
@@ -69,7 +76,8 @@ class Replay:
         gateway: makes the calls, which are recorded, budgeted and billed.
         ledger: the ledger of the exchanges.
         ask: returns the request for an exchange under the change; the request names its model.
-        grade: grades an answer to an exchange from 0 to 1; returns ``None`` if it cannot.
+        grade: grades an answer to an exchange from 0 to 1; returns ``None`` if it cannot. The
+            recorded answer is graded by the same function.
         prices: version of the prices in force.
         kept: the progress of earlier runs; a path is a file to which pairs are appended.
     """
@@ -104,11 +112,11 @@ class Replay:
 
         A call is made only if its upper bound fits into the rest of the budget, so no run exceeds
         it. Each new pair is stored. A call that was paid before the process was killed is answered
-        from the ledger.
+        from the ledger. Each call is recorded in the ledger as an ``EXCHANGE``.
 
         Args:
-            exchange_ids: ids of exchanges. Exchanges of the other part, and erased ones, are
-                skipped.
+            exchange_ids: ids of exchanges. Exchanges of the other part, and missing or erased ones,
+                are skipped.
             budget_nano: limit of the cost of all runs together, in nano-dollars.
             calls: limit of the calls of all runs together; ``None`` for no limit. A later run may
                 have a lower limit.
@@ -116,11 +124,15 @@ class Replay:
                 use.
             progress: called with the number done and the number in all.
 
+        Returns:
+            The pairs and costs, as a :class:`ReplayResult`; ``ended`` is ``budget`` if a limit was
+            reached.
+
         Raises:
             ConflictError: the prices, the model that answers, or the rule for holding out has
                 changed since an earlier run.
             InvalidInputError: a call has no upper bound, because its model has no price.
-            EntryNotFoundError: there is no such exchange.
+            EntryNotFoundError: the recorded progress names an exchange that does not exist.
         """
         wanted = self.part(exchange_ids, held_out=held_out)
         earlier = self._kept.read(self._graded, self._bound)
@@ -172,9 +184,14 @@ class Replay:
         )
 
     def part(self, exchange_ids: Iterable[str], *, held_out: bool = True) -> list[str]:
-        """Return the exchanges that are held out, or with ``held_out`` False those that are not.
+        """Return the ids of held-out exchanges, or with ``held_out`` False of all others.
 
-        The order is kept. Missing and erased exchanges are left out.
+        The order is kept. Missing and erased exchanges are left out. Prompts are held out by
+        :func:`is_held_out`.
+
+        Args:
+            exchange_ids: ids of exchanges.
+            held_out: the wanted side.
         """
         ids = list(exchange_ids)
         self._sides |= held_out_sides(self._ledger, (one for one in ids if one not in self._sides))

@@ -38,6 +38,7 @@ class Pair:
     """An exchange and its replay.
 
     Attributes:
+        exchange_id: id of the recorded ``EXCHANGE``.
         replayed_id: id of the new ``EXCHANGE``.
         model_id: the model that answered; empty if none did, or if an answer cannot be graded.
         before: grade of the recorded answer, 0 to 1.
@@ -56,6 +57,8 @@ class Pair:
 class KeptFile:
     """The progress of a replay in a file of ids and grades.
 
+    The file begins with a line that names the run. Each further line is a pair.
+
     Args:
         path: the file, to which lines are appended; it need not exist.
         prices: version of the prices in force.
@@ -72,9 +75,14 @@ class KeptFile:
         self.from_the_beginning = f"Move {path} elsewhere, and start again from the beginning."
 
     def read(self, graded: Graded, bound: Bound) -> Iterator[Pair]:
-        """Yield the pairs of earlier runs.
+        """Yield the pairs of earlier runs, in the order of their calls.
 
-        A last line that was cut off by a kill is removed from the file.
+        A last line that was cut off by a kill is removed from the file. Nothing is yielded if the
+        file does not exist.
+
+        Args:
+            graded: not used; the file holds the grades.
+            bound: not used; the file holds the costs.
 
         Raises:
             ConflictError: the prices or the rule for holding out have changed, or a line is not
@@ -104,7 +112,11 @@ class KeptFile:
         """Return the request under the idempotency key of its run and exchange.
 
         A repeated request is then answered from the ledger. The first call writes the head of the
-        file.
+        file. Missing folders are created.
+
+        Args:
+            request: the request.
+            exchange_id: id of the exchange that is asked again.
         """
         if not self._run:
             self._run = secrets.token_hex(8)
@@ -112,7 +124,13 @@ class KeptFile:
         return replace(request, idempotency_key=f"replay {self._run} {exchange_id}")
 
     def keep(self, pair: Pair) -> None:
-        """Append a pair as a line."""
+        """Append a pair to the file as a line, with the version of the prices.
+
+        Missing folders are created.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
         self._append({**asdict(pair), "prices": self._prices})
 
     def _append(self, value: dict[str, object]) -> None:
@@ -150,6 +168,12 @@ class KeptOnRecord:
     def read(self, graded: Graded, bound: Bound) -> Iterator[Pair]:
         """Yield the recorded pairs; the ledger is read at the first call only.
 
+        Calls whose answer is lost or erased are added to ``lost_nano`` and not yielded.
+
+        Args:
+            graded: grades the recorded and the new answer.
+            bound: returns the cost that counts for a call whose cost is unknown.
+
         Raises:
             ConflictError: the prices have changed since a recorded call.
         """
@@ -161,12 +185,19 @@ class KeptOnRecord:
         yield from list(self._pairs.values())
 
     def named(self, request: PromptRequest, exchange_id: str) -> PromptRequest:
-        """Return the request under a work order and key made of the replay's name."""
+        """Return the request under a work order and key made of the replay's name.
+
+        The key makes the gateway answer a repeated request from the ledger.
+
+        Args:
+            request: the request.
+            exchange_id: id of the exchange that is asked again.
+        """
         name = self._of(exchange_id)
         return replace(request, work_order_id=name, idempotency_key=f"replay {name}")
 
     def keep(self, pair: Pair) -> None:
-        """Add a pair in memory; the ledger holds the call already."""
+        """Add a pair in memory; nothing is written, because the ledger holds the call already."""
         if self._pairs is not None:
             self._pairs[pair.exchange_id] = pair
 
@@ -210,7 +241,12 @@ Kept = KeptFile | KeptOnRecord
 
 
 def drift(kept: Kept, what: str) -> ConflictError:
-    """Return the error of a replay that cannot continue because of ``what``."""
+    """Return (not raise) the error of a replay that cannot continue because of ``what``.
+
+    Args:
+        kept: the progress, which knows the next step.
+        what: the change, as part of a sentence.
+    """
     return ConflictError(
         f"The replay cannot continue: {what}. Its results would not measure the change alone.",
         next_step=kept.from_the_beginning,

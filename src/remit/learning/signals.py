@@ -64,7 +64,10 @@ class SignalPolicy(BaseModel):
 
     @classmethod
     def installed(cls, files: InstalledFiles) -> SignalPolicy:
-        """Return the policy that a root's packages installed.
+        """Return the signal policy in ``HOT/documents/signals.json``, as a package installed it.
+
+        Args:
+            files: the installed files of the root.
 
         Raises:
             ConfigError: the file is not a policy.
@@ -75,7 +78,10 @@ class SignalPolicy(BaseModel):
 
     @classmethod
     def from_json(cls, data: bytes) -> SignalPolicy:
-        """Return the policy in a file's bytes.
+        """Return the policy in the bytes of a JSON file.
+
+        Args:
+            data: the file's bytes.
 
         Raises:
             ConfigError: the file is not a policy, or does not state a margin from 0 to 999 for each
@@ -122,7 +128,7 @@ class Signal:
     uncalibrated: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all fields, for JSON."""
+        """Return all fields as JSON data; the estimates become objects."""
         texts = {"evidence": list(self.evidence), "uncalibrated": list(self.uncalibrated)}
         return {**asdict(self), **texts}
 
@@ -273,19 +279,21 @@ def current_signals(
     """Return the present signals of a ledger.
 
     Live samples are those since ``since``, else those of the policy epoch in force. Before the
-    first epoch they are all except the first ``policy.reference`` samples of each group.
+    first epoch they are all except the first ``policy.reference`` samples of each group. The ledger
+    is only read.
 
     Args:
         ledger: the ledger.
         policy: the thresholds.
-        since: start of the live samples, ISO 8601.
+        since: start of the live samples, ISO 8601; ``None`` for the epoch in force.
         latest: largest number of exchanges, counted from the latest; ``None`` for all. Pass signals
             to :func:`observe` only if all exchanges were read, because intervals need a fixed
             start.
 
     Returns:
-        The signals, sorted; the start of the live samples, for :func:`observe`; the number of
-        exchanges that were read; and True if these are all recorded exchanges.
+        The signals, sorted; the name of the baseline, such as ``epoch 3``, which :func:`observe`
+        takes as ``window``; the number of exchanges that were read; and True if these are all
+        recorded exchanges.
 
     Raises:
         InvalidInputError: ``since`` is not a time.
@@ -309,7 +317,12 @@ def current_signals(
 
 
 def before_latest(ledger: LedgerReader, latest: int) -> str | None:
-    """Return the exchange before the latest ``latest`` ones; `None` if there are no more."""
+    """Return the id of the exchange before the latest ones; ``None`` if there is none.
+
+    Args:
+        ledger: the ledger.
+        latest: number of latest exchanges.
+    """
     rows = ledger.select(
         "SELECT id FROM entries WHERE event_type = 'EXCHANGE' ORDER BY seq DESC LIMIT 1 OFFSET ?",
         (latest,),
@@ -320,13 +333,17 @@ def before_latest(ledger: LedgerReader, latest: int) -> str | None:
 def observe(ledger: LedgerClient, signals: Iterable[Signal], *, window: str) -> list[str]:
     """Write a ``SIGNAL_OBSERVED`` entry for each crossed signal without one; return the new ids.
 
-    All entries are written in one transaction, so two concurrent calls write each entry once.
+    All entries are written in one transaction, so two concurrent calls write each entry once. A
+    signal is identified by dimension, name, metric and window.
 
     Args:
         ledger: the ledger.
         signals: all signals; those that are not crossed are ignored.
         window: the baseline, such as ``epoch 3`` or ``first 200``. Each signal is written once for
             each window.
+
+    Returns:
+        Ids of the new entries; empty if none was written.
     """
     entries = [_entry(signal, window) for signal in signals if signal.crossed]
     prepared = [(entry.submission_id, ledger.prepare(entry)) for entry in entries]

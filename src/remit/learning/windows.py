@@ -41,6 +41,9 @@ class Window:
         Args:
             value: the value, 0 to 1.
             raters: the parties that gave it, for a reward; empty for other metrics.
+
+        Raises:
+            InvalidInputError: the value does not lie between 0 and 1.
         """
         self.samples += 1
         if weight := self._weights.weigh(raters):
@@ -49,7 +52,10 @@ class Window:
             self._by[raters].update(value)
 
     def sequences(self) -> list[ConfidenceSequence]:
-        """Return the settled sequence; if parties gave the values, also the balanced one."""
+        """Return the settled sequence; if parties gave the values, also the balanced one.
+
+        The balanced sequence limits each party to its share.
+        """
         if not self._by:
             return [self._settled]
         graded: Counter[str] = Counter()
@@ -62,7 +68,10 @@ class Window:
         return [self._settled, whole]
 
     def estimate(self) -> Estimate:
-        """Return the balanced estimate, with an interval that also covers the settled one."""
+        """Return the balanced estimate, with an interval that also covers the settled one.
+
+        Without raters, the settled estimate is returned.
+        """
         settled, *balanced = (one.estimate for one in self.sequences())
         if not balanced:
             return settled
@@ -75,6 +84,12 @@ def is_below(live: Window, baseline: Window, margin: float, alpha: float) -> boo
 
     Both weightings must agree. The settled one keeps false crossings below ``alpha`` at every look;
     the balanced one prevents that a single party causes a crossing.
+
+    Args:
+        live: the later values.
+        baseline: the earlier values.
+        margin: difference that does not matter, in the unit of the values.
+        alpha: probability of a false answer.
     """
     goal = math.log(1 / alpha)
     pairs = zip(live.sequences(), baseline.sequences(), strict=False)

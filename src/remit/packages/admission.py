@@ -48,7 +48,7 @@ class IncomingArchive:
             expected_id: the requested package id; empty to accept any.
 
         Raises:
-            PackageError: ``unreadable``.
+            PackageError: ``unreadable``: the archive or its signatures cannot be read.
         """
         envelope = cls.envelope_file(path)
         try:
@@ -65,7 +65,10 @@ class IncomingArchive:
 
     @staticmethod
     def envelope_file(archive: Path) -> Path:
-        """Return the path of an archive's signatures, which is next to the archive."""
+        """Return the path of an archive's signatures, which is next to the archive.
+
+        The ending ``.tar.gz`` becomes ``.intoto.json``. The file need not exist.
+        """
         return archive.with_name(archive.name.removesuffix(".tar.gz") + _SIGNATURE_SUFFIX)
 
 
@@ -102,6 +105,8 @@ def admit(
 ) -> Candidate:
     """Check the files of an archive against its manifest (gate G0A), and its signatures.
 
+    Writes nothing.
+
     Args:
         incoming: the archive.
         policy: the trusted keys.
@@ -119,8 +124,8 @@ def admit(
         The checked package.
 
     Raises:
-        PackageError: the archive is not a package, is not safe, or its signatures are not
-            sufficient.
+        PackageError: an error of ``read_archive`` or ``check_envelope``; ``unsigned``: there are no
+            signatures, and ``dev`` is false.
     """
     archive = read_archive(
         io.BytesIO(incoming.data), limits, expected_id=incoming.expected_id, recorded=installed

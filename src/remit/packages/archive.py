@@ -84,10 +84,18 @@ class Archive:
     def from_directory(cls, directory: Path) -> Self:
         """Return the package in a directory.
 
+        The directory is only read.
+
+        Args:
+            directory: a folder with ``manifest.json`` at its top.
+
         Raises:
-            PackageError: ``manifest_missing``; ``unreadable``; the manifest is invalid; or the
-                directory contains other files than the manifest declares, or anything but plain
-                files.
+            PackageError: ``manifest_missing``: there is no readable ``manifest.json``;
+                ``unreadable``: another file cannot be read; an error of :meth:`Manifest.parse`;
+                ``link`` or ``not_a_file``: an entry is not a plain file; ``undeclared_file``: a
+                file is not in the manifest; ``twin_member``: its path differs from a path in the
+                manifest only in case; ``missing_asset``: a file of the manifest is missing;
+                ``wrong_hash``: a file has another hash than the manifest states.
         """
         manifest_json = b""
         try:
@@ -114,6 +122,11 @@ class Archive:
 def pack(directory: Path) -> bytes:
     """Return the package in ``directory`` as an archive: same content, same bytes, on any machine.
 
+    Writes nothing.
+
+    Args:
+        directory: a folder with ``manifest.json`` at its top.
+
     Raises:
         PackageError: as :meth:`Archive.from_directory`.
     """
@@ -125,7 +138,8 @@ def read_archive(
 ) -> Archive:
     """Return the package in any safe ``.tar.gz``; writes nothing.
 
-    Memory: a few times the archive's bytes, packed and unpacked; ``limits`` bounds both.
+    Memory: a few times the archive's bytes, packed and unpacked; ``limits`` bounds both. Reads
+    ``stream`` to its end, but at most one byte beyond ``limits.compressed_bytes``.
 
     Args:
         stream: the archive.
@@ -134,8 +148,10 @@ def read_archive(
         recorded: the ledger records exactly these bytes; see :class:`Archive`.
 
     Raises:
-        PackageError: the archive is not a package, is not safe, exceeds ``limits``, or contains
-            another package than ``expected_id``.
+        PackageError: the archive is not a package, is not safe, or exceeds ``limits``; ``code``
+            says how, such as ``archive_too_large``, ``not_gzip``, ``ratio``, ``link``,
+            ``bad_path``, ``manifest_missing`` or ``wrong_hash``. ``wrong_id``: it contains another
+            package than ``expected_id``.
     """
     data = b""
     while piece := stream.read(limits.compressed_bytes + 1 - len(data)):
@@ -164,6 +180,8 @@ def read_archive(
 def canonical_targz(items: Iterable[tuple[str, bytes, int]]) -> bytes:
     """Return a ``.tar.gz`` of plain files: same items, same bytes, on any machine.
 
+    The content is stored without compression.
+
     Args:
         items: path, content and mode (such as ``0o755``) of each file, in the order of the archive.
 
@@ -187,9 +205,15 @@ def canonical_targz(items: Iterable[tuple[str, bytes, int]]) -> bytes:
 
 
 def paths_in(directory: Path) -> Iterator[str]:
-    """Yield the paths of all entries below ``directory`` except directories, in no fixed order.
+    """Yield the paths of all entries below a directory except directories, in no fixed order.
 
-    Links are yielded and not followed. Raises OSError if a directory cannot be read.
+    A path is relative to the directory, with ``/``. Links are yielded and not followed.
+
+    Args:
+        directory: the directory to walk.
+
+    Raises:
+        OSError: a directory cannot be read.
     """
     waiting = [""]
     while waiting:
@@ -211,7 +235,8 @@ def plain_file(path: Path, name: str) -> bytes:
         name: its name in errors.
 
     Raises:
-        PackageError: ``link`` or ``not_a_file``.
+        PackageError: ``link``: the file is a symbolic link; ``not_a_file``: it is a directory,
+            device, pipe or socket.
         OSError: the file cannot be read.
     """
     _check_plain(path, name)

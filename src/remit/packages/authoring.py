@@ -25,12 +25,16 @@ def update_hashes(directory: Path) -> Manifest:
     Known files keep their classification; new files get one by their folder. Other keys keep their
     value. The file is replaced as a whole, and only if it changes.
 
+    Args:
+        directory: the folder of the package, with ``manifest.json`` at its top.
+
     Returns:
         The new manifest.
 
     Raises:
-        PackageError: ``manifest.json`` is not JSON, or would not be a valid manifest; a file cannot
-            be part of a package; ``unreadable``: a file cannot be read or written.
+        PackageError: an error of :meth:`Manifest.parse`: ``manifest.json`` is not JSON, or would
+            not be a valid manifest; ``link``, ``not_a_file`` or another code: a file cannot be part
+            of a package; ``unreadable``: a file cannot be read or written.
     """
     file = directory / MANIFEST_NAME
     try:
@@ -57,7 +61,7 @@ def new_package(directory: Path, package_id: str, *, title: str = "") -> Manifes
     """Write a package with a working agent: its document, contract, prompt pack and manifest.
 
     ``PKG-TEA-GUIDE-001`` becomes the agent ``tea-guide`` under ``PRC-TEAGUIDE-001``. The contract's
-    examples are its acceptance cases.
+    examples are its acceptance cases. Missing folders are created. Nothing is installed.
 
     Args:
         directory: a new or empty directory.
@@ -68,8 +72,8 @@ def new_package(directory: Path, package_id: str, *, title: str = "") -> Manifes
         The package's manifest.
 
     Raises:
-        PackageError: the id or the title is invalid; ``not_empty``; ``unreadable``: the directory
-            cannot be written.
+        PackageError: the id or the title is invalid; ``not_empty``: the directory contains
+            something; ``unreadable``: the directory cannot be written.
     """
     value = json.loads(_template("manifest.json"))
     words = package_id.split("-")[1:-1]

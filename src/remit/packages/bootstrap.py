@@ -31,6 +31,8 @@ def build_bundle(
 ) -> tuple[bytes, dict[str, Any]]:
     """Return the bootstrap of one version of Remit: same input, same bytes, on any machine.
 
+    Writes no file.
+
     Args:
         wheel: file name and content, from :func:`remit.packages.distribution.repack_wheel`.
         archives: the packages' archives, by file name.
@@ -83,8 +85,11 @@ def in_install_order(archives: Mapping[str, bytes], limits: PackageSettings) -> 
         limits: limits for reading one archive.
 
     Raises:
-        PackageError: ``no_packages``; ``offered_twice``: two archives have the same package id; an
-            archive is not a package; or the packages lack a dependency.
+        PackageError: ``no_packages``: ``archives`` is empty; ``offered_twice``: two archives have
+            the same package id; an error of ``read_archive``; ``missing_dependency``: a needed
+            package is not among them; ``dependency_version``: it has a version outside the range;
+            ``dependency_cycle``: packages need each other in a circle; ``superseded``: one of them
+            replaces another.
     """
     found: dict[str, tuple[str, Manifest]] = {}
     for name, data in sorted(archives.items()):
@@ -107,6 +112,9 @@ def in_install_order(archives: Mapping[str, bytes], limits: PackageSettings) -> 
 
 def read_bundle(directory: Path, limits: PackageSettings) -> list[IncomingArchive]:
     """Return the archives in a bootstrap's ``packages/``, each after its dependencies.
+
+    Files without the ending ``.tar.gz`` are ignored. Signatures are read if they exist, and not
+    verified.
 
     Args:
         directory: the folder ``packages/`` of the unpacked bootstrap.

@@ -45,6 +45,9 @@ def precedence(version: str) -> Precedence:
     """Return a sort key for a version, by section 11 of Semantic Versioning 2.0.0.
 
     Versions that differ only in build metadata have equal keys.
+
+    Args:
+        version: a version such as ``1.0.0-rc.1``.
     """
     core, _, pre = version.partition("+")[0].partition("-")
     major, minor, patch = (int(part) for part in core.split("."))
@@ -67,10 +70,12 @@ def in_order(
         leaving: ids of packages that the same operation removes.
 
     Raises:
-        PackageError: ``missing_dependency``, ``dependency_version``, ``dependency_cycle``;
-            ``needed``: a remaining package needs a leaving one, or another version of an incoming
-            one; ``superseded``: an incoming package is superseded by an incoming or installed one;
-            ``supersedes_installed``: an incoming package supersedes an installed one.
+        PackageError: ``missing_dependency``: a needed package is not installed;
+            ``dependency_version``: it has a version outside the range; ``dependency_cycle``:
+            packages need each other in a circle; ``needed``: a remaining package needs a leaving
+            one, or another version of an incoming one; ``superseded``: an incoming package is
+            superseded by an incoming or installed one; ``supersedes_installed``: an incoming
+            package supersedes an installed one.
     """
     new = {manifest.package_id: manifest for manifest in incoming}
     after = {name: one for name, one in installed.items() if name not in leaving} | new
@@ -96,7 +101,10 @@ def dependency_problems(
 ) -> Iterator[tuple[str, str, PackageError]]:
     """Yield superseded packages first, then every dependency that these packages do not meet.
 
-    ``manifests`` are all installed packages, by id.
+    No error is raised.
+
+    Args:
+        manifests: the manifests of all installed packages, by id.
 
     Yields:
         The id of the package that supersedes or needs the other, the other id, and the error:
@@ -122,6 +130,11 @@ def dependency_problems(
 
 def dependency_order(manifests: Mapping[str, Manifest]) -> list[str]:
     """Return the ids of packages, each after its dependencies; the same order on any machine.
+
+    Dependencies outside of ``manifests`` are part of the order too.
+
+    Args:
+        manifests: manifests by package id.
 
     Raises:
         PackageError: ``dependency_cycle``: packages need each other in a circle.

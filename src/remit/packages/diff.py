@@ -92,6 +92,7 @@ class PackageDiff:
     """The changes from one version of a package to another.
 
     Attributes:
+        package_id: the id of the new version.
         widened: True if the new version has any permission that the old one lacks.
         permissions: changed permissions.
         manifest: other changed keys of the manifest.
@@ -128,7 +129,12 @@ class PackageDiff:
 
 
 def compare_packages(old: Archive, new: Archive) -> PackageDiff:
-    """Return the changes from ``old`` to ``new``."""
+    """Return the changes from one version of a package to another.
+
+    Args:
+        old: the old version.
+        new: the new version.
+    """
     before, after = old.manifest, new.manifest
     permissions = compare_permissions(before.permissions, after.permissions)
     return PackageDiff(
@@ -238,7 +244,10 @@ def text_diff(old: bytes | None, new: bytes) -> tuple[list[str], str]:
 
 
 def json_of(data: bytes) -> Any:
-    """Return the value of a JSON file that every reader understands alike; ``None`` for others."""
+    """Return the value of strict JSON; ``None`` for any other bytes.
+
+    Strict JSON repeats no key and is not nested too deeply. The value ``null`` gives ``None`` too.
+    """
     try:
         value = load_unique(data)
         _pretty(value)  # A deeply nested value cannot be written.

@@ -29,6 +29,9 @@ class Specification:
     """The promises of a part of an installation, and the parts that they need.
 
     Attributes:
+        spec_id: ``SPEC-NAME-001``; the name of its file.
+        framework_id: the framework that the specification belongs to.
+        text: the promises, in words.
         contracts: ids of contracts that must be installed and usable.
         tools: ids of tools that must exist.
         schemas: paths of JSON Schemas that must be installed and valid.
@@ -47,7 +50,11 @@ class Specification:
 
     @classmethod
     def parse(cls, data: bytes, path: str) -> Self:
-        """Return the specification in the file ``path`` with the bytes ``data``.
+        """Return the specification in a JSON file.
+
+        Args:
+            data: the file's bytes.
+            path: the file's path, for its name and for errors.
 
         Raises:
             PackageError: ``document_invalid``: the file does not fit its schema, or is not named
@@ -61,6 +68,8 @@ class Framework:
     """The rules for the packages of some specifications.
 
     Attributes:
+        framework_id: ``FMWK-NAME-001``; the name of its file.
+        text: the rules, in words.
         expected_specs: ids of specifications that must be installed and name this framework.
         paths: files, and folders that end with ``/``, in which its packages may own files.
         permissions: the ceilings of their permissions; an absent budget has no ceiling.
@@ -80,7 +89,11 @@ class Framework:
 
     @classmethod
     def parse(cls, data: bytes, path: str) -> Self:
-        """Return the framework in the file ``path`` with the bytes ``data``.
+        """Return the framework in a JSON file.
+
+        Args:
+            data: the file's bytes.
+            path: the file's path, for its name and for errors.
 
         Raises:
             PackageError: ``document_invalid``: the file does not fit its schema, is not named after
@@ -98,6 +111,7 @@ class AgentDocument:
     """An agent that a package brings.
 
     Attributes:
+        agent_id: the id of the agent; the name of its file.
         contract_id: the contract of its answers.
         instructions: its purpose, in words for the model.
         tools: ids of the tools that it may use.
@@ -121,7 +135,11 @@ class AgentDocument:
 
     @classmethod
     def parse(cls, data: bytes, path: str) -> Self:
-        """Return the agent in the file ``path`` with the bytes ``data``.
+        """Return the agent in a JSON file.
+
+        Args:
+            data: the file's bytes.
+            path: the file's path, for its name and for errors.
 
         Raises:
             PackageError: ``document_invalid``: the file does not fit its schema, is not named after
@@ -137,10 +155,14 @@ class AgentDocument:
 
 
 def read_cases(data: bytes, path: str) -> list[dict[str, Any]]:
-    """Return the acceptance cases in the file ``path`` with the bytes ``data``.
+    """Return the acceptance cases in a JSON file, in their order.
 
     Each case has a ``name``, unique in the file, a ``kind`` (``contract``, ``schema`` or
     ``price``), and the keys of that kind.
+
+    Args:
+        data: the file's bytes.
+        path: the file's path, for errors.
 
     Raises:
         PackageError: ``document_invalid``: the file does not fit its schema, or two cases have the
@@ -154,10 +176,15 @@ def read_cases(data: bytes, path: str) -> list[dict[str, Any]]:
 
 
 def read_schema(data: bytes, path: str) -> Mapping[str, Any]:
-    """Return the JSON Schema (2020-12) in the file ``path`` with the bytes ``data``.
+    """Return the JSON Schema (2020-12) in a file.
+
+    Args:
+        data: the file's bytes.
+        path: the file's path, for errors.
 
     Raises:
-        PackageError: ``document_invalid``: the file is not a JSON Schema.
+        PackageError: ``document_invalid``: the file is not strict JSON, no object, or not a valid
+            JSON Schema.
     """
     value = _json(data, path)
     if not isinstance(value, dict):
@@ -168,7 +195,7 @@ def read_schema(data: bytes, path: str) -> Mapping[str, Any]:
 
 
 def invalid_document(message: str, next_step: str = "") -> PackageError:
-    """Return the error of a document that cannot be used; its code is ``document_invalid``."""
+    """Return (not raise) the error of a document that cannot be used (``document_invalid``)."""
     return PackageError("document_invalid", message, next_step=next_step)
 
 

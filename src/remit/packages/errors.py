@@ -6,7 +6,7 @@ from remit.kernel.errors import RemitError
 
 
 class PackageError(RemitError):
-    """A package cannot be used, and no part of it was used.
+    """A package, or a file of a root's packages, cannot be used or changed.
 
     Attributes:
         code: the kind of failure, one lower-case word for programs. The tables of

@@ -43,7 +43,7 @@ def file_lock(file: Path, wait_s: float) -> Iterator[int]:
         wait_s: seconds to wait for another process.
 
     Returns:
-        The descriptor of the open file.
+        The descriptor of the open file, which is closed when the context ends. The file stays.
 
     Raises:
         PackageError: ``busy``: another process holds the lock.
@@ -74,6 +74,8 @@ def file_lock(file: Path, wait_s: float) -> Iterator[int]:
 @contextlib.contextmanager
 def package_lock(root: Path, wait_s: float) -> Iterator[None]:
     """Hold the lock of a root's packages, so that one operation runs at a time.
+
+    The file ``LOCK_FILE`` below the root is created if missing, and receives the process id.
 
     Args:
         root: the root's directory.
@@ -110,7 +112,7 @@ def digest_of(data: bytes) -> str:
 def has_digest(path: Path, digest: str) -> bool:
     """Return True if ``path`` is a readable regular file with the hash ``digest``, not a link.
 
-    ``digest`` is ``sha256:`` and 64 hex digits.
+    ``digest`` is ``sha256:`` and 64 hex digits. An ``OSError`` gives False.
     """
     try:
         regular = stat.S_ISREG(os.lstat(path).st_mode)  # Opening a pipe would block.
@@ -120,11 +122,17 @@ def has_digest(path: Path, digest: str) -> bool:
 
 
 def check_folders(root: Path, path: str) -> None:
-    """Raise PackageError (``linked_folder``) if an existing part above ``path`` is not a folder.
+    """Check that the existing parts above a path are folders, and not links or files.
+
+    Only folders between the root and ``path`` are checked; missing ones pass.
 
     Args:
         root: the root's directory.
         path: relative to the root.
+
+    Raises:
+        PackageError: ``linked_folder``: an existing part above ``path`` is not a folder.
+        OSError: a part cannot be examined.
     """
     for folder in reversed(Path(path).parents[:-1]):
         try:
@@ -141,7 +149,14 @@ def check_folders(root: Path, path: str) -> None:
 
 @contextlib.contextmanager
 def disk_errors() -> Iterator[None]:
-    """Raise :class:`PackageError` (``unwritable``) instead of any ``OSError`` of the body."""
+    """Raise a PackageError instead of any ``OSError`` of the body.
+
+    The error does not say whether earlier changes of the body took effect. Other errors pass
+    unchanged.
+
+    Raises:
+        PackageError: ``unwritable``: the body raised an ``OSError``.
+    """
     try:
         yield
     except OSError as error:
@@ -173,8 +188,13 @@ def remove_file(root: Path, path: str) -> None:
 
     The tier folders stay. A missing file is no error.
 
+    Args:
+        root: the root's directory.
+        path: the file, relative to the root.
+
     Raises:
-        PackageError: ``linked_folder``.
+        PackageError: ``linked_folder``: a part above the file is a link or file; nothing was
+            deleted.
         OSError: the file cannot be deleted.
     """
     check_folders(root, path)
@@ -193,7 +213,17 @@ def remove_file(root: Path, path: str) -> None:
 
 
 def make_folder(folder: Path, root: Path) -> None:
-    """Create a folder of the root, with the missing folders above it, durably."""
+    """Create a folder of the root, with the missing folders above it, durably.
+
+    Existing folders are no error.
+
+    Args:
+        folder: the folder, below ``root``.
+        root: the root's directory, which must exist.
+
+    Raises:
+        OSError: a folder cannot be created.
+    """
     missing = []
     while folder != root and not folder.is_dir():
         missing.append(folder)
@@ -245,13 +275,16 @@ class Operation:
         """Return a journal folder for files that no recorded operation needs.
 
         The next command deletes it after a crash. Files begin in the journal because gate G0B
-        rejects temporary files in the tier folders.
+        rejects temporary files in the tier folders. No folder is created before :meth:`stage`.
+
+        Args:
+            root: the root's directory.
         """
         return cls(root, f"{secrets.token_hex(8)}{_SCRATCH}")
 
     @staticmethod
     def is_pending(root: Path) -> bool:
-        """Return True if a killed process left something in the journal."""
+        """Return True if the journal contains anything, as after a killed process."""
         journal = root / JOURNAL_FOLDER
         return journal.is_dir() and any(journal.iterdir())
 
@@ -259,8 +292,15 @@ class Operation:
     def pending(cls, root: Path) -> list[Self]:
         """Return the operations that killed processes left, and delete scratch folders.
 
+        Args:
+            root: the root's directory.
+
+        Returns:
+            The operations, sorted by id; empty if there is no journal.
+
         Raises:
-            PackageError: ``journal_damaged``: the journal contains anything else.
+            PackageError: ``journal_damaged``: the journal is not in a folder of the root, contains
+                anything else, or an operation of an earlier version.
         """
         journal = root / JOURNAL_FOLDER
         try:
@@ -291,7 +331,8 @@ class Operation:
             step: called before each write and each check.
 
         Raises:
-            OSError: a file cannot be written, or a folder of the root is not writable.
+            OSError: a file cannot be written, was staged before or has other content when read; or
+                the folder for a file in the root is not writable.
         """
         make_folder(self._folder, self._root)
         for path, data in files.items():
@@ -307,13 +348,16 @@ class Operation:
     def place(self, files: Mapping[str, str], step: Step) -> None:
         """Move staged files to their places; may be repeated.
 
+        Existing files are replaced, and missing folders are created.
+
         Args:
             files: ``sha256:`` and 64 hex digits by path in the root. A file that is not staged with
                 that hash is left out.
             step: called before each move.
 
         Raises:
-            PackageError: ``linked_folder``.
+            PackageError: ``linked_folder``: a part above a place is a link or file; earlier files
+                were moved.
             OSError: a file cannot be moved.
         """
         folders = set()

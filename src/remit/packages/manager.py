@@ -70,10 +70,13 @@ _NEWEST = "SELECT max(seq) FROM entries WHERE event_type = ?"
 class PackageManager:
     """The packages of one root.
 
+    An operation takes the packages' lock, and first finishes or undoes operations of killed
+    processes. Changes are recorded as ``INSTALLED`` and ``REMOVED`` entries in the ledger.
+
     Args:
         root: the installation.
         ledger: the root's ledger.
-        settings: ``[packages]``.
+        settings: the section ``[packages]``; ``lock_timeout_s`` limits the wait for the lock.
         ledger_path: the ledger's file, relative to the root or absolute, or its URL.
         tool_ids: ids of all existing tools; agents of packages may be given no others.
         routes: names of routes, which agents may name instead of a model.
@@ -107,7 +110,7 @@ class PackageManager:
         """Return the installed packages, read from the ledger.
 
         Raises:
-            PackageError: ``registry_damaged``.
+            PackageError: ``registry_damaged``: an entry does not describe a package.
         """
         return Registry.from_ledger(self._ledger)
 
@@ -124,7 +127,9 @@ class PackageManager:
 
         A package that is installed with the same bytes stays; its missing files are written again
         once all other packages have passed their checks. If the stored signatures of such a package
-        are lost, as after an import of the ledger, the package is installed again.
+        are lost, as after an import of the ledger, the package is installed again. The call writes
+        the packages' files, archives, receipts and the registries, and appends one ``INSTALLED``
+        entry per package. A shipped package that supersedes others removes them.
 
         Args:
             archives: the packages, in any order.
@@ -139,9 +144,16 @@ class PackageManager:
             after its dependencies.
 
         Raises:
-            PackageError: a package cannot be installed; nothing was changed. ``unfinished``: the
-                operation is recorded, but its files could not be written; the next command on
-                packages writes them.
+            PackageError: a package cannot be installed; nothing was changed. By ``code``: an error
+                of :func:`admit`, of ``planned_installation`` or of ``make_plan``;
+                ``offered_twice``: two archives have one package id; ``learned``: a package is
+                learned, and ``extra_entries`` is ``None``; ``gate_failed``: installed files were
+                changed, or a gate refuses the planned packages; ``registry_moved``: another machine
+                changed packages of this ledger; ``busy``: another process holds the lock;
+                ``unwritable``: the disk does not accept a change; ``registry_damaged``: an entry of
+                the ledger does not describe a package; ``journal_damaged``: the journal contains
+                something that no operation left. ``unfinished``: the operation is recorded, but its
+                files could not be written; the next command on packages writes them.
         """
         with self._locked() as registry:
             policy = sync_trust(self._path / TrustPolicy.FILE, self._ledger)
@@ -170,14 +182,20 @@ class PackageManager:
     ) -> InstalledPackage:
         """Remove a package and its files, and return the removed package.
 
+        The call deletes the files, stored archives and receipt of the package, writes the
+        registries, and appends a ``REMOVED`` entry.
+
         Args:
             package_id: the package.
             extra_entries: as for :meth:`install`.
 
         Raises:
-            PackageError: ``not_installed``; ``needed``: another package depends on this one;
-                ``learned``; ``gate_failed``: the remaining packages would not be complete. Nothing
-                was changed.
+            PackageError: ``not_installed``: no installed package has the id; ``needed``: another
+                package depends on this one; ``learned``: the package is learned, and
+                ``extra_entries`` is ``None``; ``gate_failed``: installed files were changed, or the
+                remaining packages would not be complete; or ``registry_moved``, ``busy``,
+                ``unwritable``, ``registry_damaged`` or ``journal_damaged`` as for :meth:`install`.
+                Nothing was changed. ``unfinished``: as for :meth:`install`.
         """
         with self._locked() as registry:
             package = registry.require(package_id)
@@ -195,6 +213,9 @@ class PackageManager:
     ) -> InstalledPackage:
         """Install an earlier version of a package again, from its stored archive.
 
+        The call replaces the installed files, writes receipt and registries, and appends an
+        ``INSTALLED`` entry.
+
         Args:
             package_id: the package.
             version: the wanted version; if empty, the version installed before this one.
@@ -205,8 +226,11 @@ class PackageManager:
             The package as installed now.
 
         Raises:
-            PackageError: ``not_installed``, ``no_older_version``, ``archive_lost``, or an error of
-                :meth:`install`. Nothing was changed.
+            PackageError: ``not_installed``: no installed package has the id; ``no_older_version``:
+                the version was never installed here, or is the present one; ``archive_lost``: its
+                stored archive is missing or has other bytes; or an error of :meth:`install`, such
+                as ``permissions_widened``: the earlier version has permissions that the latest
+                lacks, and ``approve`` is false. Nothing was changed, except after ``unfinished``.
         """
         with self._locked() as registry:
             now = registry.require(package_id)
@@ -218,6 +242,9 @@ class PackageManager:
     def restore(self, package_ids: Collection[str] = ()) -> dict[str, str]:
         """Write installed files again if they differ from the stored archives.
 
+        If ``package_ids`` is empty, differing registries and receipts are written again too. No
+        entry is appended.
+
         Args:
             package_ids: the packages to restore. If empty, all packages are restored, and files of
                 packages that another root removed or upgraded on the same ledger are deleted.
@@ -227,8 +254,12 @@ class PackageManager:
             text for a deleted file.
 
         Raises:
-            PackageError: ``not_installed``, ``unwritable``; ``linked_folder``, ``file_in_the_way``
-                or ``archive_lost``: some files were not restored, all others were.
+            PackageError: ``not_installed``: no installed package has one of the ids;
+                ``unwritable``: the disk does not accept a change; ``busy``, ``registry_damaged``,
+                ``journal_damaged`` or ``unfinished`` as for :meth:`install`. Some files were not
+                restored, and all others were: ``linked_folder``: a part above a file is a link or
+                file; ``file_in_the_way``: a folder has the path of a file; ``archive_lost``: the
+                stored archive is missing or has other bytes.
         """
         with self._locked() as registry, disk_errors():
             restored = self._restore(
@@ -248,8 +279,10 @@ class PackageManager:
         """Finish or undo the operations of killed processes; takes the lock only if there are any.
 
         Raises:
-            PackageError: ``busy``, ``unwritable``, ``unfinished``; ``journal_damaged``: the journal
-                contains something that no operation left.
+            PackageError: ``busy``: another process holds the lock; ``unwritable``: the lock or the
+                journal cannot be written; ``unfinished``: the files of a recorded operation cannot
+                be written; ``registry_damaged``: an entry does not describe a package;
+                ``journal_damaged``: the journal contains something that no operation left.
         """
         if Operation.is_pending(self._path):
             with self._locked():
@@ -258,8 +291,12 @@ class PackageManager:
     def rebuild(self) -> None:
         """Write registries and receipts again from the ledger.
 
+        Only files that differ from the ledger are written. No entry is appended.
+
         Raises:
-            PackageError: ``registry_damaged``, ``unwritable``.
+            PackageError: ``registry_damaged``: an entry does not describe a package; ``busy``:
+                another process holds the lock; ``unwritable``: the disk does not accept a change;
+                ``unfinished`` or ``journal_damaged`` as for :meth:`recover`.
         """
         with self._locked() as registry, disk_errors():
             self._write_documents(registry, registry.packages)

@@ -81,6 +81,17 @@ class Manifest:
     """The manifest of a version of a package.
 
     Attributes:
+        package_id: ``PKG-NAME-001``.
+        version: a version of Semantic Versioning 2.0.0.
+        schema_version: the version of the manifest's form.
+        package_type: one lower-case word such as ``agent`` or ``learned``.
+        spec_id: the specification that the package belongs to.
+        framework_id: the framework of that specification.
+        plane_id: the tier: ``hot``, ``ho2`` or ``ho1``.
+        layer: a whole number from 0.
+        dependencies: packages that must be installed.
+        permissions: permissions of the package's agents.
+        assets: all files of the package except the manifest.
         modules: dotted names of the runtime's modules that the package governs: ``remit.ledger``.
         supersedes: ids of packages that this one replaces.
         digest: ``sha256:`` and the SHA-256 of the manifest's canonical JSON (RFC 8785) in hex,
@@ -117,15 +128,20 @@ class Manifest:
             source: the file's name, for errors.
 
         Raises:
-            PackageError: the file is not a manifest. The message names the field, and the next step
-                the expected value.
+            PackageError: the file is not a valid manifest: ``manifest_json``, ``manifest_schema``,
+                ``twin_paths``, ``misplaced`` or another code. The message names the field, and the
+                next step the expected value.
         """
         return _manifest(read_manifest(data, source))
 
     @classmethod
     def recorded(cls, data: bytes) -> Manifest:
-        """Return the manifest in bytes that were checked before they were recorded; reads them
-        quickly.
+        """Return the manifest in bytes that were checked before they were recorded.
+
+        The schema is not checked again, so that reading is quick.
+
+        Args:
+            data: JSON in UTF-8.
 
         Raises:
             ValueError, KeyError, TypeError, AttributeError: the bytes are not a manifest.
@@ -150,7 +166,8 @@ def read_manifest(data: bytes, source: str, *, check: bool = True) -> Any:
         check: require a valid manifest, and not only JSON that every reader understands alike.
 
     Raises:
-        PackageError: names the field of the first problem and the expected value.
+        PackageError: the bytes are not strict JSON, or with ``check`` not a valid manifest. The
+            error names the field of the first problem and the expected value.
     """
     try:
         value = _load(data)

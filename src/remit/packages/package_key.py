@@ -42,14 +42,16 @@ class PackageKey:
         """Create a key pair, and write the private key to a new file.
 
         The file is PKCS#8 in PEM, not encrypted, mode 0600. The file appears complete or not at
-        all.
+        all. Missing folders above the file are created with mode 0700.
 
         Args:
             path: the file, which must not exist.
             name: one line of at most 100 characters.
 
         Raises:
-            PackageError: ``bad_key_name``; ``key_exists``; ``key_unwritable``.
+            PackageError: ``bad_key_name``: the name is empty, too long or contains an invisible
+                character; ``key_exists``: the file exists; ``key_unwritable``: the file cannot be
+                written.
         """
         if problem := key_name_problem(name):
             raise PackageError(
@@ -83,9 +85,13 @@ class PackageKey:
     def load(cls, path: Path) -> Self:
         """Return the key pair of the private key in a file.
 
+        Args:
+            path: the file, with mode 0600 or less.
+
         Raises:
-            PackageError: ``key_missing``; ``key_open``: other users can read the file; ``bad_key``:
-                the file is not an unencrypted Ed25519 key in PEM.
+            PackageError: ``key_missing``: the file does not exist; ``key_open``: other users can
+                read the file; ``bad_key``: the file cannot be read, or is not an unencrypted
+                Ed25519 key in PEM.
         """
         try:
             with path.open("rb") as file:
@@ -129,8 +135,10 @@ class PackageKey:
 
 
 def public_key(text: str) -> SSlibKey:
-    """Return the public key, with its id, that is written as ``ed25519:`` and 64 lower-case hex
-    digits.
+    """Return the public key, with its id, that a text states.
+
+    Args:
+        text: ``ed25519:`` and 64 lower-case hex digits.
 
     Raises:
         PackageError: ``bad_key``: the text has another form.

@@ -73,14 +73,22 @@ def path_problem(path: str) -> tuple[str, str]:
 def is_in_plane(manifest: Manifest, path: str) -> bool:
     """Return True if a package's plane lets the package own a file.
 
-    Every package may own its specification and its acceptance cases, which are in ``HOT/``.
+    The plane is the tier that the manifest names; :data:`PLANES` lists its folders. Every package
+    may own its specification and its acceptance cases, which are in ``HOT/``.
+
+    Args:
+        manifest: the package's manifest.
+        path: relative to the root.
     """
     own = (f"HOT/specs/{manifest.spec_id}.json", f"HOT/acceptance/{manifest.package_id}.json")
     return path in own or path.startswith(PLANES[manifest.plane_id])
 
 
 def is_reserved(path: str) -> bool:
-    """Return True if ``path`` is in a folder in which no package may own files."""
+    """Return True if ``path`` is in a folder in which no package may own files.
+
+    The folders are :data:`RESERVED`; the folder itself counts too.
+    """
     return f"{path}/".startswith(RESERVED)
 
 

@@ -37,7 +37,10 @@ class Permissions:
 
     @classmethod
     def joined(cls, several: Iterable[Permissions]) -> Self:
-        """Return permissions with the tools and models of several; budgets and paths are empty."""
+        """Return permissions with the tools and models of several; budgets and paths are empty.
+
+        Each name occurs once, in no fixed order.
+        """
         known = list(several)
         return cls(
             tuple({tool for one in known for tool in one.tools}),
@@ -60,7 +63,13 @@ class Permissions:
         )
 
     def allows_tool(self, tool_id: str) -> bool:
-        """Return True if a tool may be used, whatever its definition."""
+        """Return True if a pattern in :attr:`tools` permits a tool.
+
+        The hash of a definition in a pattern is ignored.
+
+        Args:
+            tool_id: the id of the tool, without a hash.
+        """
         return permits((name.partition(_DEFINITION)[0] for name in self.tools), tool_id)
 
     def allows_model(self, provider_id: str, model_id: str) -> bool:
@@ -68,6 +77,10 @@ class Permissions:
 
         An empty ``provider_id`` is an unknown provider, for which a permission at any provider is
         enough.
+
+        Args:
+            provider_id: id of the provider; may be empty.
+            model_id: the provider's name of the model.
         """
         if provider_id:
             return permits(self.models, f"{provider_id}/{model_id}")
@@ -129,6 +142,10 @@ def compare_permissions(old: Permissions | None, new: Permissions) -> Permission
 
     A budget that rises or is removed widens the permissions. If ``old`` is ``None``, everything in
     ``new`` does.
+
+    Args:
+        old: the permissions of the earlier version; ``None`` if there was none.
+        new: the permissions of the later version.
     """
     before = old or Permissions()
     added, removed, widened = {}, {}, []
@@ -155,6 +172,10 @@ def permits(patterns: Iterable[str], name: str) -> bool:
 
     ``name`` may be a pattern itself, which is permitted if everything that it matches is. (That
     follows from matching its text, as ``*`` is the only character in them with a meaning.)
+
+    Args:
+        patterns: names or patterns.
+        name: a name or a pattern.
     """
     return any(pattern == name or fnmatchcase(name, pattern) for pattern in patterns)
 

@@ -115,6 +115,8 @@ def make_plan(
 ) -> Plan:
     """Return the plan of an operation.
 
+    Reads the root and writes nothing.
+
     Args:
         changes: the packages to install and to remove, in any order.
         registry: the installed packages.
@@ -125,10 +127,11 @@ def make_plan(
         dev: approve the permissions of packages that were never installed here.
 
     Raises:
-        PackageError: an error of :func:`~remit.packages.dependencies.in_order` or
-            :func:`~remit.packages.preconditions.check_placement`; ``case_only``: a new path
-            differs from a removed one only in case; ``permissions_widened``: permissions are not
-            approved.
+        PackageError: an error of :func:`~remit.packages.dependencies.in_order` (such as
+            ``missing_dependency`` or ``needed``) or of
+            :func:`~remit.packages.preconditions.check_placement` (such as ``owned_by_other``);
+            ``case_only``: a new path differs from a removed one only in case;
+            ``permissions_widened``: permissions are not approved.
     """
     by_id = {change.package_id: change for change in changes}
     coming = {name: change.candidate for name, change in by_id.items() if change.candidate}
@@ -164,7 +167,7 @@ def planned_installation(
 ) -> list[Change]:
     """Return the changes that install or upgrade packages.
 
-    Installed packages that a shipped one supersedes are removed.
+    Installed packages that a shipped one supersedes are removed. Nothing is written.
 
     Args:
         candidates: the packages, none of which is installed with the same bytes.
@@ -172,9 +175,10 @@ def planned_installation(
         only_upgrade: refuse packages that are not installed.
 
     Raises:
-        PackageError: ``not_installed``; ``version_reused``: the version was installed with other
-            content; ``older_version``; ``own_framework``: a package that did not come with Remit
-            brings its own framework; ``modules_reserved``: such a package governs modules.
+        PackageError: ``not_installed``: refused by ``only_upgrade``; ``version_reused``: the
+            version was installed with other content; ``older_version``: a newer version is or was
+            installed; ``own_framework``: a package that did not come with Remit brings its own
+            framework; ``modules_reserved``: such a package governs modules.
     """
     changes = []
     for candidate in candidates:
@@ -201,9 +205,15 @@ def planned_installation(
 
 
 def require_not_learned(changes: Collection[Change]) -> None:
-    """Raise PackageError (``learned``) if a change installs or removes a learned package.
+    """Refuse changes that install or remove a learned package.
 
     Learned packages change only together with the entry of a person's decision.
+
+    Args:
+        changes: the changes of an operation.
+
+    Raises:
+        PackageError: ``learned``: a change is of a learned package.
     """
     for change in changes:
         coming = change.candidate.manifest if change.candidate else None

@@ -32,7 +32,7 @@ _PRICES = "HOT/prices/prices.toml"
 def check_placement(
     archive: Archive, root: Path, others: Registry, own: Collection[str], ledger_path: str
 ) -> None:
-    """Raise PackageError unless every file of a package may be written at its path.
+    """Check that every file of a package may be written at its path; nothing is written.
 
     Args:
         archive: the package.
@@ -43,8 +43,10 @@ def check_placement(
 
     Raises:
         PackageError: ``reserved_path``: a folder of Remit itself; ``plane_path``: outside of the
-            package's plane; ``owned_by_other``; ``linked_folder``; ``file_in_the_way``: the root
-            contains another file there that no package owns.
+            package's plane; ``owned_by_other``: another package owns the path, or a path that
+            differs only in case or is a folder of it; ``linked_folder``: a part above the path is a
+            link or file; ``file_in_the_way``: the root contains another file there that no package
+            owns.
     """
     manifest = archive.manifest
     files = {folded(path): path for path in others.owners}
@@ -92,13 +94,19 @@ def check_placement(
 
 
 def check_before(registry: Registry, disk: RootDisk, changing: Collection[str] = ()) -> None:
-    """Raise PackageError (``gate_failed``) if installed files were changed (gate G0B).
+    """Check that no installed file or registry was changed (gate G0B).
+
+    Nothing is checked if no package is installed.
 
     Args:
         registry: the installed packages.
         disk: the root's files.
         changing: paths of files that the operation adds or removes; :func:`check_placement` has
             checked them.
+
+    Raises:
+        PackageError: ``gate_failed``: a file is missing, changed or without an owner, or a registry
+            differs from the ledger. The message names the first fault.
     """
     if registry.packages:
         _require("G0B", check_ownership(registry, disk, changing))
@@ -110,7 +118,7 @@ def check_before(registry: Registry, disk: RootDisk, changing: Collection[str] =
 def check_after(
     after: Registry, files: RootDisk, tool_ids: Collection[str], routes: Collection[str]
 ) -> None:
-    """Raise PackageError (``gate_failed``) if the planned state does not pass the gates.
+    """Check that the planned state of a root passes the gates; nothing is written.
 
     The gates are G1, G1-COMPLETE, the ceilings of G3, and G4 if packages bring contracts or
     acceptance cases.
@@ -120,6 +128,9 @@ def check_after(
         files: the root's files as the operation would leave them.
         tool_ids: ids of all existing tools.
         routes: names of routes, which agents may name instead of a model.
+
+    Raises:
+        PackageError: ``gate_failed``: a gate does not pass; the message names the first fault.
     """
     _require("G1", check_installed(after))
     view = PackageView(after, files, tool_ids, routes)

@@ -38,7 +38,12 @@ class PriceFile(NamedTuple):
 
     @classmethod
     def read(cls, root: Path, named: str = "") -> Self:
-        """Read the price file of a root; ``named`` is the setting ``budget.prices``."""
+        """Read the price file of a root; a failure is returned in ``error`` and not raised.
+
+        Args:
+            root: the root's directory.
+            named: the setting ``budget.prices``; empty for ``prices.toml``.
+        """
         name = named or PRICES_FILE
         try:
             return cls(name, (root / name).read_bytes())
@@ -51,7 +56,10 @@ class PriceFile(NamedTuple):
         return _digest(self.data)
 
     def matches(self, recorded: RecordedPrices) -> bool:
-        """Return True if name and content are those that the ledger records."""
+        """Return True if name and content are those that the ledger records.
+
+        A missing file matches if the ledger records a removal, or nothing.
+        """
         present = (self.name if self.data else "", self.sha256)
         return present == (recorded.file, recorded.sha256)
 
@@ -86,7 +94,10 @@ class PriceChange(NamedTuple):
 
 
 def recorded_prices(ledger: LedgerClient) -> RecordedPrices:
-    """Return the operator's prices as last recorded; all fields are empty if they never were."""
+    """Return the operator's prices as last recorded; all fields are empty if they never were.
+
+    Entries of writers without permission are ignored.
+    """
     found = ledger.query(
         event_type="CONFIG_CHANGED", submission_id=_SUBJECT, order="desc", with_content=False
     )
@@ -110,7 +121,7 @@ def change_prices(
 
     Holds the packages' lock meanwhile. The new file waits next to the old one until the entry is
     written. If the process is killed between the two, :func:`finish_prices` finishes or undoes the
-    change.
+    change. The file is written with mode 0600.
 
     Args:
         root: the root's directory.
@@ -161,6 +172,8 @@ def change_prices(
 def finish_prices(root: Path, ledger: LedgerClient, file: str, wait_s: float) -> str:
     """Finish a recorded change of prices whose process was killed; undo an unrecorded one.
 
+    Nothing is done, and no lock is taken, if no change waits.
+
     Args:
         root: the root's directory.
         ledger: the root's ledger.
@@ -181,7 +194,12 @@ def finish_prices(root: Path, ledger: LedgerClient, file: str, wait_s: float) ->
 
 
 def is_staged(root: Path, file: str) -> bool:
-    """Return True if a change of the operator's prices is running, or its process was killed."""
+    """Return True if a change of the operator's prices is running, or its process was killed.
+
+    Args:
+        root: the root's directory.
+        file: the price file, relative to the root.
+    """
     return _staged(root / file).exists()
 
 

@@ -47,7 +47,8 @@ class InstalledPackage:
         manifest: the package's manifest.
         archive_sha256: ``sha256:`` and 64 hex digits of the archive.
         source: ``archive``, ``distribution remit X.Y.Z`` or ``index NAME``.
-        signature: ``{"waived", "keyids", "threshold", "envelope_sha256"}``.
+        signature: the record that ``check_envelope`` returns: ``{"waived", "keyids", "threshold",
+            "envelope_sha256"}``.
         entry_id: the ``INSTALLED`` entry; empty if there is none yet.
         operation: ``install``, ``upgrade`` or ``rollback``.
         operation_id: the id that all changes of one operation share.
@@ -85,7 +86,8 @@ class InstalledPackage:
         """Return the package of an ``INSTALLED`` entry.
 
         Raises:
-            PackageError: ``registry_damaged``: the entry does not describe a package.
+            PackageError: ``registry_damaged``: the entry has no readable manifest, or the manifest
+                of another package.
         """
         data = entry.metadata
         try:
@@ -104,7 +106,13 @@ class InstalledPackage:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The owner of a file, with the file's expected hash and its classification."""
+    """The package that owns a file, with the expected content of the file.
+
+    Attributes:
+        package_id: the owning package.
+        sha256: ``sha256:`` and 64 hex digits of the installed content.
+        classification: the kind of file, such as ``contract``.
+    """
 
     package_id: str
     sha256: str
@@ -153,14 +161,17 @@ class Registry:
         return cls(dict(sorted(packages.items())), history, operations, last)
 
     def permitted_tools(self) -> list[str]:
-        """Return the tools and patterns that installed packages are permitted."""
+        """Return the tools and patterns that installed packages are permitted.
+
+        The list follows the order of the packages, and may name a tool several times.
+        """
         return [name for one in self.packages.values() for name in one.manifest.permissions.tools]
 
     def require(self, package_id: str) -> InstalledPackage:
         """Return the installed package with an id.
 
         Raises:
-            PackageError: ``not_installed``.
+            PackageError: ``not_installed``: no installed package has the id.
         """
         if package_id not in self.packages:
             raise PackageError(
@@ -173,7 +184,15 @@ class Registry:
     def after(
         self, added: Iterable[InstalledPackage] = (), removed: Iterable[str] = ()
     ) -> Registry:
-        """Return a registry with packages added and removed; this one stays unchanged."""
+        """Return a registry with packages added and removed; this one stays unchanged.
+
+        ``added`` replaces packages with the same ids; ids in ``removed`` that are not installed are
+        ignored. History and operations stay the same.
+
+        Args:
+            added: packages to add.
+            removed: ids of packages to remove, after the addition.
+        """
         packages = {**self.packages, **{package.package_id: package for package in added}}
         for package_id in removed:
             packages.pop(package_id, None)
@@ -191,12 +210,20 @@ class Registry:
         }
 
     def by_classification(self, classification: str) -> list[tuple[str, Owner]]:
-        """Return paths and owners of the files of one classification, sorted by path."""
+        """Return paths and owners of the files of one classification, sorted by path.
+
+        Args:
+            classification: a kind of file, such as ``contract``.
+        """
         owners = sorted(self.owners.items(), key=lambda item: item[0])
         return [(path, owner) for path, owner in owners if owner.classification == classification]
 
     def documents(self) -> dict[str, bytes]:
-        """Return the files of :data:`REGISTRY_FOLDER`, canonical JSON by file name."""
+        """Return the files of :data:`REGISTRY_FOLDER`, canonical JSON by file name.
+
+        The names are ``packages.json``, ``specs.json``, ``frameworks.json`` and ``ownership.json``.
+        Nothing is written.
+        """
         tables = {
             "packages": {
                 package_id: {
@@ -233,7 +260,16 @@ class Registry:
         return found
 
     def differing(self, root: Path) -> list[str]:
-        """Return the names of registry files in a root that differ from the ledger."""
+        """Return the names of registry files in a root that differ from the ledger.
+
+        A missing file differs. Nothing is written.
+
+        Args:
+            root: the root's directory.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
         found = []
         for name, data in self.documents().items():
             file = root / REGISTRY_FOLDER / name
@@ -248,12 +284,18 @@ class Registry:
 
 
 def receipt_path(package_id: str) -> str:
-    """Return the path of a package's receipt, relative to the root."""
+    """Return the path of a package's receipt, relative to the root.
+
+    The file need not exist.
+    """
     return f"{INSTALLED_FOLDER}/{package_id}/receipt.json"
 
 
 def archive_path(package: InstalledPackage) -> str:
-    """Return the path of an installed version's stored archive, relative to the root."""
+    """Return the path of an installed version's stored archive, relative to the root.
+
+    The file need not exist.
+    """
     return f"{INSTALLED_FOLDER}/{package.package_id}/archives/{package.version}.tar.gz"
 
 
@@ -266,7 +308,10 @@ def envelope_path(package: InstalledPackage) -> str:
 
 
 def receipt_bytes(package: InstalledPackage) -> bytes:
-    """Return a package's receipt, derived from its entry: indented JSON with sorted keys."""
+    """Return a package's receipt, derived from its entry: indented JSON with sorted keys.
+
+    Nothing is written.
+    """
     manifest = package.manifest
     of_manifest = (
         "package_id", "version", "title", "plane_id", "layer", "spec_id", "framework_id",
@@ -287,15 +332,23 @@ def receipt_bytes(package: InstalledPackage) -> bytes:
 
 
 def policy_epoch(record: LedgerClient | Transaction) -> int:
-    """Return the number of adoptions and rollbacks of learned packages; 0 before the first."""
+    """Return the policy epoch: the number of adoptions and rollbacks of learned packages.
+
+    Args:
+        record: the ledger, or a transaction, which sees its own entries too.
+
+    Returns:
+        The number, 0 before the first adoption.
+    """
     read = record.select if isinstance(record, LedgerClient) else record.execute
     return int(read(_EPOCH)[0][0])
 
 
 def require_ownership(root: Path, ledger: LedgerClient, wait_s: float) -> None:
-    """Raise PackageError if ``ownership.json`` differs from the ledger.
+    """Check that the root's ``ownership.json`` agrees with the ledger.
 
-    Readers of packaged files trust that file. Does nothing if no package is installed.
+    Readers of packaged files trust that file. Does nothing if no package is installed. If it
+    differs, the packages' lock is awaited and the file is compared again. Writes no registry.
 
     Args:
         root: the root's directory.
@@ -303,7 +356,9 @@ def require_ownership(root: Path, ledger: LedgerClient, wait_s: float) -> None:
         wait_s: seconds to wait for an operation that is about to write the file.
 
     Raises:
-        PackageError: ``registry_differs``, ``registry_damaged`` or ``busy``.
+        PackageError: ``registry_differs``: the file differs from the ledger; ``registry_damaged``:
+            an entry does not describe a package; ``busy``: another process held the lock longer
+            than ``wait_s``; ``unwritable``: the lock's file cannot be opened.
     """
     name = Path(OWNERSHIP_FILE).name
     registry = Registry.from_ledger(ledger)

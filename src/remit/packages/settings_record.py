@@ -52,7 +52,10 @@ def record_settings(
 
 
 def recorded_settings(ledger: LedgerClient) -> Iterator[LedgerEntry]:
-    """Yield the ``CONFIG_CHANGED`` entries of settings, latest first."""
+    """Yield the ``CONFIG_CHANGED`` entries of settings, latest first.
+
+    Entries of writers without permission, and other changes of the configuration, are left out.
+    """
     found = ledger.query(event_type="CONFIG_CHANGED", submission_id=_SUBJECT, order="desc")
     for entry in filter(is_authentic, found):
         if "settings_sha256" in entry.metadata:
@@ -60,7 +63,10 @@ def recorded_settings(ledger: LedgerClient) -> Iterator[LedgerEntry]:
 
 
 def fitting(value: Any) -> Any:
-    """Return a value for a record: as it is, or as content if its JSON exceeds 8 KiB."""
+    """Return a value for a record: as it is, or as content if its JSON exceeds 8 KiB.
+
+    Content is stored outside of the record, and can be erased.
+    """
     return content(value) if len(canonical_json(value)) > _MAX_JSON else value
 
 
@@ -68,6 +74,8 @@ def record_waiver(
     ledger: LedgerClient, kind: str, reason: str, *, by: str, **more: Any
 ) -> LedgerEntry:
     """Write and return the entry that waives a check.
+
+    The entry is a ``CONFIG_CHANGED`` entry.
 
     Args:
         ledger: the root's ledger.
@@ -91,7 +99,12 @@ def record_waiver(
 
 
 def waived(ledger: LedgerClient, kind: str) -> str:
-    """Return the id of the entry that waives a check; empty if the check is not waived now."""
+    """Return the id of the entry that waives a check; empty if the check is not waived now.
+
+    Args:
+        ledger: the root's ledger.
+        kind: the check, such as :data:`EDITABLE_INSTALL`.
+    """
     found = ledger.query(event_type="CONFIG_CHANGED", submission_id=f"waiver:{kind}", order="desc")
     newest = next(filter(is_authentic, found), None)
     return newest.id if newest is not None and newest.decision == "WAIVED" else ""

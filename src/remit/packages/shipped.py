@@ -30,7 +30,13 @@ _KEY_NAME = "root"
 
 
 def shipped_archives() -> dict[str, bytes]:
-    """Return the archive of each shipped package by file name: ``PKG-KERNEL-001-1.0.0.tar.gz``."""
+    """Return the archive of each shipped package by file name: ``PKG-KERNEL-001-1.0.0.tar.gz``.
+
+    The bytes are canonical archives without signatures. A process reads the packages once.
+
+    Raises:
+        PackageError: a shipped package is not valid, as :meth:`Archive.from_directory`.
+    """
     return {f"{name}.tar.gz": archive.data for name, archive in sorted(_shipped().items())}
 
 
@@ -40,13 +46,19 @@ def shipped_ids() -> list[str]:
 
 
 def is_root_key(policy: TrustPolicy, key: PackageKey) -> bool:
-    """Return True if ``policy`` trusts ``key`` as an active key."""
+    """Return True if a policy contains a key with the status ``active``.
+
+    The packages that the key may sign are not compared.
+    """
     known = policy.get(key.key_id)
     return known is not None and known.status == "active"
 
 
 def root_key_path(root: Root) -> Path:
-    """Return the path of the root's own package key."""
+    """Return the path of the root's own package key.
+
+    The file need not exist.
+    """
     return root.keys / "packages.pem"
 
 
@@ -54,7 +66,7 @@ def sign_shipped(root: Root, incoming: IncomingArchive, archive: Archive) -> Inc
     """Sign an archive with the root's own key if the distribution ships it.
 
     The distribution's files are first compared with its RECORD. An editable install has no hashes,
-    for which a waiver is recorded elsewhere.
+    for which a waiver is recorded elsewhere. No file is written.
 
     Args:
         root: the installation, with or without a key of its own.
@@ -67,7 +79,7 @@ def sign_shipped(root: Root, incoming: IncomingArchive, archive: Archive) -> Inc
 
     Raises:
         PackageError: ``distribution_changed``: files of the distribution differ from its RECORD; or
-            the key cannot be read.
+            ``key_open``: other users can read the key; ``bad_key``: the file is not such a key.
     """
     manifest = archive.manifest
     shipped = _shipped().get(f"{manifest.package_id}-{manifest.version}")
@@ -92,7 +104,8 @@ def found_packages(
     """Create the root's own package key if necessary, and trust it for the shipped packages.
 
     Takes the packages' lock, writes ``trust.json``, and records a waiver if the running code is an
-    editable install.
+    editable install. A change of trust appends a ``CONFIG_CHANGED`` entry. The private key is a new
+    file with mode 0600.
 
     Args:
         root: the installation.
@@ -106,8 +119,8 @@ def found_packages(
         True if the running code is an editable install, which has no hashes to compare it with.
 
     Raises:
-        PackageError: ``foreign_key``: the existing key is not a trusted one; ``busy``; or the key
-            or ``trust.json`` cannot be read or written.
+        PackageError: ``foreign_key``: the existing key is not a trusted one; ``busy``: another
+            process holds the lock; or the key or ``trust.json`` cannot be read or written.
     """
     place, file = root_key_path(root), root.path / TrustPolicy.FILE
     place.parent.mkdir(mode=0o700, exist_ok=True)
@@ -174,7 +187,15 @@ def _with(policy: TrustPolicy, key: PackageKey) -> TrustPolicy:
 
 
 def install_shipped(manager: PackageManager) -> list[InstalledPackage]:
-    """Install all shipped packages, and write their missing files; return them as installed.
+    """Install all packages that the distribution ships, and write their missing files.
+
+    Effects and locks are those of :meth:`~remit.packages.PackageManager.install`.
+
+    Args:
+        manager: the manager of the root.
+
+    Returns:
+        All shipped packages as installed, also those that were installed already.
 
     Raises:
         PackageError: as :meth:`~remit.packages.PackageManager.install`.
@@ -192,7 +213,8 @@ def move_aside(root: Path) -> None:
         root: the root's directory.
 
     Raises:
-        PackageError: ``unwritable``, or ``linked_folder``.
+        PackageError: ``unwritable``: a file cannot be read or moved; ``linked_folder``: a part
+            above a file is a link or file.
     """
     files = {path: data for one in _shipped().values() for path, data in one.files.items()}
     with disk_errors():

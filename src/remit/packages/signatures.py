@@ -203,7 +203,7 @@ def read_envelope(data: bytes, max_bytes: int | None = None) -> Envelope:
 
     Raises:
         PackageError: ``unsigned``: there is no envelope, or no signature in it; ``bad_envelope``:
-            the bytes are not an envelope of a package, or exceed ``max_bytes``.
+            the bytes are not strict JSON of this form, or exceed ``max_bytes``.
     """
     if max_bytes is not None and len(data) > max_bytes:
         raise PackageError(
@@ -254,9 +254,12 @@ def check_envelope(
         ``waived``, which is false.
 
     Raises:
-        PackageError: by ``code``: ``unsigned``, ``bad_envelope``, ``wrong_key``, ``revoked_key``,
-            ``key_not_for_package``, ``bad_signature``, ``below_threshold``, ``wrong_subject``,
-            ``expired``. ``docs/package-trust.md`` explains each.
+        PackageError: by ``code``: ``unsigned``: there is no signature; ``bad_envelope``: the
+            envelope or its statement is malformed or too large; ``bad_signature``: a signature of a
+            trusted key does not verify; ``wrong_key``, ``revoked_key`` or ``key_not_for_package``:
+            no key counts, because all keys are unknown or retired, revoked, or not trusted for this
+            package; ``below_threshold``: too few keys signed; ``wrong_subject``: the statement is
+            about another archive; ``expired``: the statement no longer permits an installation.
     """
     parsed = read_envelope(envelope, max_bytes)
     needed = policy.threshold if threshold is None else threshold

@@ -43,7 +43,10 @@ _MAX_PATTERNS = 3  # A message names no more patterns of a key.
 
 
 def recorded_trust(ledger: LedgerClient) -> str:
-    """Return the digest ``sha256:…`` of the newest recorded ``trust.json``; empty if none is."""
+    """Return the digest ``sha256:…`` of the newest recorded ``trust.json``; empty if none is.
+
+    Entries of writers without permission are ignored.
+    """
     entry = _newest(ledger)
     return "" if entry is None else str(entry.metadata.get("sha256", ""))
 
@@ -51,19 +54,31 @@ def recorded_trust(ledger: LedgerClient) -> str:
 def read_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
     """Return the trusted keys as recorded; writes nothing.
 
+    A missing or older file is no error: the recorded keys count. The policy has no keys if neither
+    a file nor an entry exists.
+
     Args:
         path: the root's ``trust.json``.
         ledger: the root's ledger.
 
     Raises:
-        PackageError: ``trust_changed``: another program changed the file; ``trust_unreadable``: the
-            recorded policy does not have its hash; ``bad_trust``: the file cannot be read.
+        PackageError: ``trust_changed``: the file has content that no entry records;
+            ``trust_unreadable``: the recorded policy does not have its hash; ``bad_trust``: the
+            file cannot be read.
     """
     return _state(path, ledger)[0]
 
 
 def trust_problem(path: Path, ledger: LedgerClient) -> str:
-    """Return one sentence if ``trust.json`` is not the recorded one; empty otherwise."""
+    """Return one sentence if ``trust.json`` is not the newest recorded one; empty otherwise.
+
+    A missing, older, changed or unreadable file is a problem. Writes nothing, and raises no
+    PackageError.
+
+    Args:
+        path: the root's ``trust.json``.
+        ledger: the root's ledger.
+    """
     try:
         return _state(path, ledger)[2]
     except PackageError as error:
@@ -73,8 +88,14 @@ def trust_problem(path: Path, ledger: LedgerClient) -> str:
 def sync_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
     """Return the trusted keys as recorded, and write ``trust.json`` if a change was not finished.
 
+    The file is written if it is missing or older than the recorded policy.
+
+    Args:
+        path: the root's ``trust.json``.
+        ledger: the root's ledger.
+
     Raises:
-        PackageError: as :func:`read_trust`; ``trust_unwritable``.
+        PackageError: as :func:`read_trust`; ``trust_unwritable``: the file cannot be written.
     """
     policy, _, problem = _state(path, ledger)
     if problem:
@@ -91,6 +112,9 @@ def change_trust(
     reason: str = "",
 ) -> tuple[TrustPolicy, str, str]:
     """Change the trusted keys: first in the ledger, then in the file.
+
+    Appends one ``CONFIG_CHANGED`` entry and replaces the file; neither if the policy stays equal.
+    An unfinished earlier change is written to the file first.
 
     Args:
         path: the root's ``trust.json``.
@@ -146,8 +170,16 @@ def change_trust(
 def restore_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
     """Replace ``trust.json`` by the recorded one, and return the recorded policy.
 
+    No entry is appended. The present file is lost.
+
+    Args:
+        path: the root's ``trust.json``.
+        ledger: the root's ledger.
+
     Raises:
-        PackageError: ``nothing_recorded``; ``trust_unreadable``; ``trust_unwritable``.
+        PackageError: ``nothing_recorded``: the ledger has no change of the keys;
+            ``trust_unreadable``: the recorded policy does not have its hash; ``trust_unwritable``:
+            the file cannot be written.
     """
     entry = _newest(ledger)
     if entry is None:

@@ -51,7 +51,7 @@ class TrustedKey:
         return f"{self.key_id[:_MIN_ID_DIGITS]}… ({self.name})"
 
     def may_sign(self, package_id: str) -> bool:
-        """Return True if the key may sign a package, whatever its status."""
+        """Return True if a pattern in :attr:`packages` matches a package, whatever the status."""
         return any(fnmatchcase(package_id, pattern) for pattern in self.packages)
 
 
@@ -82,10 +82,15 @@ class TrustPolicy:
 
     @classmethod
     def parse(cls, data: bytes, source: str = FILE) -> Self:
-        """Return the policy in ``data``; ``source`` is the file's name, for errors.
+        """Return the policy in the bytes of a JSON file.
+
+        Args:
+            data: the file's bytes.
+            source: the file's name, for errors.
 
         Raises:
-            PackageError: ``bad_trust``: the bytes are not a policy.
+            PackageError: ``bad_trust``: the bytes are not strict JSON that fits the schema, the
+                keys are not sorted by id, or two have one name.
         """
         try:
             value = load_unique(data)
@@ -112,8 +117,11 @@ class TrustPolicy:
 
         Only :func:`change_trust` may write a root's own file, because it records the change first.
 
+        Args:
+            path: the file, which is replaced.
+
         Raises:
-            PackageError: ``trust_unwritable``.
+            PackageError: ``trust_unwritable``: the file cannot be written.
         """
         try:
             replace_file(path, self.encoded())
@@ -133,8 +141,12 @@ class TrustPolicy:
     def find(self, given: str) -> TrustedKey:
         """Return the key with an id, or with an id that begins with at least eight given digits.
 
+        Args:
+            given: a whole id, or its first eight digits or more.
+
         Raises:
-            PackageError: ``no_such_key``, or ``two_such_keys``.
+            PackageError: ``no_such_key``: no id begins so, or fewer than eight digits are given;
+                ``two_such_keys``: several ids begin so.
         """
         clear = len(given) >= _MIN_ID_DIGITS
         found = [key for key in self.keys if clear and key.key_id.startswith(given)]
@@ -161,8 +173,9 @@ class TrustPolicy:
                 one.
 
         Raises:
-            PackageError: ``bad_key``: ``public`` is not a key; ``revoked_key``; ``name_taken``;
-                ``bad_trust``: the name or a pattern is invalid.
+            PackageError: ``bad_key``: ``public`` is not a key; ``revoked_key``: the key was
+                revoked; ``name_taken``: another key has the name; ``bad_trust``: the name or a
+                pattern is invalid.
         """
         key_id = public_key(public).keyid
         old = self.get(key_id)
@@ -182,15 +195,18 @@ class TrustPolicy:
         return self.parse(self._with(new).encoded(), "The new list of keys")
 
     def with_status(self, given: str, status: Literal["retired", "revoked"]) -> Self:
-        """Return a policy with a key retired or revoked; see :class:`TrustedKey`.
+        """Return a policy with a key retired or revoked.
+
+        Returns ``self`` if the key has the status already.
 
         Args:
             given: the key's id, or at least its first eight digits.
             status: the new status. A revoked key stays revoked.
 
         Raises:
-            PackageError: ``no_such_key``; ``two_such_keys``; ``revoked_key``: a revoked key cannot
-                be retired; ``threshold_unreachable``: fewer active keys than the threshold would
+            PackageError: ``no_such_key``: no id begins so, or fewer than eight digits are given;
+                ``two_such_keys``: several ids begin so; ``revoked_key``: a revoked key cannot be
+                retired; ``threshold_unreachable``: fewer active keys than the threshold would
                 remain.
         """
         key = self.find(given)
@@ -206,7 +222,10 @@ class TrustPolicy:
         return changed
 
     def with_threshold(self, threshold: int) -> Self:
-        """Return a policy with another number of keys that must sign.
+        """Return a policy with another number of keys that must sign; ``self`` if it is the same.
+
+        Args:
+            threshold: the number of different keys, at least 1.
 
         Raises:
             PackageError: ``threshold_unreachable``: there are fewer active keys, or the number is

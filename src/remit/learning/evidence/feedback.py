@@ -57,10 +57,17 @@ class Feedback:
         entry_id: id of the `FEEDBACK` entry.
         score: 0 to 1; None if there is only a label.
         reason: free text; a marker if it was erased.
-        by: name of the giver, and the id of the key if there was one.
+        by: name of the giver.
         rater: the party that counts once: :func:`rater_of`.
         replaces: the party's earlier feedback on the target, which no longer counts.
         again: True if the idempotency key was used before; this is the feedback recorded then.
+        target_entry_id: id of the entry of the target.
+        target_type: kind of the target.
+        source: kind of the party.
+        label: the word for counting; may be empty.
+        key_id: id of the key that was used; empty without one.
+        session_id: the target's session; may be empty.
+        at: time of the entry.
     """
 
     entry_id: str
@@ -166,7 +173,12 @@ def give_feedback(
 def feedback_on(
     ledger: LedgerReader, target: str | None = None, *, after: str | None = None
 ) -> Iterator[Feedback]:
-    """Yield feedback in ledger order, replaced feedback included; with a target, only that on it.
+    """Yield recorded feedback in ledger order, replaced feedback included.
+
+    Args:
+        ledger: the ledger.
+        target: an id of any form that :func:`find_target` takes; ``None`` for all feedback.
+        after: id of an entry; only later feedback is read.
 
     Raises:
         EntryNotFoundError: there is no such target.
@@ -178,7 +190,13 @@ def feedback_on(
 
 
 def rater_of(metadata: dict[str, Any]) -> str:
-    """Return the party that counts once: the user of a key, else the key, else the name."""
+    """Return the party of feedback: the id of the user, else of the key, else the name.
+
+    A party counts once for each target. The text is empty if none is recorded.
+
+    Args:
+        metadata: metadata of a ``FEEDBACK`` entry.
+    """
     return str(metadata.get("user_id") or metadata.get("key_id") or metadata.get("by") or "")
 
 
@@ -190,6 +208,9 @@ def reward_of(
     Args:
         said: latest score by source and party; None for a label alone.
         judges: True for the feedback of judges only, False for all other feedback.
+
+    Returns:
+        The mean, ``None`` without a score; and the parties that gave scores, sorted.
     """
     by_party: dict[str, list[float]] = defaultdict(list)
     for (source, party), score in said.items():
@@ -258,7 +279,12 @@ def _score(score: object) -> float:
 
 
 def erased_of(select: Execute, metadatas: Iterable[dict[str, Any]]) -> set[str]:
-    """Return the commitments (64 hex digits) of these metadata whose content was erased."""
+    """Return the commitments (64 hex digits) of these metadata whose content was erased.
+
+    Args:
+        select: executes a statement.
+        metadatas: metadata as stored, in which content is a commitment (``$content``).
+    """
     macs = list({
         item["$content"][12:]
         for metadata in metadatas

@@ -20,6 +20,8 @@ __all__ = ["grade_by_reference", "grade_by_schema", "grade_by_test", "is_referen
 def grade_by_reference(ledger: LedgerClient, target: str, reference: str, *, by: str) -> Feedback:
     """Record feedback on an answer: 1 if it equals the reference answer, else 0.
 
+    Appends a ``FEEDBACK`` entry with the source ``reference``.
+
     Args:
         ledger: the ledger of the target.
         target: an id of any form that :func:`find_target` takes.
@@ -41,6 +43,10 @@ def is_reference(answer: str, reference: str) -> bool:
 
     White space at the ends, runs of white space, case, and a final full stop are ignored.
 
+    Args:
+        answer: the answer.
+        reference: the right answer.
+
     Raises:
         InvalidInputError: the reference answer is empty.
     """
@@ -53,6 +59,8 @@ def grade_by_schema(
     ledger: LedgerClient, target: str, schema: Mapping[str, Any], *, by: str
 ) -> Feedback:
     """Record feedback on an answer: 1 if it is JSON that matches a JSON Schema, else 0.
+
+    Appends a ``FEEDBACK`` entry with the source ``schema``.
 
     Args:
         ledger: the ledger of the target.
@@ -72,7 +80,11 @@ def grade_by_schema(
 
 
 def check_schema(schema: object) -> None:
-    """Raise InvalidInputError unless a value is a JSON Schema."""
+    """Check that a value is a JSON Schema.
+
+    Raises:
+        InvalidInputError: the value is not an object, or not a valid schema.
+    """
     if not isinstance(schema, Mapping):
         raise InvalidInputError("A JSON Schema must be an object.")
     if problem := schema_problem(schema):
@@ -80,7 +92,10 @@ def check_schema(schema: object) -> None:
 
 
 def matches_schema(answer: str, schema: Mapping[str, Any]) -> bool:
-    """Return True if an answer is JSON that matches a JSON Schema."""
+    """Return True if an answer is JSON that matches a JSON Schema.
+
+    An answer that is not JSON does not match. The schema must be valid.
+    """
     try:
         return not first_problem(schema, load_answer(answer))
     except JsonTextError:
@@ -91,6 +106,8 @@ def grade_by_test(
     ledger: LedgerClient, target: str, test: Callable[[str], bool | float], *, by: str
 ) -> Feedback:
     """Record as feedback the score that a function gives to an answer.
+
+    Appends a ``FEEDBACK`` entry with the source ``test``.
 
     Args:
         ledger: the ledger of the target.
@@ -114,6 +131,10 @@ def answer_of(ledger: LedgerClient, target: str) -> str:
     """Return the text of the answer of an exchange, turn, work order or decision.
 
     Data without a text is returned as JSON.
+
+    Args:
+        ledger: the ledger of the target.
+        target: an id of any form that :func:`find_target` takes.
 
     Raises:
         EntryNotFoundError: there is no such target.
@@ -145,5 +166,8 @@ def answer_of(ledger: LedgerClient, target: str) -> str:
 
 
 def normal_text(text: str) -> str:
-    """Return a text without case, runs of white space, and a final full stop."""
+    """Return a text in the form in which answers are compared.
+
+    Case is folded, white space becomes single spaces, and a final full stop is removed.
+    """
     return " ".join(text.split()).casefold().removesuffix(".")

@@ -16,6 +16,8 @@ class Sample:
 
     Attributes:
         exchange_id: id of the `EXCHANGE` entry.
+        package_id: the package that installed the contract at that time; empty without one.
+        key_id: id of the key of the caller.
         decision_id: id of the router's decision (`DEC-…`), if one chose the model.
         turn_id: id of the `TURN_RECORDED` entry, if the exchange was part of a turn.
         model_id: the model that answered.

@@ -36,7 +36,13 @@ class RaterShare:
 
 
 def rater_shares(samples: Iterable[Sample]) -> list[RaterShare]:
-    """Return the share of each party in the rewards of some samples, largest first."""
+    """Return the share of each party in the rewards of some samples, largest first.
+
+    Parties without a reward are left out. A sample counts for each of its parties.
+
+    Args:
+        samples: the samples.
+    """
     counts = Counter(rater for sample in samples for rater in sample.raters)
     weights = rater_weights(counts)
     total = sum(weights[rater] * graded for rater, graded in counts.items())
@@ -86,6 +92,8 @@ class SettledWeights:
 
     def weigh(self, raters: Sequence[str]) -> float:
         """Return the weight of the next reward, 0 to 1, and count it.
+
+        Each call adds the weight to the sums of the parties, so the order of calls matters.
 
         Args:
             raters: the parties that gave the reward; without any, the weight is 1.

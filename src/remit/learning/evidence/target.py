@@ -53,6 +53,10 @@ class Target:
 
         A key for one session may do so only in that session, and an agent's key only on its own
         exchanges.
+
+        Args:
+            tx: a transaction of the ledger.
+            identity: the caller.
         """
         if identity.session_id and identity.session_id != self.session_id:
             return False
@@ -85,7 +89,10 @@ def find_target(ledger: LedgerReader, name: str) -> Target:
 
 
 def not_found(name: str) -> EntryNotFoundError:
-    """Return the error for a missing target, or one of another caller, without saying which."""
+    """Return (not raise) the error for a missing target, or a target of another caller.
+
+    The message does not say which of the two applies.
+    """
     return EntryNotFoundError(
         f"{name!r} is not an exchange, work order, turn or decision, so it cannot be rated.",
         next_step=_NEXT_STEP,

@@ -114,6 +114,13 @@ def labels_needed(
     with the judge's, the variance of the mean is about s² ((1 - r²) / n + r² / T). Below
     :data:`MIN_LABELS` labels, s² counts as 1/4, its maximum, and r as 0.
 
+    Args:
+        grades: people's grades, 0 to 1.
+        judged: the judge's grades of the same answers, in the same order.
+        judged_only: the judge's grades of answers without a person's grade.
+        width: wanted width of the interval.
+        confidence: confidence of the interval.
+
     Raises:
         InvalidInputError: the width is not above 0.
     """

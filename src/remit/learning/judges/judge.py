@@ -95,13 +95,18 @@ class Judge:
         """Grade exchanges in order and record each grade as feedback.
 
         A call is made only if its highest possible cost still fits. Exchanges graded before are
-        skipped, so a run that ended early can be continued.
+        skipped, so a run that ended early can be continued. Each call is recorded as an
+        ``EXCHANGE``, and each grade as a ``FEEDBACK`` entry of the source ``judge``. An answer that
+        is not a grade is not recorded as feedback.
 
         Args:
             exchange_ids: ids of ``EXCHANGE`` entries.
             usd: cost limit of this run in US dollars; ``None`` for none.
             calls: limit of calls of this run; ``None`` for none.
             progress: called with the number done.
+
+        Returns:
+            The graded exchanges, counts and cost; ``ended`` is ``budget`` if a limit was reached.
 
         Raises:
             InvalidInputError: no budget is given, it is not a number of 0 or more, or it is in US

@@ -103,7 +103,11 @@ def read_judges(ledger: LedgerReader, *, width: float = 0.1) -> list[JudgeReport
 
 
 def calibrated_judges(ledger: LedgerReader) -> set[tuple[str, str]]:
-    """Return calibrated judges, each with the contract whose answers it graded."""
+    """Return the judges that enough people confirm, each with the contract of its answers.
+
+    Enough are :data:`MIN_LABELS` answers that people graded too. A pair is the name of the judge
+    and the id of the contract.
+    """
     found = read_judges(ledger)
     return {(one.judge, one.contract_id) for one in found if one.calibration.calibrated}
 
@@ -111,7 +115,8 @@ def calibrated_judges(ledger: LedgerReader) -> set[tuple[str, str]]:
 def is_uncalibrated(ledger: LedgerReader) -> Callable[[Feedback], bool]:
     """Return a function that is True for feedback of a judge that too few labels confirm.
 
-    The judges are read at the first feedback of a judge.
+    The judges are read at the first feedback of a judge. Feedback of people and programs gives
+    False.
     """
     judges = cache(lambda: calibrated_judges(ledger))
 

@@ -58,7 +58,7 @@ def replay_both(
     """Run the two replays of :func:`attribute` in turns, ten exchanges each, within one budget.
 
     If the budget ends, the two differ by at most ten exchanges. Calls and stored pairs are those of
-    :meth:`Replay.run`.
+    :meth:`Replay.run`. Only held-out exchanges are asked (:func:`is_held_out`).
 
     Args:
         question: the replay with the question changed and the model kept.
@@ -95,6 +95,9 @@ def attribute(question: ReplayResult, model: ReplayResult) -> Attribution:
     Args:
         question: the replay with the question changed and the model kept.
         model: the replay with the question kept and the model changed.
+
+    Returns:
+        The gains, the cause and the exchanges that both replays asked.
     """
     asked = {pair.exchange_id: pair for pair in question.pairs}
     other = {pair.exchange_id: pair for pair in model.pairs}
@@ -140,7 +143,11 @@ def record_attribution(
 
 
 def read_attributions(ledger: LedgerReader) -> list[dict[str, Any]]:
-    """Return the latest recorded attribution of each contract, sorted by contract."""
+    """Return the latest recorded attribution of each contract, sorted by contract.
+
+    An attribution is the metadata of its ``SIGNAL_OBSERVED`` entry. Entries of writers without
+    permission are ignored.
+    """
     found: dict[str, dict[str, Any]] = {}
     for entry in ledger.query(event_type="SIGNAL_OBSERVED", order="desc"):
         if entry.metadata.get("kind") == _KIND and is_authentic(entry):

@@ -26,6 +26,10 @@ class Effect:
     """The predicted and the realised effect of an adopted proposal.
 
     Attributes:
+        proposal_id: the adopted proposal.
+        kind: kind of the proposal.
+        target: ``routing``, ``limits`` or a contract's id.
+        state: present state of the proposal.
         metric: `reward`, 0 to 1; a routing head predicts `cost`, in US dollars saved per call.
         epoch: the policy epoch that the adoption began.
         predicted: the proposal's prediction.
@@ -152,7 +156,10 @@ class EffectReader:
             self._sides[epoch].append((proposal, after))
 
     def watch(self, samples: Iterable[Sample]) -> Iterator[Sample]:
-        """Yield the samples unchanged, oldest first, and count them."""
+        """Yield the samples unchanged, and count each for the proposals that it concerns.
+
+        Samples count only as far as the iterator is consumed. :meth:`effects` returns the results.
+        """
         for sample in samples:
             for proposal, side in () if sample.tainted else self._sides.get(sample.epoch, ()):
                 metric = self._metrics[proposal.proposal_id]
@@ -162,7 +169,11 @@ class EffectReader:
             yield sample
 
     def effects(self, samples: Iterable[Sample] = ()) -> list[Effect]:
-        """Return predicted and realised effect of each adopted proposal, oldest first."""
+        """Return the effects of each proposal that was ever adopted, by the epoch of adoption.
+
+        Args:
+            samples: further samples to count; those of :meth:`watch` are counted already.
+        """
         deque(self.watch(samples), maxlen=0)
         return [
             _effect(proposal, epoch, self._metrics[proposal.proposal_id], before, after)
@@ -171,7 +182,11 @@ class EffectReader:
 
 
 def calibrate(effects: Iterable[Effect]) -> Calibration:
-    """Return the number of predictions that held so far."""
+    """Return how many predictions held, failed or are open, with the share that held.
+
+    Args:
+        effects: effects of :class:`EffectReader`.
+    """
     found = [one.held for one in effects]
     sequence = ConfidenceSequence()
     for held in found:

@@ -105,16 +105,16 @@ def read_questions(
     samples: Iterable[Sample] | None = None,
     contract_id: str | None = None,
 ) -> list[Question]:
-    """Return the question of each recorded contract, sorted.
+    """Return the quality of the question of each contract version and prompt pack, sorted by ids.
 
-    Memory grows with questions, not exchanges. Tainted exchanges, and exchanges under no contract
-    of this root, do not count.
+    Memory grows with questions, not exchanges. Tainted exchanges, and exchanges without a contract,
+    do not count. A contract that is no longer installed requires nothing by its schema.
 
     Args:
         ledger: the record.
         contracts: the loader of the root's contracts, for their output schemas.
         samples: samples, oldest first; all recorded ones if left out.
-        contract_id: only this contract.
+        contract_id: only this contract; ``None`` for all. Has no effect on given ``samples``.
     """
     seen: dict[tuple[str, str, str], _Seen] = {}
     demands: dict[tuple[str, str], tuple[list[Requirement], Any]] = {}
@@ -233,6 +233,9 @@ def answer_value(answer: Any) -> str | None:
     The values of JSON are compared; their texts are treated as follows. A text of at most 60
     characters counts whole, without case, white space and a final full stop. In a longer text its
     figures count, each with the following word. A longer text without a figure is not compared.
+
+    Args:
+        answer: a recorded answer; other than text gives ``None``.
     """
     if not isinstance(answer, str):
         return None

@@ -77,6 +77,8 @@ def read_report(
 ) -> Report:
     """Return the report on a root, for which the ledger is read once.
 
+    Writes nothing.
+
     Args:
         ledger: the ledger.
         proposals: the proposals of the root.

@@ -126,7 +126,15 @@ def tool_requirements(tools: Any, called: Iterable[str]) -> list[Requirement]:
 
 
 def criteria_requirements(criteria: Mapping[str, Any]) -> list[Requirement]:
-    """Return the requirements of acceptance criteria: texts, lengths, tools, output schema."""
+    """Return the requirements that acceptance criteria state.
+
+    Criteria of other names, and texts without a word, add none. Requirements come from
+    ``must_contain``, ``must_not_contain``, ``tools_used``, ``min_chars``, ``max_chars`` and
+    ``output_schema``, in this order.
+
+    Args:
+        criteria: criteria by name, as in a work order.
+    """
     found: list[Requirement] = []
     for name in ("must_contain", "must_not_contain"):
         found += (
@@ -192,7 +200,10 @@ def _of_value(schema: Mapping[str, Any], of: str, *, names: bool) -> Iterator[Re
 
 
 def prompt_text(value: Any) -> str:
-    """Return all texts of a recorded prompt, in any form."""
+    """Return all texts of a recorded prompt, in any form.
+
+    Texts of nested lists and objects are joined by line ends. Other values give no text.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):

@@ -16,9 +16,18 @@ def propose_rollbacks(
 ) -> tuple[list[Proposal], list[str]]:
     """Propose rollbacks of changes in force that surely made results worse.
 
+    Each proposal appends a ``SIGNAL_PROPOSED`` entry. Nothing is rolled back.
+
+    Args:
+        learner: the learner that proposes.
+        effects: effects of :class:`EffectReader`.
+
     Returns:
         The proposals, and a sentence for each other disappointing change
         (:attr:`Effect.disappoints`) that tells why no rollback was proposed.
+
+    Raises:
+        PackageError: ``busy``: another process holds the packages' lock.
     """
     made, refused = [], []
     for one in effects:

@@ -79,15 +79,21 @@ class PromptLoop:
         schema: Any = None,
         reflect: tuple[str, str] | None = None,
     ) -> Found:
-        """Search for additions on exchanges that are not held out.
+        """Search for additions to the prompt, on exchanges that are not held out.
 
-        The first additions state what the schema requires and the prompt omits.
+        The first additions state what the schema requires and the prompt omits. The calls are
+        recorded as ``EXCHANGE`` entries, and their progress is stored in ``kept``.
 
         Args:
-            exchange_ids: ids of exchanges; every second one is for validation.
+            exchange_ids: ids of exchanges, none of them held out (:func:`is_held_out`); every
+                second one is for validation.
             purse: the budget, which is charged.
             schema: the schema by which answers are graded; ``None`` without one.
             reflect: provider and model that propose further additions; ``None`` for none.
+
+        Returns:
+            The best additions, with grades and costs. If the budget ends, ``ended`` is ``budget``,
+            and nothing is raised.
 
         Raises:
             InvalidInputError: there are fewer than four exchanges, one is held out, the prompt pack
@@ -141,7 +147,8 @@ class PromptLoop:
 
         Each measured set of additions is one more look at the same exchanges. With k sets, the
         error of the gate is 0.05 / (k (k + 1)), so that the errors of all looks together stay below
-        0.05. A call without an answer counts as the worst difference in the gate.
+        0.05. A call without an answer counts as the worst difference in the gate. The calls are
+        recorded as ``EXCHANGE`` entries, and their progress is stored in ``kept``.
 
         Args:
             additions: the additions.
@@ -177,6 +184,8 @@ class PromptLoop:
     ) -> Proposal:
         """Record a proposal of additions.
 
+        The call appends a ``SIGNAL_PROPOSED`` entry and stores the archive; nothing is installed.
+
         Args:
             learner: the learner that proposes.
             found: the additions.
@@ -184,9 +193,13 @@ class PromptLoop:
             learned: ids of the exchanges of the search.
             reason: the purpose, in words.
 
+        Returns:
+            The open proposal.
+
         Raises:
             ProposalError: ``not_enough``: there are too few pairs, or the effect may be zero.
                 ``stale``: evidence was erased.
+            InvalidInputError: there are no additions, or the change cannot be made.
         """
         replay, predicted, gate = measured
         pairs = replay.pairs

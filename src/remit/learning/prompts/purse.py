@@ -35,7 +35,14 @@ class Purse:
         return sum(calls for _, calls in self._spent.values())
 
     def require(self, nano: int) -> None:
-        """Raise SpentError unless a call with this highest cost, in nano-dollars, may be made."""
+        """Check that a call fits into the budget; nothing is charged.
+
+        Args:
+            nano: highest cost of the call, in nano-dollars.
+
+        Raises:
+            SpentError: the call could exceed the cost limit, or no call is left.
+        """
         if self.spent_nano + nano > self.nano or self.made >= self.calls:
             raise SpentError("The budget of the search is spent.")
 
@@ -43,10 +50,21 @@ class Purse:
         """Return the nano-dollars and the calls that an expense may reach in all.
 
         Earlier payments of the expense are included.
+
+        Args:
+            name: name of the expense.
         """
         nano, calls = self._spent.get(name, (0, 0))
         return self.nano - self.spent_nano + nano, self.calls - self.made + calls
 
     def spend(self, name: str, nano: int, calls: int = 1) -> None:
-        """Set the total cost of an expense in nano-dollars, and its number of calls."""
+        """Set the total cost of an expense in nano-dollars, and its number of calls.
+
+        An earlier payment under the same name is replaced.
+
+        Args:
+            name: name of the expense.
+            nano: total cost in nano-dollars.
+            calls: total number of calls.
+        """
         self._spent[name] = nano, calls

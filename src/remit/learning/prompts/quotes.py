@@ -45,12 +45,15 @@ class Quotes:
             self.add(text)
 
     def add(self, text: str) -> None:
-        """Add a text that must not be quoted."""
+        """Add a text that must not be quoted.
+
+        Pieces of known texts may be quoted all the same.
+        """
         size = min(_RUN, max(_SHORTEST, len(words(_normal(text)))))
         self._said.update(set(_pieces(text, size)) - self._known)
 
     def found_in(self, addition: str) -> bool:
-        """Return True if an addition quotes a text."""
+        """Return True if an addition contains a piece of a text that must not be quoted."""
         return not self._said.isdisjoint(_pieces(addition))
 
 

@@ -66,7 +66,8 @@ class Reflection:
     ) -> list[str]:
         """Return at most three additions that the model proposes.
 
-        The result is empty if the exchange was erased or the call fails.
+        The result is empty if the exchange was erased or the call fails. The call is recorded as an
+        ``EXCHANGE`` of the session and person of the exchange, and charged to the purse.
 
         Args:
             additions: the candidate's additions.
@@ -76,6 +77,7 @@ class Reflection:
 
         Raises:
             SpentError: the budget does not suffice.
+            EntryNotFoundError: there is no such exchange.
         """
         exchange = self._ledger.read(exchange_id)
         if not is_whole(exchange.metadata["prompt"]):  # Erased after the search began.

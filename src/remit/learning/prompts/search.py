@@ -92,9 +92,14 @@ class PromptSearch:
     def run(self, exchange_ids: Sequence[str], *, seed: int = 0) -> Found:
         """Search for the best additions; every second exchange is for validation.
 
+        Candidates are scored by calls through the gateway, which the purse pays.
+
         Args:
             exchange_ids: at least four exchanges, none of which is held out.
             seed: seed of GEPA's random choices; the same seed continues an interrupted run.
+
+        Returns:
+            The best additions. If the budget ends, ``ended`` is ``budget``, and nothing is raised.
 
         Raises:
             ConfigError: the extra ``learn`` is not installed.
@@ -173,7 +178,15 @@ class PromptSearch:
     def make_reflective_dataset(
         self, candidate: Mapping[str, str], eval_batch: Any, components_to_update: list[str]
     ) -> dict[str, list[dict[str, Any]]]:
-        """Return the worst answer of a batch alone, because a prompt may show one exchange."""
+        """Return only the worst answer of a batch, because a prompt may contain one exchange.
+
+        The record has ``exchange_id``, ``score`` and ``answer``, and is given for each component.
+
+        Args:
+            candidate: not used.
+            eval_batch: a batch of :meth:`evaluate` with traces.
+            components_to_update: names of components.
+        """
         exchange_id, score, answer = min(eval_batch.trajectories, key=lambda one: one[1])
         record = {"exchange_id": exchange_id, "score": score, "answer": answer}
         return {name: [record] for name in components_to_update}
@@ -184,7 +197,18 @@ class PromptSearch:
         reflective_dataset: Mapping[str, Sequence[Mapping[str, Any]]],
         components_to_update: list[str],
     ) -> dict[str, str]:
-        """Return the candidate with further additions, without those that quote an exchange."""
+        """Return the candidate with further additions, without those that quote an exchange.
+
+        An error of ``propose`` is stored and ends the search. Refused additions are counted.
+
+        Args:
+            candidate: the additions as one text.
+            reflective_dataset: the record of :meth:`make_reflective_dataset`.
+            components_to_update: not used.
+
+        Returns:
+            The additions as one text, the latest ones if there are more than the limit.
+        """
         additions = candidate[_COMPONENT].splitlines()
         (seen,) = reflective_dataset[_COMPONENT]
         self._quotes.add(seen["answer"])  # This answer is not recorded among the exchanges.

@@ -20,7 +20,10 @@ _LONGEST = 500  # characters of one bullet
 
 
 def additions_of(pack: str) -> dict[str, str]:
-    """Return the bullets of a prompt pack's text, keyed by id."""
+    """Return the learned bullets of a prompt pack's text, keyed by id.
+
+    The dictionary follows the text, and is empty without bullets. An id has 8 hex digits.
+    """
     found = _BLOCK.search(pack)
     lines = found[0].splitlines() if found else ()
     return {bullet[1]: bullet[2] for line in lines if (bullet := _BULLET.match(line))}
@@ -33,7 +36,7 @@ def with_additions(pack: str, added: Iterable[str], dropped: Sequence[str] = ())
     added twice. A pack without a system section gets one.
 
     Args:
-        pack: the pack's text, with or without bullets.
+        pack: the pack's text, with or without learned bullets.
         added: texts to add, one line each.
         dropped: ids of bullets to remove.
 

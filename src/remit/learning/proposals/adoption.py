@@ -71,17 +71,26 @@ class Governance:
     def adopt(self, proposal_id: str, *, reason: str) -> Proposal:
         """Install a proposal, or perform its rollback, and begin a policy epoch.
 
-        The proposal's archive is deleted.
+        The call appends ``SIGNAL_ADOPTED`` together with the entry of the package, and writes the
+        package's files. The proposal's archive is deleted. A first adoption lets the root's own key
+        sign learned packages, which changes ``trust.json``.
 
         Args:
             proposal_id: an id as for :meth:`Proposals.get`.
             reason: the person's reason, recorded permanently.
 
+        Returns:
+            The proposal, now adopted.
+
         Raises:
-            ProposalError: ``no_role``, ``no_reason``, ``not_found``, ``decided``, ``stale``,
-                ``edited`` or ``lost``. Nothing was changed.
+            ProposalError: ``no_role``: the role does not allow ``adopt``; ``no_reason``: the reason
+                is empty; ``not_found``: no proposal has the id; ``ambiguous``: several ids begin
+                so; ``decided``: the proposal is not open; ``stale``: evidence or installed version
+                changed; ``edited``: the archive was changed; ``lost``: the archive cannot be read;
+                ``not_in_force``: the version that a rollback would replace is not installed. No
+                package was changed.
             InvalidInputError: the reason contains NUL or a lone surrogate.
-            PackageError: a gate fails, or the package cannot be installed. Nothing was changed.
+            PackageError: a gate fails, or the package cannot be installed. No package was changed.
         """
         proposal = self._open(proposal_id, reason)
         self._require_current(proposal)  # An erasure removes the archive too.
@@ -105,8 +114,19 @@ class Governance:
     def reject(self, proposal_id: str, *, reason: str) -> Proposal:
         """Record the rejection of a proposal, and delete its archive.
 
+        The call appends a ``SIGNAL_REJECTED`` entry.
+
+        Args:
+            proposal_id: an id as for :meth:`Proposals.get`.
+            reason: the person's reason, recorded permanently.
+
+        Returns:
+            The proposal, now rejected.
+
         Raises:
-            ProposalError: ``no_role``, ``no_reason``, ``not_found`` or ``decided``.
+            ProposalError: ``no_role``: the role does not allow ``adopt``; ``no_reason``: the reason
+                is empty; ``not_found``: no proposal has the id; ``ambiguous``: several ids begin
+                so; ``decided``: the proposal is not open.
             InvalidInputError: the reason contains NUL or a lone surrogate.
         """
         proposal = self._open(proposal_id, reason)
@@ -122,7 +142,7 @@ class Governance:
         """Undo an adopted proposal, and begin a policy epoch.
 
         The version in force before the adoption is installed. If there was none, the package is
-        removed.
+        removed. The call appends ``SIGNAL_ROLLED_BACK`` together with the entry of the package.
 
         Args:
             proposal_id: an id as for :meth:`Proposals.get`.
@@ -132,10 +152,11 @@ class Governance:
             The same proposal, now rolled back.
 
         Raises:
-            InvalidInputError: the reason cannot be recorded.
-            ProposalError: ``no_role``, ``no_reason``, ``not_found``, ``decided`` (the proposal is
-                not adopted, or is a rollback), or ``not_in_force`` (the package is at another
-                version, or not installed).
+            InvalidInputError: the reason contains NUL or a lone surrogate.
+            ProposalError: ``no_role``: the role does not allow ``adopt``; ``no_reason``: the reason
+                is empty; ``not_found``: no proposal has the id; ``ambiguous``: several ids begin
+                so; ``decided``: the proposal is not adopted, or is a rollback; ``not_in_force``:
+                the package is at another version, or not installed.
             PackageError: the earlier version is no longer stored, the package cannot be removed, or
                 a gate fails. Nothing was changed.
         """

@@ -44,6 +44,7 @@ class Change:
     a new version of a contract.
 
     Attributes:
+        kind: one of :data:`KINDS`.
         settings: such as ``{"routing": {"models": {"gpt-4o": {"abilities": {"code": 80}}}}}``,
             ``{"routing": {"set_aside": ["gpt-4o"]}}``, ``{"budget": {"session_tokens": 1000}}`` or
             ``{"chat": {"tools_allowed": ["read_file"]}}``;
@@ -81,7 +82,12 @@ class Change:
         return f"PKG-LEARNED-{name}" if "-" in name else f"PKG-LEARNED-{name}-001"
 
     def check(self) -> None:
-        """Raise InvalidInputError unless the fields fit the kind."""
+        """Check that the fields fit the kind.
+
+        Raises:
+            InvalidInputError: the kind is unknown, a field is missing or belongs to another kind, a
+                setting cannot be learned, or a file has a path that the kind does not allow.
+        """
         if self.kind not in KINDS:
             raise InvalidInputError(
                 f"Unknown kind of proposal {self.kind!r}.",
@@ -128,7 +134,7 @@ class Change:
         """Return the files of a version of the package that makes this change, keyed by path.
 
         The files contain everything learned about the target: the files of the installed version,
-        and the change.
+        and the change. Nothing is written.
 
         Args:
             installed: the installed files of the root.
@@ -138,6 +144,7 @@ class Change:
         Raises:
             InvalidInputError: the change changes nothing, or its contract belongs to no package.
             ContractError: the contract or its pack is not valid.
+            ChangedFileError: an installed file differs from its package.
         """
         owner = self.package_id
         before = {
@@ -186,6 +193,8 @@ class Change:
         self, installed: InstalledFiles, contracts: ContractLoader, made: Mapping[str, bytes]
     ) -> str:
         """Return a unified diff of files with those in force, at most 400 lines.
+
+        Of a file above 64 KiB, only the sizes are named. The diff is empty if nothing differs.
 
         Args:
             installed: the installed files of the root.

@@ -29,7 +29,9 @@ def forget_erased(root: Root, ledger: LedgerClient, manager: PackageManager) -> 
     An open proposal whose evidence or own content was erased loses its archive and its content. A
     learned package that holds content of an erased exchange is removed with its stored archives,
     later versions and recorded routing heads; the version before it is in force again. Fast if
-    nothing was erased since the last call; may be repeated after a crash.
+    nothing was erased since the last call; may be repeated after a crash. Removals append
+    ``SIGNAL_ROLLED_BACK`` and ``ERASURE`` entries, and begin a policy epoch for each. The file
+    ``proposals/.erased`` holds the newest erasure that was handled.
 
     Args:
         root: the installation.
@@ -38,6 +40,9 @@ def forget_erased(root: Root, ledger: LedgerClient, manager: PackageManager) -> 
 
     Returns:
         Ids of the removed proposals.
+
+    Raises:
+        PackageError: a package cannot be rolled back or removed.
     """
     mark = root.path / "proposals" / ".erased"
     ((newest,),) = ledger.select(_NEWEST)

@@ -51,7 +51,7 @@ class Learner:
         identity: the owner of the learner; the role must allow `propose`.
 
     Raises:
-        ProposalError: ``no_role``.
+        ProposalError: ``no_role``: the role does not allow ``propose``.
     """
 
     def __init__(
@@ -84,7 +84,14 @@ class Learner:
         return self._ledger.read_many(entry_ids)
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a portable SQL statement over a read-only connection."""
+        """Return the rows of an SQL statement that both kinds of ledger database understand.
+
+        The connection is read-only, so a statement that writes fails.
+
+        Args:
+            sql: the statement, with ``?`` for each parameter.
+            parameters: the values of the parameters, in order.
+        """
         return self._ledger.select(sql, parameters)
 
     @property
@@ -93,7 +100,10 @@ class Learner:
         return self._ledger.query
 
     def observe(self, signals: Iterable[Signal], *, window: str) -> list[str]:
-        """Record crossed signals: :func:`remit.learning.signals.observe`."""
+        """Record crossed signals, and return the ids of the new entries.
+
+        See :func:`remit.learning.signals.observe`.
+        """
         return observe(self._ledger, signals, window=window)
 
     def propose(
@@ -109,7 +119,9 @@ class Learner:
     ) -> Proposal:
         """Record a proposal with its evidence, and store the package version that makes the change.
 
-        The same change on the same root gives an archive with the same bytes.
+        The same change on the same root gives an archive with the same bytes. The call appends a
+        ``SIGNAL_PROPOSED`` entry, and writes the archive below ``proposals/``. Nothing is
+        installed.
 
         Args:
             change: the change.
@@ -123,10 +135,17 @@ class Learner:
             gate: the always-valid estimate of the same effect, if ``predicted`` is valid for a
                 fixed number of samples only; the replay's summary holds it.
 
+        Returns:
+            The proposal, in the state ``open``.
+
         Raises:
             ProposalError: ``not_enough``: there are fewer than 200 effective samples, there is no
                 always-valid interval, or the effect may be zero; nothing was recorded, and
                 ``missing`` lists the gaps. ``stale``: evidence was erased.
+            EntryNotFoundError: an entry of the evidence does not exist.
+            ContractError: the contract of the change does not exist, or is not valid.
+            PackageError: ``busy``: another process holds the packages' lock; ``unwritable``: the
+                archive cannot be written.
             InvalidInputError: the change does not fit its kind, changes nothing, or is not valid.
             ConfigError: the resulting settings cannot be used.
         """
@@ -152,6 +171,8 @@ class Learner:
     ) -> Proposal:
         """Propose a rollback to the state before a proposal's adoption.
 
+        The call appends a ``SIGNAL_PROPOSED`` entry. Nothing is installed or removed.
+
         Args:
             adopted: the adopted proposal.
             evidence: ids of the exchanges before and after, as for :meth:`propose`.
@@ -160,10 +181,16 @@ class Learner:
             replay: the realised effect, as JSON.
             reason: the purpose, in words.
 
+        Returns:
+            The proposal of the kind ``rollback``, in the state ``open``.
+
         Raises:
-            ProposalError: ``not_enough`` and ``stale`` as for :meth:`propose`. ``decided``: the
-                proposal is not adopted, is a rollback, or has an open rollback. ``not_in_force``: a
-                later proposal was adopted.
+            ProposalError: ``not_enough``: the samples are too few, the interval is not always
+                valid, or the gain may be zero; ``stale``: evidence was erased; ``not_found``: the
+                proposal does not exist; ``decided``: the proposal is not adopted, is a rollback, or
+                has an open rollback. ``not_in_force``: a later proposal was adopted.
+            EntryNotFoundError: an entry of the evidence does not exist.
+            PackageError: ``busy``: another process holds the packages' lock.
         """
         name = adopted.proposal_id
         with package_lock(self._root.path, self.loaded.settings.packages.lock_timeout_s):

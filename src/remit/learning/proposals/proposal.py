@@ -129,11 +129,18 @@ class Proposals:
         self._ledger = ledger
 
     def archive(self, proposal_id: str) -> Path:
-        """Return the path of a proposal's archive, which is stored until the adoption."""
+        """Return the path of a proposal's archive, which is stored until a decision.
+
+        An adoption, rejection or erasure deletes the file; a rollback has none.
+        """
         return self._folder / f"{proposal_id}.tar.gz"
 
     def all(self) -> Iterator[Proposal]:
-        """Yield all proposals, latest first."""
+        """Yield all proposals, latest first.
+
+        Entries of writers without permission, and entries without the fields of a proposal, are
+        left out.
+        """
         decided = self._decisions()
         found = self._ledger.query(event_type="SIGNAL_PROPOSED", order="desc")
         for entry in filter(is_authentic, found):
@@ -141,17 +148,22 @@ class Proposals:
                 yield _proposal(entry, decided.get(entry.submission_id, ()))
 
     def epoch(self) -> int:
-        """Return the policy epoch in force."""
+        """Return the policy epoch in force; 0 before the first adoption.
+
+        An epoch begins with each adoption or rollback of a learned package.
+        """
         return policy_epoch(self._ledger)
 
     def get(self, proposal_id: str) -> Proposal:
         """Return a proposal.
 
         Args:
-            proposal_id: an id, the beginning of one, or ``last``.
+            proposal_id: an id, the beginning of one with at least 4 hex digits, or ``last`` for the
+                latest.
 
         Raises:
-            ProposalError: ``not_found`` or ``ambiguous``.
+            ProposalError: ``not_found``: no proposal has the id; ``ambiguous``: several ids begin
+                so.
         """
         known = _ID.fullmatch(proposal_id) or proposal_id == "last"
         found = [
@@ -174,7 +186,11 @@ class Proposals:
         return found[0]
 
     def rollback_of(self, proposal_id: str) -> Proposal | None:
-        """Return the open rollback of an adopted proposal; ``None`` if there is none."""
+        """Return the open rollback of an adopted proposal; ``None`` if there is none.
+
+        Args:
+            proposal_id: the whole id of the adopted proposal.
+        """
         found = (one for one in self.all() if one.rolls_back == proposal_id)
         return next((one for one in found if one.state == "open"), None)
 
@@ -183,6 +199,12 @@ class Proposals:
 
         A proposal is stale if content of its evidence was erased, a grade was changed, or its
         rollback is no longer needed.
+
+        Args:
+            proposal: the proposal.
+
+        Raises:
+            EntryNotFoundError: an entry of the evidence does not exist.
         """
         if proposal.erased:
             return "its evidence was erased"
@@ -199,7 +221,16 @@ class Proposals:
         return ""
 
     def evidence_by_key(self, proposal: Proposal) -> dict[str, int]:
-        """Return the number of evidence entries of each key, highest first."""
+        """Return the number of evidence entries by the id of the key, highest first.
+
+        Entries without a key are counted under ``local operator``.
+
+        Args:
+            proposal: the proposal.
+
+        Raises:
+            EntryNotFoundError: an entry of the evidence does not exist.
+        """
         found: dict[str, int] = {}
         for entry_id in proposal.evidence:
             entry = self._ledger.read(entry_id, with_content=False)
@@ -224,7 +255,11 @@ class Proposals:
 
 
 def evidence_digest(entry_ids: Sequence[str]) -> str:
-    """Return ``sha256:`` and the SHA-256 in hex of the ids, in order, one a line."""
+    """Return ``sha256:`` and the SHA-256 in hex of the ids, in order, one a line.
+
+    Args:
+        entry_ids: ids of entries.
+    """
     lines = "".join(f"{one}\n" for one in entry_ids)
     return f"sha256:{sha256_hex(lines.encode())}"
 

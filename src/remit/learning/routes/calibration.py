@@ -63,6 +63,8 @@ async def calibrate(
 
     A call is made only if its highest possible cost fits into the rest of the budget. One prompt is
     finished before the next, because only prompts with answers of all candidates are comparable.
+    Each call is recorded as an ``EXCHANGE``, and each grade as a ``FEEDBACK`` entry. A failed call
+    is recorded and not graded.
 
     Args:
         gateway: makes the calls, which are recorded.
@@ -77,6 +79,9 @@ async def calibrate(
         max_tokens: output limit of each call.
         session_id: session of the calls; a new one if empty.
         progress: called with the number of prompts done and in all.
+
+    Returns:
+        Counts and cost; ``ended`` is ``budget`` if the next call might have exceeded the budget.
 
     Raises:
         InvalidInputError: a candidate has no price, so that no budget can be kept, or the budget is

@@ -84,7 +84,10 @@ def graded_prompts(
 
 
 def held_out(prompt: GradedPrompt) -> bool:
-    """Return True if no route is fitted to a prompt; this depends on the prompt alone."""
+    """Return True if a prompt is held out, so that no route is fitted to it.
+
+    The result depends on the prompt alone (:func:`is_held_out`).
+    """
     return is_held_out(prompt.prompt)
 
 

@@ -51,9 +51,12 @@ class GradedPrompt:
 
 
 def fit_head(prompts: Sequence[GradedPrompt]) -> LearnedHead:
-    """Return a head that predicts the reward of each model.
+    """Return a routing head that predicts the reward of each model from the text of a prompt.
 
     A model without graded answers is not part of the head.
+
+    Args:
+        prompts: graded prompts, at most :data:`MAX_PROMPTS` for a fit of a few seconds.
     """
     seen = [buckets_of(one.text, _BUCKETS) for one in prompts]
     sets = [frozenset(buckets) for buckets in seen]
@@ -102,7 +105,14 @@ def fit_head(prompts: Sequence[GradedPrompt]) -> LearnedHead:
 
 
 def abilities_of(prompts: Sequence[GradedPrompt]) -> dict[str, dict[str, int]]:
-    """Return percentages by model and task, each task's shrunk to the model's mean."""
+    """Return abilities in percent by model and task, shrunk to the model's mean.
+
+    The task ``general`` is the mean of all rewards of the model. A task counts as if 20 more
+    answers had that mean.
+
+    Args:
+        prompts: graded prompts.
+    """
     found: dict[str, dict[str, int]] = {}
     for name in sorted({name for one in prompts for name in one.rewards}):
         by_task: dict[str, list[float]] = {}

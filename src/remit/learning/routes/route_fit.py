@@ -91,18 +91,21 @@ def fit_route(
 ) -> RouteFit | str:
     """Fit a head, and choose the smallest price weight that keeps to ``usd_per_call``.
 
-    The head is fitted to prompts that are not held out. Price weight and best single model are
-    chosen on the same prompts in five folds, each evaluated by a head that was fitted to the other
-    four. The price weight leaves one standard error of the cost as headroom. All figures are those
-    of the final route on held-out prompts. Savings are measured against the head in force, else
-    against the best single model.
+    The price weight is the reward that a US dollar is worth: the router takes the model with the
+    best predicted reward less price weight times cost. The head is fitted to prompts that are not
+    held out (:func:`held_out`). Price weight and best single model are chosen on the same prompts
+    in five folds, each evaluated by a head that was fitted to the other four. The price weight
+    leaves one standard error of the cost as headroom. All figures are those of the final route on
+    held-out prompts. Savings are measured against the head in force, else against the best single
+    model. Makes no calls and writes nothing.
 
     Args:
         prompts: graded prompts. Only prompts with an answer of every model count for the figures;
             the head is fitted to the latest :data:`MAX_PROMPTS`.
         usd_per_call: highest mean cost of a call in US dollars.
         rules: the rules in force, with their head if any; the shipped ones if ``None``.
-        quality_floor: see docs/routing.md; above 0, no price weight is chosen.
+        quality_floor: 0 for none. Above 0, the router takes the cheapest model with at least this
+            predicted reward, and no price weight is chosen.
         progress: called with the number of fitted heads and the number in all.
 
     Returns:

@@ -43,6 +43,9 @@ class Alarm:
     def update(self, x: float) -> bool:
         """Add a live value; return True if the alarm is raised.
 
+        Args:
+            x: the value.
+
         Raises:
             InvalidInputError: the value lies outside the bounds of the baseline.
         """

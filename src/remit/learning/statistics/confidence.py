@@ -87,7 +87,12 @@ class ConfidenceSequence:
     def merge(self, other: ConfidenceSequence, weight: float = 1.0) -> None:
         """Add the values of another sequence with a weight.
 
-        The guarantee holds for a weight that does not depend on the values.
+        The guarantee holds for a weight that does not depend on the values. The other sequence
+        stays unchanged.
+
+        Args:
+            other: a sequence with the same bounds and levels.
+            weight: 0 to 1.
 
         Raises:
             InvalidInputError: the weight is not between 0 and 1, or bounds or levels differ.
@@ -141,6 +146,10 @@ class ConfidenceSequence:
 
         If the true mean is ``mean`` or below it (with ``up``; above it otherwise), the capital ever
         reaches log(1/alpha) with probability at most alpha.
+
+        Args:
+            mean: the mean to bet against.
+            up: True to bet that the true mean is higher, False that it is lower.
         """
         slack = 0.5 / self._levels if self._rounded else 0.0
         scaled = (mean - self.low) / (self.high - self.low)
@@ -198,7 +207,8 @@ def evidence_below(
 def difference(a: ConfidenceSequence, b: ConfidenceSequence) -> Estimate:
     """Return the always-valid estimate of the mean of `a` less the mean of `b`.
 
-    Both must have the same bounds and alpha.
+    Both must have the same bounds and alpha. Without values on a side, the interval is the whole
+    range.
 
     Raises:
         InvalidInputError: the bounds or alphas differ.

@@ -115,6 +115,15 @@ def cross_fit(
     the model of a block was fitted to earlier blocks only, as an always-valid estimate requires.
     The model of the first block was fitted to nothing.
 
+    Args:
+        items: the items, in order of time for ``forward``.
+        fit: returns a model fitted to items; may receive an empty list with ``forward``.
+        folds: number of folds.
+        forward: True for blocks in time.
+
+    Returns:
+        The models, in the order of the items.
+
     Raises:
         InvalidInputError: ``folds`` is below 2 or above the number of items.
     """

@@ -10,7 +10,12 @@ __all__ = ["skewed_interval", "student"]
 
 
 def student(confidence: float, freedom: float) -> float:
-    """Return the two-sided quantile of Student's t (Cornish-Fisher expansion; freedom > 4)."""
+    """Return the two-sided quantile of Student's t (Cornish-Fisher expansion; freedom > 4).
+
+    Args:
+        confidence: probability between the two quantiles, above 0 and below 1.
+        freedom: degrees of freedom; less than 4 count as 4.
+    """
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     v = max(freedom, 4.0)
     return (
@@ -26,6 +31,13 @@ def skewed_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[
 
     Hall (1992), "On the removal of skewness by transformation": the monotone cubic transformation.
     Weighted rewards are skewed, and a symmetric interval then misses on one side.
+
+    Args:
+        values: at least two values.
+        confidence: confidence of the interval.
+
+    Returns:
+        The lower and the upper end; both are the mean if all values are equal.
     """
     n, mean = len(values), fmean(values)
     centred = [value - mean for value in values]

@@ -34,7 +34,12 @@ class Finding(NamedTuple):
 
     @classmethod
     def of(cls, error: RemitError, next_step: str = "") -> Self:
-        """Return an error as a finding; ``next_step`` applies if the error has none."""
+        """Return an error as a finding; ``next_step`` applies if the error has none.
+
+        Args:
+            error: the error.
+            next_step: the next step if the error has none.
+        """
         return cls(error.message, error.next_step or next_step)
 
 
@@ -112,17 +117,23 @@ class RootDisk:
     def walk(self) -> Iterator[tuple[str, str]]:
         """Yield every file of the tier folders, sorted by name.
 
-        Reserved folders and the ledger are left out.
+        Reserved folders and the ledger are left out. Files in ``added`` are not yielded, and files
+        in ``removed`` are.
 
         Yields:
-            The path and an empty text; or the path and a fault, if it is neither a regular file
-            nor a folder that can be listed.
+            The path and an empty text; or the path and a fault, if it is neither a regular file nor
+            a folder that can be listed.
         """
         for tier in sorted(TIERS):
             yield from self._walk(tier)
 
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder of the root, sorted; empty if the folder does not exist.
+
+        Files in ``added`` and ``removed`` have no effect. Links are listed too.
+
+        Args:
+            folder: relative to the root.
 
         Raises:
             PackageError: ``unreadable_file``: the folder cannot be listed.

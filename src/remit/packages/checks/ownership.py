@@ -66,7 +66,17 @@ def check_ownership(
 
 
 def check_registries(registry: Registry, disk: RootDisk) -> Iterator[Finding]:
-    """Yield registry files that differ from the ledger, and unknown files next to them."""
+    """Yield registry files that differ from the ledger, and unknown files next to them.
+
+    A missing or unreadable file differs.
+
+    Args:
+        registry: the installed packages.
+        disk: the root's files.
+
+    Raises:
+        PackageError: ``unreadable_file``: the folder of the registries cannot be listed.
+    """
     wanted = registry.documents()
     for name, data in wanted.items():
         what, digest = "the registry that the ledger gives", digest_of(data)

@@ -21,6 +21,9 @@ def check_ceilings(view: PackageView) -> Iterator[Finding]:
 
     A package with an agent that may use models must state every budget for which its framework has
     a ceiling. A package whose framework cannot be used is a finding.
+
+    Args:
+        view: the packages.
     """
     for package_id, package in view.registry.packages.items():
         manifest, framework = package.manifest, view.framework_of(package_id)
@@ -50,7 +53,11 @@ def check_ceilings(view: PackageView) -> Iterator[Finding]:
 def check_agents(view: PackageView) -> Iterator[Finding]:
     """Yield agents without their contract or tools, or beyond the permissions of their package.
 
-    Budgets of agents must also be within the ceilings of their framework.
+    Budgets of agents must also be within the ceilings of their framework. An agent with the id of
+    one of Remit's own agents is a finding too.
+
+    Args:
+        view: the packages.
     """
     for agent, package_id in view.agents.values():
         permissions = view.registry.packages[package_id].manifest.permissions
@@ -95,7 +102,14 @@ def check_agents(view: PackageView) -> Iterator[Finding]:
 
 
 def check_contracts(view: PackageView) -> Iterator[Finding]:
-    """Yield contracts that read other sessions without a permission of their package."""
+    """Yield contracts that read the ledger of other sessions without a permission.
+
+    The package needs the tool ``query_ledger_full``. A query reads other sessions unless its
+    ``session_id`` is ``current``.
+
+    Args:
+        view: the packages.
+    """
     for contract, package_id in view.every_contract():
         queries = contract.required_context.get("ledger_queries", ())
         tools = view.registry.packages[package_id].manifest.permissions.tools
@@ -117,8 +131,8 @@ def allows_named(granted: Permissions, name: str) -> bool:
 
     Args:
         granted: the package's permissions.
-        name: ``provider/model``; a provider, which means its default model; or a model alone, which
-            must be permitted at every provider.
+        name: ``provider/model``; a provider, of which every model must be permitted; or a model
+            alone, which must be permitted at every provider.
     """
     provider_id, model_id = _named(granted, name)
     if provider_id:
@@ -133,16 +147,18 @@ def _named(granted: Permissions, name: str) -> tuple[str, str]:
 
 
 def boundary_model(contract: PromptContract) -> str:
-    """Return the model that a contract fixes: ``provider/model``, or the half that it names.
+    """Return the model that a contract fixes for its calls.
 
-    Returns an empty text if the contract fixes none.
+    Returns:
+        ``provider/model``; only the provider or only the model if the contract names one of them;
+        empty if the contract names none.
     """
     limits = contract.boundary
     return "/".join(one for one in (limits.provider_id, limits.model_id) if one)
 
 
 def reserved_agents() -> tuple[str, ...]:
-    """Return the ids of Remit's own agents."""
+    """Return the ids of Remit's own agents, which no package may use."""
     return (default_settings().chat.agent_id,)
 
 

@@ -34,6 +34,9 @@ def check_resolution(view: PackageView) -> Check:
     Each contract, prompt pack and agent must come from one package; a learned package may bring
     further versions of a contract. Yields a finding for each fault.
 
+    Args:
+        view: the packages.
+
     Returns:
         One line with the number of packages, specifications and frameworks.
     """
@@ -69,6 +72,9 @@ def check_completeness(view: PackageView) -> Check:
     Frameworks need their expected specifications; specifications need their contracts, tools,
     schemas and agents. Agents and contracts must keep to the permissions of their package, and
     files to the paths of their package's plane and framework. Yields a finding for each fault.
+
+    Args:
+        view: the packages.
 
     Returns:
         One line with the number of each.
@@ -110,6 +116,9 @@ def check_places(view: PackageView) -> Iterator[Finding]:
     """Yield files outside of the paths that the plane and framework of their package allow.
 
     A framework that cannot be used is a finding of G1 and is not reported here.
+
+    Args:
+        view: the packages.
     """
     for package_id, package in view.registry.packages.items():
         plane_id, framework = package.manifest.plane_id, view.framework_of(package_id)
@@ -130,7 +139,10 @@ def check_places(view: PackageView) -> Iterator[Finding]:
 
 
 def check_dependencies(registry: Registry) -> Iterator[Finding]:
-    """Yield unmet dependencies, superseded packages that are installed, and circles (gate G3)."""
+    """Yield unmet dependencies, superseded packages that are installed, and circles (gate G3).
+
+    A circle is a group of packages that need each other.
+    """
     manifests = {name: package.manifest for name, package in registry.packages.items()}
     for package_id, other_id, error in dependency_problems(manifests):
         fix = f"Install a version of it that fits, or `remit package remove {package_id}`."

@@ -93,7 +93,13 @@ class PackageView:
                 self._problems.append(("contract", Finding(problem, fix)))
 
     def wrong(self, *kinds: str) -> Iterator[Finding]:
-        """Yield findings about files of these classifications that cannot be used."""
+        """Yield findings about files of some classifications that cannot be used.
+
+        A contract without its prompt pack, and a missing file, are findings too.
+
+        Args:
+            kinds: classifications such as ``contract``.
+        """
         return (finding for kind, finding in self._problems if kind in kinds)
 
     def every_contract(self) -> Iterator[tuple[PromptContract, str]]:
@@ -109,7 +115,11 @@ class PackageView:
         return max(versions, key=lambda one: (not one.prerelease, one.precedence), default=None)
 
     def framework_of(self, package_id: str) -> Framework | None:
-        """Return the framework of a package; ``None`` if it cannot be used."""
+        """Return the framework of a package; ``None`` if it cannot be used.
+
+        Raises:
+            KeyError: the package is not in the registry.
+        """
         return self.frameworks.get(self.registry.packages[package_id].manifest.framework_id)
 
     def _add(self, kind: str, path: str, package_id: str, data: bytes) -> None:

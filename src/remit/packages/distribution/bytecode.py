@@ -29,10 +29,17 @@ _equal_code: set[bytes] = set()
 def compiled_problems(source: Path, content: bytes, shown: str) -> Iterator[str]:
     """Yield faults of the compiled forms of one module, for the running version of Python.
 
+    Each fault is a sentence: a ``.pyc`` that is not a file, cannot be read, is never checked
+    against its source, or has other code. Missing files are no fault. The code is compiled and not
+    run.
+
     Args:
         source: the ``.py`` file.
         content: the file's bytes.
         shown: the file's name in messages.
+
+    Raises:
+        OSError: the source cannot be examined.
     """
     folder = source.parent / "__pycache__"
     for level in _LEVELS:

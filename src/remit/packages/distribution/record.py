@@ -30,7 +30,14 @@ _VERSION = re.compile(rb'^__version__ = "([^"\\]+)"$', re.M)
 
 
 def record_row(path: str, data: bytes) -> list[str]:
-    """Return the three columns of RECORD for one file: path, hash and size."""
+    """Return the three columns of RECORD for one file: path, hash and size.
+
+    The hash is ``sha256=`` and base64 for URLs without padding. The size is decimal text.
+
+    Args:
+        path: the path in the wheel.
+        data: the file's bytes.
+    """
     digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
     return [path, f"sha256={digest}", str(len(data))]
 
@@ -56,7 +63,10 @@ class Distribution:
 
     @classmethod
     def current(cls) -> Distribution:
-        """Return the distribution that this process runs, found by the place of this module."""
+        """Return the distribution that this process runs, found by the place of this module.
+
+        ``info`` is ``None`` if no metadata belongs to the module. Nothing is checked.
+        """
         # The path is not resolved, because some installers place links to files elsewhere.
         location = Path(__file__).absolute().parents[2]
         info = next(iter(_infos(location.parent)), None)
@@ -68,7 +78,10 @@ class Distribution:
 
     @classmethod
     def at(cls, directory: Path) -> Distribution:
-        """Return the distribution in a directory of installed packages (``…/site-packages``)."""
+        """Return the distribution in a directory of installed packages (``…/site-packages``).
+
+        Without metadata, ``info`` is ``None``. Nothing is checked.
+        """
         return cls._of(next(iter(_infos(directory)), None), directory / PACKAGE)
 
     @classmethod
@@ -108,6 +121,10 @@ class Distribution:
         """Return the files of a wheel by their path in it, and the differences from RECORD.
 
         A file whose bytes differ from RECORD is left out.
+
+        Returns:
+            Content by path in the wheel, without RECORD and compiled files; and a sentence for each
+            difference. Without metadata, no content and one sentence.
         """
         info = self.info
         if info is None:
@@ -161,7 +178,11 @@ class Distribution:
 
 
 def project_of(info: Path) -> Path | None:
-    """Return the source directory of an editable installation; ``None`` if it is not stated."""
+    """Return the source directory of an editable installation; ``None`` if it is not stated.
+
+    Args:
+        info: the ``.dist-info`` directory.
+    """
     url = urlsplit(str(_origin(info).get("url", "")))
     return Path(unquote(url.path)) if url.scheme == "file" else None
 

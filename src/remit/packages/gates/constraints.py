@@ -67,8 +67,14 @@ def check_constraints(context: GateContext) -> GateRun:
 
     Yields a finding for each fault.
 
+    Args:
+        context: the open root.
+
     Returns:
         One line with the checked numbers and the waivers, and the mark of the gate.
+
+    Raises:
+        PackageError: ``registry_damaged``: an entry does not describe a package.
     """
     view, packages = context.packages, context.registry.packages
     yield from check_ceilings(view)

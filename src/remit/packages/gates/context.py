@@ -63,7 +63,7 @@ class GateContext:
         """The installed packages, read from the ledger once.
 
         Raises:
-            PackageError: ``registry_damaged``.
+            PackageError: ``registry_damaged``: an entry does not describe a package.
         """
         return Registry.from_ledger(self.ledger)
 
@@ -77,7 +77,7 @@ class GateContext:
         """The installed packages with their documents.
 
         Raises:
-            PackageError: ``registry_damaged``.
+            PackageError: ``registry_damaged``: an entry does not describe a package.
         """
         routes = self.settings.routing.routes
         return PackageView(self.registry, self.disk, self.tool_ids, routes)
@@ -95,10 +95,13 @@ class GateContext:
     def mark(self, gate: str) -> tuple[int, int, str]:
         """Return the position at which the last passing run of a gate ended.
 
+        Args:
+            gate: the name of the gate.
+
         Returns:
             The number of entries that were read; the sequence number from which on an entry may
-            still matter, at most the first; and the time of that run as the end of a sentence. All
-            are empty if the gate reads the whole ledger.
+            still matter, at most the first; and the time of that run as the end of a sentence. The
+            result is ``(0, 0, "")`` if the gate reads the whole ledger.
         """
         found = read_mark(self.ledger, gate) if self.resumes else {}
         if not found:
@@ -108,7 +111,12 @@ class GateContext:
         return read, found.get("resume_at", read), verified
 
     def keep(self, gate: str, mark: Mapping[str, int]) -> None:
-        """Store the mark of a gate that passed, for :meth:`mark`."""
+        """Store the mark of a gate that passed, for :meth:`mark`.
+
+        Args:
+            gate: the name of the gate.
+            mark: the mark that the gate returned; without ``verified_entries``, 0 entries count.
+        """
         keep_mark(self.ledger, gate, mark.get("verified_entries", 0), dict(mark))
 
 

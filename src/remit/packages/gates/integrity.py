@@ -14,6 +14,9 @@ def check_integrity(context: GateContext) -> GateRun:
 
     A ledger above ``full_entries`` is verified from the end of the last verification.
 
+    Args:
+        context: the open root.
+
     Returns:
         One line with the number of verified entries, trails and budgets.
     """

@@ -55,6 +55,9 @@ def check_orders(context: GateContext) -> GateRun:
 
     Yields a finding for each faulty order.
 
+    Args:
+        context: the open root.
+
     Returns:
         One line with the number of ended and open orders, and the mark of the gate.
     """

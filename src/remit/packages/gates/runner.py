@@ -131,6 +131,11 @@ class GateResult:
         """Return the result of a failed gate with at most ``most`` of its findings.
 
         A finding without a next step gets one that repeats the gate.
+
+        Args:
+            gate: the name of the gate.
+            findings: all findings.
+            most: largest number of findings to keep.
         """
         count = len(findings)
         problem = "1 thing is wrong" if count == 1 else f"{count} things are wrong"
@@ -171,7 +176,12 @@ class GateReport:
 
     @classmethod
     def without_ledger(cls, gates: Sequence[str], error: RemitError) -> Self:
-        """Return a report in which all gates fail, because the ledger cannot be opened."""
+        """Return a report in which all gates fail, because the ledger cannot be opened.
+
+        Args:
+            gates: the names of the gates.
+            error: the error of the ledger.
+        """
         fix = error.next_step or AFTER_DAMAGE
         finding = Finding(f"The ledger cannot be opened: {error.message}", fix)
         return cls(tuple(GateResult.failed(gate, [finding], 1) for gate in gates), error.message)
@@ -198,9 +208,12 @@ def check_gates(
 ) -> GateReport:
     """Check gates, and write one ``GATE_PASSED`` or ``GATE_FAILED`` entry for each.
 
-    A gate that raises an error fails. Gates of packages hold the packages' lock.
+    A gate that raises an error fails. Gates of packages hold the packages' lock. A lock that
+    another process holds is not awaited beyond ``packages.lock_timeout_s``; the gates then run
+    without it. The mark of each passed gate is stored, with or without ``record``.
 
     Args:
+        context: the open root.
         gates: the names of the gates; ``None`` for all.
         full: read the whole ledger, and ignore earlier verifications.
         record: write the entries.
@@ -299,10 +312,15 @@ def _entry(
 def latest_result(ledger: LedgerReader, gate: str) -> dict[str, Any]:
     """Return the latest recorded result of a gate.
 
+    Entries of writers without permission are ignored.
+
+    Args:
+        ledger: the ledger.
+        gate: the name of the gate.
+
     Returns:
         ``gate``, ``passed`` (``None`` if the gate was never checked), ``message``, ``checked_at``
-        and
-        ``entry_id``.
+        and ``entry_id`` (both ``None`` without a result).
     """
     found = [
         entry
@@ -342,15 +360,26 @@ class GateView:
         return GATES
 
     def check(self, gate: str | None) -> dict[str, Any]:
-        """Check one gate, or all if ``gate`` is ``None``; return the report as JSON.
+        """Check one gate or all gates, record the results, and return the report as JSON.
 
-        The results are recorded. Raises InvalidInputError if the gate does not exist.
+        Args:
+            gate: the name of the gate; ``None`` for all.
+
+        Raises:
+            InvalidInputError: the gate does not exist.
         """
         gates = None if gate is None else [gate]
         return check_gates(self._context(), gates, by=self._by).to_dict()
 
     def packages(self) -> list[dict[str, Any]]:
-        """Return one row for each installed package, sorted by id."""
+        """Return one row for each installed package, sorted by id.
+
+        A row has ``package_id``, ``version``, ``title``, ``plane_id``, ``spec_id``,
+        ``framework_id`` and ``signed`` (False if the signature was waived).
+
+        Raises:
+            PackageError: ``registry_damaged``: an entry does not describe a package.
+        """
         return [
             {
                 "package_id": package_id,

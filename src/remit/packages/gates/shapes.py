@@ -21,7 +21,11 @@ _MAX_SESSIONS = 4096  # More sessions are not cached.
 class SessionStatements:
     """The tools, providers and contracts that sessions state as their agent's own.
 
-    Its methods look up the session of an entry, and note what it states.
+    A session states them in its ``SESSION_START`` entry, for parts that its program brought and no
+    package. The methods look up the session of an entry.
+
+    Args:
+        ledger: the root's ledger.
 
     Attributes:
         used: by description, such as ``the tool NAME``, the id of the first entry for which a
@@ -38,6 +42,10 @@ class SessionStatements:
 
         Sessions of versions that did not state tools count as stating all. A stated tool is added
         to :attr:`used`.
+
+        Args:
+            entry: a ``TOOL_INTENT`` or ``TOOL_CALL`` entry.
+            tool_id: the id of the tool.
         """
         provenance = entry.metadata.get("provenance", {})
         own = self._of(str(provenance.get("session_id", "")))
@@ -53,6 +61,10 @@ class SessionStatements:
         """Return True if the session of an exchange states that its program brought the provider.
 
         A stated provider is added to :attr:`used`.
+
+        Args:
+            exchange: an ``EXCHANGE`` entry.
+            provider_id: the id of the provider.
         """
         own = self._of(str(exchange.metadata.get("session_id", "")))
         if own is None or not _states(own, "own_providers", provider_id):
@@ -61,9 +73,12 @@ class SessionStatements:
         return True
 
     def contract(self, exchange: LedgerEntry) -> str:
-        """Return the contract of an agent's exchange if no package or session brought it.
+        """Return the id of the contract of an exchange if no package or session brought it.
 
         Returns an empty text otherwise. A stated contract is added to :attr:`used`.
+
+        Args:
+            exchange: an ``EXCHANGE`` entry.
         """
         data = exchange.metadata
         if (
@@ -97,11 +112,12 @@ def _states(start: Mapping[str, Any], key: str, name: str) -> bool:
 
 
 def check_shapes(context: GateContext, first: int) -> Generator[Finding, None, list[str]]:
-    """Check the settings in force and the latest session of each agent; yield what is wrong.
+    """Check the settings in force and the latest session of each agent; yield the faults.
 
     Settings that differ from the packages' defaults must be recorded in the ledger. The own
     settings of an agent must keep within the ceilings of the installed frameworks, and its quality
-    gate must check something, unless the agent asks for a second opinion.
+    gate must check something, unless the agent asks for a second opinion (the setting
+    ``supervisor.verify``).
 
     Args:
         context: the root.
