@@ -84,7 +84,7 @@ def test_a_request_is_named_by_what_no_other_has(root: Path, cli: Cli) -> None:
     assert _json(cli(shared, "--json"))["state"] == "granted"
     for nothing in ("last", "zzz", "LED-", ""):
         none = cli(nothing)
-        assert (none.returncode, "is not a request" in none.stderr) == (1, True), nothing
+        assert (none.returncode, "is not an approval request" in none.stderr) == (1, True), nothing
 
 
 def test_two_people_and_one_in_the_place_of_another(root: Path, cli: Cli) -> None:
