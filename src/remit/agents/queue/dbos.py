@@ -104,6 +104,11 @@ class DbosEngine:
     async def hand_out(self, worker: rows.Taker) -> None:
         """Act as a DBOS executor until the worker is draining.
 
+        Starts DBOS, which creates its tables on first use. Starts each claimed order by
+        :meth:`Taker.begin`. Announces due orders and puts back workflows of dead workers. A
+        database that does not answer is logged and tried again. At the end waits for running
+        orders, at most ``drain_s`` seconds, and stops DBOS.
+
         Raises:
             InvalidInputError: DBOS is not installed.
         """
