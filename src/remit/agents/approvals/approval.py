@@ -29,13 +29,16 @@ class Approval:
     Attributes:
         request_id: id of the ``APPROVAL_REQUESTED`` entry.
         wo_id: the waiting work order; empty for a request outside of work orders.
+        session_id: the session of the request.
         agent_id: the agent that wants to run the tool.
         requested_by: the person or key on whose behalf the agent works; empty if unknown.
+        tool_id: the tool.
         kind: ``approval`` if the tool has not run yet; ``unknown_outcome`` if a call began and
             nobody knows whether it took effect.
         unknown_because: why the outcome is unknown, as a sentence; empty for ``approval``.
         arguments: arguments with which the tool will run: as requested, or as changed by a person.
-        requested_arguments: the requested arguments.
+        requested_arguments: the requested arguments. These and ``arguments`` are ``Erased`` after
+            an erasure.
         tool_digest: hash of the tool's definition (:attr:`remit.Tool.digest`); empty in requests of
             earlier versions.
         idempotency_key: key of the requested call.
@@ -45,6 +48,8 @@ class Approval:
         state: ``pending``, ``granted``, ``denied``, or ``void``: the order ended without a
             decision, or a later order asked about the same unknown outcome.
         decided_by: the person who made the final decision; empty while pending.
+        decision_reason: the reason of that decision; may be empty.
+        decided_at: time of that decision; empty while pending.
         expires_at: time at which an unused grant expires; empty in grants of earlier versions.
         used_by: id of the ``TOOL_INTENT`` that used the grant; empty while unused.
     """
@@ -236,8 +241,9 @@ def key_person(ledger: LedgerClient, key_id: str) -> str:
 
 
 def key_creation(ledger: LedgerClient, key_id: str, before: float = math.inf) -> LedgerEntry | None:
-    """Return the latest ``KEY_CREATED`` entry of a key; None if there is none or ``key_id`` is no
-    key's.
+    """Return the latest ``KEY_CREATED`` entry of a key; None if there is none.
+
+    None also if ``key_id`` is not in the form of a key's id.
 
     Args:
         ledger: the ledger.

@@ -60,14 +60,14 @@ def require_new_vote(
 ) -> None:
     """Raise ApprovalError unless a vote adds a person to the earlier votes.
 
-    Tools without a policy are not checked.
+    Tools without a policy in ``[approvals.tools]`` are not checked.
 
     Args:
         ledger: the ledger, which tells keys from people.
         settings: ``[approvals]``.
         approval: the request.
-        vote: the metadata of the new decision: ``decided_by``, and ``person`` and
-            ``on_behalf_of`` if they differ.
+        vote: the metadata of the new decision: ``decided_by``, and ``person`` and ``on_behalf_of``
+            if they differ.
         earlier: the metadata of the earlier grants of the same action.
 
     Raises:

@@ -56,6 +56,8 @@ _MAX_DELEGATION = timedelta(days=30)
 def action_fields(tool: Tool | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields with which a request identifies its action, in addition to the arguments.
 
+    The fields are ``arguments_hash``, and for a present tool ``tool_digest`` and ``parameters``.
+
     Args:
         tool: the tool as presently defined; None if the program no longer has it.
         arguments: the arguments with which it is to run.
@@ -76,13 +78,18 @@ class ApprovalQueue:
     without an order, such as a gateway in front of MCP servers, calls :meth:`request`, and
     :meth:`permit` once the request is granted::
 
-        approval = queue.request( tool, arguments, session_id=…, agent_id=…, requested_by=…
+        approval = queue.request(
+            tool, arguments, session_id=…, agent_id=…, requested_by=…
         )
-        if approval.state == "granted": intent = LedgerEntry("TOOL_INTENT", …, metadata={ …,
-        "tool_id": tool.tool_id, "arguments": approval.arguments, "idempotency_key":
-        approval.idempotency_key, }) permit = queue.permit(approval.request_id) begin =
-        permit.begin(intent, tool.digest, ledger.prepare) problem = ledger.transact(begin) # If
-        problem is empty, the intent is recorded, and the tool may run.
+        if approval.state == "granted":
+            intent = LedgerEntry("TOOL_INTENT", …, metadata={
+                …, "tool_id": tool.tool_id, "arguments": approval.arguments,
+                "idempotency_key": approval.idempotency_key,
+            })
+            permit = queue.permit(approval.request_id)
+            begin = permit.begin(intent, tool.digest, ledger.prepare)
+            problem = ledger.transact(begin)
+            # If problem is empty, the intent is recorded, and the tool may run.
 
     New requests are announced to the webhook of the settings, by a thread that :meth:`close` stops.
 
@@ -103,7 +110,11 @@ class ApprovalQueue:
             self._webhook = Webhook(url, self._settings.webhook_secret.get_secret_value())
 
     def pending(self, *, session_id: str | None = None) -> builtins.list[Approval]:
-        """Return the pending requests, oldest first: all, or those of one session."""
+        """Return the pending requests, oldest first.
+
+        Args:
+            session_id: requests of one session; None for all.
+        """
         found = (
             self._approval(entry)
             for entry in self._ledger.query(
@@ -118,7 +129,8 @@ class ApprovalQueue:
 
         Args:
             session_id: requests of one session; None for all.
-            limit: maximum number of entries read.
+            limit: maximum number of ``APPROVAL_REQUESTED`` entries read; malformed ones are
+                skipped.
         """
         for entry in self._ledger.query(
             event_type="APPROVAL_REQUESTED", session_id=session_id, order="desc", limit=limit
@@ -128,6 +140,9 @@ class ApprovalQueue:
 
     def get(self, request_id: str) -> Approval:
         """Return a request in its present state.
+
+        Args:
+            request_id: id of the ``APPROVAL_REQUESTED`` entry.
 
         Raises:
             ApprovalError: the ledger contains no such request.
@@ -205,30 +220,40 @@ class ApprovalQueue:
         A key represents the person who received its secret: the person of the key that requested it
         over the network, or the user named by a key that was made on the machine. A caller without
         a recorded key, such as a person who signed in with an account, is represented by user id or
-        name.
+        name. Read-only.
 
         Args:
             key_id: id of the caller's virtual key; empty if the caller has none.
             user_id: the caller's user id; may be empty.
-            name: the caller's name.
+            name: the caller's name, used if the ids name no person.
         """
         person = key_person(self._ledger, key_id) if key_id else ""
         return (user_id or key_id or name) if person == key_id else person
 
     def announce(self, request_id: str) -> None:
-        """Queue a webhook message about a request, if configured."""
+        """Queue a webhook message about a request, without waiting.
+
+        Does nothing if no webhook is configured. The message contains the arguments only if
+        ``[approvals] webhook_content`` is set.
+        """
         if self._webhook is not None:
             self._webhook.send(request_id, functools.partial(self._message, request_id))
 
     def close(self) -> None:
-        """Stop the webhook's thread, if any."""
+        """Stop the webhook's thread, if any; wait at most 2 s for it.
+
+        Messages that are still queued may be lost.
+        """
         if self._webhook is not None:
             self._webhook.close()
 
     def permit(self, request_id: str) -> Permit:
-        """Return the permit of a granted request.
+        """Return the permit of a granted request. Writes nothing.
 
         The permit itself checks whether it is expired or used, when an action begins with it.
+
+        Args:
+            request_id: id of the ``APPROVAL_REQUESTED`` entry.
 
         Raises:
             ApprovalError: there is no such request, or it is not granted.
@@ -337,21 +362,22 @@ class ApprovalQueue:
     def delegate(
         self, *, by: str, to: str, until: datetime, reason: str = "", subject_id: str = ""
     ) -> str:
-        """Delegate approvals to another person for a time; return the entry id.
+        """Delegate approvals to another person for a time; return the id of the entry written.
 
-        A delegation applies to tools with configured approvers (``[approvals.tools.TOOL]
-        approvers``) and cannot be passed on. A further delegation that ends now revokes it.
+        Appends ``APPROVAL_DELEGATED``. A delegation applies to tools with configured approvers
+        (``[approvals.tools.TOOL] approvers``) and cannot be passed on. A further delegation that
+        ends now revokes it.
 
         Args:
             by: the person who delegates.
             to: the person who approves instead.
-            until: the end, at most 30 days from now.
+            until: the end, at most 30 days from now; a past time revokes.
             reason: recorded with the delegation.
             subject_id: the person to whom the reason relates; may be empty.
 
         Raises:
-            InvalidInputError: a name is missing, both names are the same person's, or the end is
-                too late.
+            InvalidInputError: a name is missing or not a plain text, both names are the same
+                person's, or the end is too late.
         """
         require_plain_text("by", by)
         require_plain_text("to", to)
