@@ -46,7 +46,7 @@ class Permit:
 
     @property
     def arguments(self) -> Any:
-        """The granted arguments: the requested ones, or those that a person set.
+        """The granted arguments: as requested, or as changed by a person.
 
         An ``Erased`` value if their content was erased.
         """

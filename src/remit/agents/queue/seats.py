@@ -83,7 +83,7 @@ class Seats:
         return [name for (name,) in self._ledger.select(_STOP_REQUESTS, (seat,))]
 
     def abandoned(self) -> list[str]:
-        """Return the lease names of workers that hold no lease but have running orders. Read-only."""
+        """Return the lease names of workers without a lease that have running orders. Read-only."""
         workers = [name for (name,) in self._ledger.select(_WORKERS)]
         return [name for name in workers if not self._leases.is_held(name)]
 

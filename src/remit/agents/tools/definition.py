@@ -28,7 +28,10 @@ _TOOL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def tool_id_of(name: str) -> str:
-    """Return a name as a tool id: other characters become ``_``, at most 64 characters."""
+    """Return a name as a tool id: other characters than ``A-Za-z0-9_-`` become ``_``.
+
+    The id is cut after 64 characters; an empty name stays empty.
+    """
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
 
 
@@ -45,7 +48,7 @@ class ToolUnavailableError(ToolError):
     """A tool that is out of order, whatever its arguments; sessions may continue without the tool.
 
     Attributes:
-        is_outcome_unknown: True if the call was sent and may have taken effect.
+        is_outcome_unknown: True if the call was sent and may have taken effect; False by default.
     """
 
     is_outcome_unknown = False
@@ -85,7 +88,10 @@ class SubAgent(Protocol):
         ...
 
     async def cancel(self, idempotency_key: str) -> None:
-        """End the unfinished work of one call, which will not be continued."""
+        """End the unfinished work of one call, which will not be continued.
+
+        The end is recorded in the sub-agent's session.
+        """
         ...
 
     def effects(self, idempotency_key: str) -> Sequence[Effect]:
@@ -208,7 +214,10 @@ class Tool:
         return self.function(*args, **kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> Tool:
-        """Return the tool bound to an object, if it was made of a method."""
+        """Return the tool bound to an object, if its function's first parameter is ``self``.
+
+        Otherwise, and for lookup on a class, the tool itself is returned.
+        """
         if (
             instance is None
             or next(iter(inspect.signature(self.function).parameters), "") != "self"
@@ -217,13 +226,13 @@ class Tool:
         return replace(self, function=functools.partial(self.function, instance))
 
     def prepared(self, arguments: Any) -> Mapping[str, Any]:
-        """Return arguments as the function takes them.
+        """Return arguments as the function takes them: checked, and converted by ``prepare`` if set.
 
         Args:
             arguments: JSON values by name.
 
         Raises:
-            ToolError: the arguments do not fit; the message names the place.
+            ToolError: the arguments are not an object, or do not fit; the message names the place.
         """
         if not isinstance(arguments, Mapping):
             raise ToolError(f"The arguments are a {type(arguments).__name__}, not an object.")
@@ -258,7 +267,11 @@ class Tool:
             return arguments
 
     def lacks(self, deps: Any) -> str:
-        """Return why ``deps`` does not fit the tool and those behind it; empty if it fits."""
+        """Return why ``deps`` does not fit the tool and the tools in ``behind``; empty if it fits.
+
+        Args:
+            deps: the turn's ``deps``; None if it has none.
+        """
         if problem := next(filter(None, (tool.lacks(deps) for tool in self.behind)), ""):
             return problem
         if self.deps is None or isinstance(deps, self.deps):
@@ -270,7 +283,7 @@ class Tool:
         )
 
     def definition(self) -> dict[str, Any]:
-        """Return the name, description and input schema for a provider."""
+        """Return ``name``, ``description`` and ``input_schema`` of the tool, for a provider."""
         return {
             "name": self.tool_id,
             "description": self.description,
@@ -289,7 +302,13 @@ class Tool:
 
 
 def definition_digest(tool_id: str, description: str, parameters: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a definition, see :attr:`Tool.digest`."""
+    """Return the SHA-256 of a definition, see :attr:`Tool.digest`.
+
+    Args:
+        tool_id: the tool's id.
+        description: its description.
+        parameters: JSON Schema of its arguments.
+    """
     definition = {
         "description": description,
         "parameters": dict(parameters),

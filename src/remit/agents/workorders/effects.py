@@ -67,7 +67,11 @@ class Effect:
 
     @classmethod
     def of_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the effect from the plain data of :meth:`to_dict`; ignore unknown names."""
+        """Return the effect from the plain data of :meth:`to_dict`; ignore unknown names.
+
+        Raises:
+            TypeError: a required field is missing.
+        """
         names = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in data.items() if name in names})
 
@@ -158,7 +162,10 @@ def effect_of(
 
 
 def with_decision(effect: Effect, ledger: LedgerPort) -> Effect:
-    """Return the effect with a person's decision, read from the ledger, if there is one now."""
+    """Return the effect with a person's decision, read from the ledger, if there is one now.
+
+    Otherwise, and if the effect has a decision already, the same effect is returned.
+    """
     if not effect.request_id or effect.decision:
         return effect
     for event_type, decision in (("APPROVAL_GRANTED", "granted"), ("APPROVAL_DENIED", "denied")):

@@ -81,6 +81,9 @@ class ApprovalNeeded:
 
     Attributes:
         request_id: id of the ``APPROVAL_REQUESTED`` entry, for ``remit approve``.
+        wo_id: the waiting work order.
+        tool_id: the tool.
+        arguments: the arguments with which it is to run.
         kind: ``approval`` if the call has not run; ``unknown_outcome`` if it began and may have
             run.
     """

@@ -60,7 +60,10 @@ class OrderHistory:
             self.began = next(self._entries("WO_EXECUTING", limit=1, with_content=False), None)
 
     def load(self) -> OrderHistory:
-        """Read now everything that a worker needs to continue the order; return the history."""
+        """Read now everything that a worker needs to continue the order; return the history.
+
+        Afterwards these properties cost no query and show no later entry.
+        """
         _ = self.intents, self.tool_calls, self.requests, self.decisions, self.llm_calls
         return self
 
@@ -131,7 +134,7 @@ class OrderHistory:
         return found
 
     def is_granted(self, request_id: str) -> bool:
-        """Return True if a request was granted."""
+        """Return True if a request was granted; False if it is denied or undecided."""
         decision = self.decisions.get(request_id)
         return decision is not None and decision.event_type == "APPROVAL_GRANTED"
 
@@ -191,7 +194,10 @@ class OrderHistory:
         ]
 
     def last_answer(self, contract_id: str) -> Answer | None:
-        """Return the latest answer under a contract; None if there is none.
+        """Return the latest answer under a contract, with its messages; None if there is none.
+
+        Args:
+            contract_id: the contract, in any version.
 
         Raises:
             OrderRecordError: the content of that answer, or of its messages, was erased.
@@ -231,7 +237,11 @@ class OrderHistory:
         return {entry.metadata["idempotency_key"]: entry for entry in self._query("TOOL_INTENT")}
 
     def is_unknown(self, key: str) -> bool:
-        """Return True if a call began and nobody knows whether it took effect."""
+        """Return True if a call has no end, or ended with ``unknown`` or ``timeout``.
+
+        Args:
+            key: idempotency key of a call that began.
+        """
         end = self.tool_calls.get(key)
         return end is None or end.metadata["status"] in ("unknown", "timeout")
 
@@ -257,9 +267,8 @@ class OrderHistory:
         """Return the result of each call that began, failures included.
 
         Returns:
-            Objects with ``tool_id``, ``status``, ``arguments``, ``output`` and ``error``. Erased
-            values
-            are None, or empty for ``error``.
+            Objects with ``tool_id``, ``status``, ``arguments``, ``output`` and ``error``, oldest
+            first. Erased values are None, or empty for ``error``.
         """
         found = []
         for start in {entry.metadata["idempotency_key"]: entry for entry in self._begun}.values():

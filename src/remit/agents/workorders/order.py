@@ -86,7 +86,17 @@ class WorkOrderConstraints:
 
 @dataclass(frozen=True, slots=True)
 class WorkOrderCost:
-    """Usage of an order so far."""
+    """Usage of an order so far.
+
+    Attributes:
+        input_tokens: tokens sent to models.
+        output_tokens: tokens received.
+        total_tokens: their sum.
+        llm_calls: number of model calls.
+        tool_calls: number of tool calls.
+        elapsed_ms: duration, milliseconds.
+        cost_usd: price in US dollars; None if it is unknown.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -102,7 +112,10 @@ class WorkOrderCost:
 
     @classmethod
     def sum(cls, costs: Iterable[WorkOrderCost]) -> WorkOrderCost:
-        """Return the sum; its cost is None if one order used tokens at an unknown price."""
+        """Return the sum of costs.
+
+        ``cost_usd`` is None if no cost has a use, or if one order used models at an unknown price.
+        """
         listed = list(costs)
         used = [cost for cost in listed if cost.llm_calls or cost.total_tokens]
         prices = [cost.cost_usd for cost in used if cost.cost_usd is not None]
@@ -178,7 +191,7 @@ class WorkOrder:
         return list(result.get("tool_results", ())) if isinstance(result, Mapping) else []
 
     def with_input(self, further: Mapping[str, Any]) -> WorkOrder:
-        """Return the order with ``further`` merged into ``input_context``."""
+        """Return the order with ``further`` merged into ``input_context``; later values win."""
         return dataclasses.replace(self, input_context={**self.input_context, **further})
 
     def moved_to(self, state: WorkOrderState, *, by: str, **changes: Any) -> WorkOrder:

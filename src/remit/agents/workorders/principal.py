@@ -37,7 +37,10 @@ class Caller:
 
     @classmethod
     def of(cls, recorded: Any) -> Caller | None:
-        """Return the caller that a ``SESSION_START`` records; None if it records none."""
+        """Return the caller from the ``caller`` field of a ``SESSION_START``.
+
+        None if the field is no object; absent members become empty texts.
+        """
         if not isinstance(recorded, Mapping):
             return None
         return cls(*(str(recorded.get(name, "")) for name in cls.__slots__))
@@ -117,7 +120,10 @@ def _caller_of(ledger: LedgerPort, session_id: str) -> Caller | None:
 
 
 def tools_usage(ledger: LedgerPort, session_id: str) -> Usage:
-    """Return the prices of a session's tools together with the usage of its sub-agents."""
+    """Return the prices of a session's tools together with the usage of its sub-agents.
+
+    Read from the ``TOOL_INTENT`` entries; each sub-agent's session counts once.
+    """
     used, seen = Usage(), set()
     for entry in ledger.query(session_id=session_id, event_type="TOOL_INTENT", with_content=False):
         if price := entry.metadata.get("price_usd"):

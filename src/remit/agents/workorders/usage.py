@@ -11,6 +11,9 @@ from remit.ledger import LedgerEntry
 class Usage:
     """The sum of exchanges.
 
+    Args:
+        exchanges: ``EXCHANGE`` entries to begin with.
+
     Attributes:
         calls: number of exchanges.
         input_tokens: sum of input tokens.
@@ -47,7 +50,7 @@ class Usage:
         self.priced += 1
 
     def include(self, other: Usage) -> None:
-        """Add another sum."""
+        """Add another sum to this one; the other is unchanged."""
         self.calls += other.calls
         self.input_tokens += other.input_tokens
         self.output_tokens += other.output_tokens
@@ -57,5 +60,5 @@ class Usage:
 
     @property
     def cost_usd(self) -> float | None:
-        """The sum of all prices in US dollars; None if one is unknown."""
+        """The sum of all prices in US dollars; None if one is unknown, 0 without prices."""
         return None if self.unpriced else float(self._usd)
