@@ -29,7 +29,10 @@ class Treatment(BaseModel, extra="forbid", frozen=True):
     note: str = ""
 
     def applied_to(self, step: PlanStep) -> PlanStep:
-        """Return the answering step; it keeps its tools if its acceptance demands one."""
+        """Return the answering step; without its tools if the treatment forbids them.
+
+        The step keeps its tools if its acceptance demands one (``tools_used``).
+        """
         if self.tools or step.acceptance.get("tools_used"):
             return step
         return replace(step, tools=(), approve=())

@@ -23,7 +23,7 @@ def carried_effects(services: Services) -> tuple[Effect, ...]:
     """Return the effects that the session's next prompt must report, with people's decisions.
 
     They are the effects that the latest turn left. Before the first turn of a sub-agent's session,
-    they are those that its caller knows.
+    they are the ones that its caller knows.
     """
     session, ledger = services.session, services.ledger
     if session.turn_count or not session.principal.callers:

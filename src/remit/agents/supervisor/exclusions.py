@@ -93,7 +93,13 @@ class Exclusions:
         self.names: tuple[str, ...] = ()
 
     def refresh(self, marks: Marks) -> None:
-        """Read the excluded names again if the session has a new signal or end."""
+        """Read the excluded names again if the session has a new signal or end.
+
+        Signals before the session's latest end no longer count.
+
+        Args:
+            marks: the session's latest sequence numbers.
+        """
         signal, ended = (-1 if seq is None else seq for seq in (marks.signal, marks.ended))
         if (signal, ended) == self._read:
             return
@@ -104,13 +110,13 @@ class Exclusions:
             self.names = tuple(dict.fromkeys(entry.metadata["name"] for entry in present))
 
     def observe(self, work_order_id: str, *dimensions: str) -> None:
-        """Exclude what keeps failing; hold the ``SIGNAL_OBSERVED`` for the next write.
+        """Exclude names that keep failing; hold the ``SIGNAL_OBSERVED`` for the next write.
 
         If the settings cannot be read, log a warning and exclude nothing.
 
         Args:
             work_order_id: the order that just ended.
-            dimensions: dimensions to check; all by default.
+            dimensions: ``model``, ``tool`` or ``contract``, to check only these; all by default.
         """
         plans = self._entries("WO_PLANNED", _MAX_ORDERS)
         for dimension in dimensions or ("model", "tool", "contract"):

@@ -109,7 +109,12 @@ class SupervisorJournal(Journal):
         )
 
     def planned(self, order: WorkOrder, **details: Any) -> LedgerEntry:
-        """Return the ``WO_PLANNED`` entry of an order; ``details`` are its place in the plan."""
+        """Return the ``WO_PLANNED`` entry of an order, not yet written.
+
+        Args:
+            order: the order.
+            details: its place in the plan, such as ``step``, ``attempt`` and ``turn_number``.
+        """
         return self.entry("WO_PLANNED", order.wo_id, **plan_of(order), **details)
 
     async def checked(
@@ -153,7 +158,11 @@ class SupervisorJournal(Journal):
             await self.flush()
 
     def has(self, **which: Any) -> bool:
-        """Return True if the ledger has an entry that matches; ``which`` are fields of a query."""
+        """Return True if the ledger has an entry that matches a query.
+
+        Args:
+            which: fields of :meth:`remit.ledger.LedgerPort.query`.
+        """
         return any(True for _ in self.ledger.query(**which, limit=1, with_content=False))
 
     def shown(self, wo_id: str) -> str:

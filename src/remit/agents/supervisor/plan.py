@@ -134,6 +134,9 @@ class Plan:
     def within(self, agent: PlanStep) -> Plan:
         """Return the plan limited to the agent's tools and approvals, with its instructions.
 
+        Args:
+            agent: the agent's own answering step.
+
         Raises:
             InvalidInputError: a step uses a tool that the agent may not use.
         """
@@ -153,7 +156,7 @@ class Plan:
         return replace(self, steps=tuple(steps))
 
     def giving(self, schema: Mapping[str, Any]) -> Plan:
-        """Return the plan with a JSON Schema for its answer."""
+        """Return the plan with a JSON Schema for its answer, in place of the answering step's."""
         answering = self.answering
         steps = tuple(
             replace(step, output_schema=schema) if step is answering else step

@@ -37,7 +37,12 @@ class ContextPort(Protocol):
         ...
 
     def required(self, contract_id: str, session_id: str) -> Mapping[str, Any]:
-        """Return the context that a contract's ``required_context`` asks for; empty if none."""
+        """Return the context that a contract's ``required_context`` asks for; empty if none.
+
+        Args:
+            contract_id: the contract.
+            session_id: the session of the turn.
+        """
         ...
 
 
@@ -146,7 +151,18 @@ class Services:
         on_stop: Callable[[], None] | None = None,
         read: Callable[[Transaction], Any] | None = None,
     ) -> AsyncIterator[Lease]:
-        """Hold the lease ``name`` while the block runs; wait for the session to begin first."""
+        """Hold the lease ``name`` while the block runs, and yield it.
+
+        Waits for the session to begin first. The lease is released at the end.
+
+        Args:
+            name: the lease, such as ``session:SES-…``.
+            on_stop: called if somebody requests a stop; None to ignore requests.
+            read: read in the transaction that takes the lease; its value is the lease's ``read``.
+
+        Raises:
+            LeaseBusyError: another process holds the lease for longer than ``wait_s``.
+        """
         async with self.leases.hold(name, wait_s=self.wait_s, on_stop=on_stop, read=read) as lease:
             if self.starting is not None:
                 await self.starting()  # The lease may have been granted before the session began.

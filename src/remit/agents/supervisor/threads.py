@@ -166,8 +166,17 @@ def open_threads(
 async def consolidate(services: Services, orders: StandaloneOrders) -> WorkOrder | None:
     """Have a model read the session's turns, and record what they leave open as threads.
 
-    A second call for the same state of the session returns the first order. A failed order leaves
-    the threads unchanged. Return None if the session has no turns.
+    Appends ``THREAD_OPENED`` and ``THREAD_CLOSED`` entries. A second call for the same state of the
+    session returns the first order. A failed order leaves the threads unchanged. Returns None if
+    the session has no turns.
+
+    Args:
+        services: the collaborators of the session's supervisor.
+        orders: runs the model call as a standalone order.
+
+    Raises:
+        LeaseBusyError: another process works on the same order.
+        LedgerError: an entry could not be written.
     """
     session, journal = services.session, services.journal
     turns = session.recent_turns(services.config.context_turns)

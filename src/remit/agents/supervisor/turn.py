@@ -35,6 +35,7 @@ class TurnFailedError(RemitError):
 
     Attributes:
         code: ``error_code`` of the turn; empty while it waits.
+        detail: ``error_detail`` of the turn.
     """
 
     def __init__(self, code: str, detail: str) -> None:
@@ -92,7 +93,7 @@ class TurnResult(Generic[OutputT]):
         """The answer: a value of the output type, the data of the contract, or the text.
 
         Raises:
-            TurnFailedError: the turn failed or waits.
+            TurnFailedError: the turn failed or waits; ``failed`` and ``waiting`` tell.
         """
         if self.failed or self.waiting:
             raise TurnFailedError(self.error_code, self.error_detail)

@@ -226,7 +226,9 @@ class Tool:
         return replace(self, function=functools.partial(self.function, instance))
 
     def prepared(self, arguments: Any) -> Mapping[str, Any]:
-        """Return arguments as the function takes them: checked, and converted by ``prepare`` if set.
+        """Return arguments as the function takes them: checked, and converted by ``prepare``.
+
+        Without ``prepare``, the schema is checked and the arguments are returned unchanged.
 
         Args:
             arguments: JSON values by name.

@@ -90,7 +90,11 @@ def narrow_schema(schema: Mapping[str, Any], message: str) -> dict[str, Any]:
 
 
 def only_value(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the single object that fits a narrowed schema; None if several do."""
+    """Return the single object that fits a narrowed schema; None if several or none do.
+
+    Args:
+        schema: a result of :func:`narrow_schema`.
+    """
     values = {name: prop.get("enum", ()) for name, prop in schema["properties"].items()}
     if any(len(allowed) != 1 for allowed in values.values()):
         return None

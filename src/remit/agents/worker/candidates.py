@@ -84,7 +84,8 @@ class Choice:
 def choose(message: str, tools: Mapping[str, Tool], talk: Sequence[str]) -> Choice:
     """Return the tool that explains all that a message asks and is clearly the most likely.
 
-    No tool is chosen for a message with two questions that need two tools.
+    No tool is chosen for a message with two questions that need two tools. An empty :class:`Choice`
+    means small talk, an order to act, or a message that no tool fits.
 
     Args:
         message: the user's message.

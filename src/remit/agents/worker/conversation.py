@@ -57,7 +57,10 @@ def _is_result(block: object) -> bool:
 
 
 def result_text(result: ToolResult) -> str:
-    """Return a tool's result as text for the model."""
+    """Return a tool's result as text for the model.
+
+    A failure becomes ``status: error``. A note precedes the output; data become JSON.
+    """
     if result.status != "ok":
         return f"{result.status}: {result.error}"
     output = result.output

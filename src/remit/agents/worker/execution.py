@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 
 class WorkFailedError(RemitError):
-    """A failure that ends the order; ``code`` is the worker's or the gateway's error code."""
+    """A failure that ends the order.
+
+    Attributes:
+        code: the worker's or the gateway's error code, as ``WO_FAILED`` records it.
+    """
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -32,7 +36,11 @@ class WorkFailedError(RemitError):
 
 
 class WorkParkedError(RemitError):
-    """The order waits for a person's decision on the requests ``request_ids``."""
+    """The order waits for a person's decision.
+
+    Attributes:
+        request_ids: ids of the ``APPROVAL_REQUESTED`` entries.
+    """
 
     def __init__(self, request_ids: tuple[str, ...]) -> None:
         super().__init__(
@@ -139,7 +147,10 @@ class Execution:
         )  # fmt: skip
 
     def check(self) -> None:
-        """Raise the guard's error if the order is no longer this worker's."""
+        """Raise the guard's error if the order is no longer this worker's.
+
+        Sets ``is_lost`` then. Does nothing without a guard.
+        """
         if self._guard is None:
             return
         try:

@@ -84,8 +84,9 @@ def visible(text: str) -> str:
 def stop_problem(answer: Answer) -> WorkFailedError | None:
     """Return why a model stopped without a usable answer; None if the answer is usable.
 
-    A text that was cut at the token limit is usable unless it is empty; see :func:`cut_short` for
-    data. A cut answer with tool calls is not usable.
+    The error's code is ``refusal``, ``content_filter`` or ``length``; the caller raises it. A text
+    that was cut at the token limit is usable unless it is empty; see :func:`cut_short` for data. A
+    cut answer with tool calls is not usable.
     """
     refusals = [str(block.get("refusal", "")) for block in answer.blocks
                 if block.get("type") == "refusal"]  # fmt: skip
@@ -103,7 +104,7 @@ def stop_problem(answer: Answer) -> WorkFailedError | None:
 
 
 def cut_short(answer: Answer) -> WorkFailedError:
-    """Return the error of an answer that was cut at the token limit."""
+    """Return the error ``length`` of an answer that was cut at the token limit, with its text."""
     quote = f"; the text so far: {excerpt(answer.text, _MAX_QUOTE)}" if visible(answer.text) else ""
     return WorkFailedError("length", f"the answer was cut at its token limit (max_tokens){quote}")
 

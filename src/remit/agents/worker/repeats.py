@@ -69,7 +69,10 @@ class Repeats:
         return None
 
     def release(self, key: str) -> None:
-        """Undo the match of a call that was refused for another reason."""
+        """Undo the match of a call that was refused for another reason.
+
+        The earlier call can be matched again. Does nothing without a match.
+        """
         if (effect := self._matched.pop(key, None)) is not None:
             self._open.insert(0, effect)
 
@@ -93,7 +96,7 @@ class Repeats:
             self._open.append(effect)
 
     def forget(self, key: str) -> None:
-        """Remove an earlier call that is continued under its own key."""
+        """Remove an earlier call that is continued under its own key, so that nothing matches it."""
         self._open = [effect for effect in self._open if effect.key != key]
 
     def deny(self, tool: Tool, arguments: Any, result: ToolResult) -> None:
