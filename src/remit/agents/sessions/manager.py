@@ -432,7 +432,7 @@ def response_of(ledger: LedgerPort, turn_entry_id: str) -> dict[str, Any]:
         turn_entry_id: id of the ``TURN_RECORDED``; if empty, the response is None.
 
     Raises:
-        NotFoundError: the ledger has no such entry.
+        EntryNotFoundError: the ledger has no such entry.
     """
     if not turn_entry_id:
         return {"response": None, "outcome": ""}

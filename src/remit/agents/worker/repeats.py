@@ -96,7 +96,7 @@ class Repeats:
             self._open.append(effect)
 
     def forget(self, key: str) -> None:
-        """Remove an earlier call that is continued under its own key, so that nothing matches it."""
+        """Remove an earlier call that is continued under its own key; nothing matches it then."""
         self._open = [effect for effect in self._open if effect.key != key]
 
     def deny(self, tool: Tool, arguments: Any, result: ToolResult) -> None:

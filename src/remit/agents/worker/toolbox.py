@@ -142,7 +142,8 @@ class Toolbox:
     ) -> list[dict[str, Any]]:
         """Run the calls of an answer concurrently; return their tool_result blocks, in order.
 
-        Calls that need no decision run even if another call waits for a person.
+        Each call is recorded, see :meth:`use`. Calls that need no decision run even if another call
+        waits for a person.
 
         Args:
             blocks: the ``tool_use`` blocks.
@@ -150,7 +151,7 @@ class Toolbox:
             takes_images: True if the model accepts images.
 
         Raises:
-            WorkParkedError: a call waits for a person.
+            WorkParkedError: a call waits for a person; it names all waiting requests.
             WorkFailedError: a call must not be repeated, and its outcome is unknown.
         """
         keys = [f"{self._order.wo_id}/{exchange_entry_id}/{n}" for n in range(len(blocks))]
@@ -330,6 +331,7 @@ class Toolbox:
         """Request a decision on each call with an unknown outcome, if its tool's policy is ``ask``.
 
         Called when the order ends without a result, so that nothing will continue its calls.
+        Appends an ``APPROVAL_REQUESTED`` for each call about which nobody was asked.
         """
         if not self._begun:
             return
