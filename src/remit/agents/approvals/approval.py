@@ -88,7 +88,8 @@ class Approval:
 def is_request(entry: LedgerEntry) -> bool:
     """Return True if an entry is a request that can be decided.
 
-    Such an entry names its session, agent, tool, idempotency key and kind, and contains arguments.
+    Such an entry is an ``APPROVAL_REQUESTED``, names its session, agent, tool, idempotency key and
+    kind, and contains arguments.
     """
     data, provenance = entry.metadata, entry.metadata.get("provenance")
     return (
@@ -211,9 +212,14 @@ _KEY_ID_PREFIX = "KEY-"
 
 
 def person_of_session(ledger: LedgerClient, session_id: str) -> str:
-    """Return the person on whose behalf a session was started; empty if the session names nobody.
+    """Return the person on whose behalf a session was started; empty if it names nobody.
 
-    The person of the session's key takes precedence over the user that the session names.
+    The person of the session's key takes precedence over the user that the session names. A key
+    that names no person counts by its id if the session names no user.
+
+    Args:
+        ledger: contains the session.
+        session_id: the session; empty also if it was never started.
     """
     starts = ledger.query(
         session_id=session_id, event_type="SESSION_START", limit=1, with_content=False

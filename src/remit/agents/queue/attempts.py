@@ -137,6 +137,10 @@ def backoff_ms(settings: OrderSettings, attempts: int) -> int:
     """Return the wait after a number of attempts, in milliseconds.
 
     The first wait is ``retry_base_s``. Each attempt doubles it, up to ``retry_max_s``.
+
+    Args:
+        settings: ``[worker.orders]``.
+        attempts: number of attempts so far, from 1.
     """
     wait_s = min(settings.retry_base_s * 2.0 ** min(attempts - 1, 30), settings.retry_max_s)
     return int(wait_s * 1000)

@@ -80,11 +80,14 @@ class DbosEngine:
         self._has_schema = False
 
     def announce(self, tx: Transaction, row: Row) -> None:
-        """Enqueue a ready order in DBOS, in the same transaction, and count the announcement in its
-        row.
+        """Enqueue a ready order in DBOS, in the same transaction.
 
-        Nothing happens before the first worker has created DBOS's tables; that worker announces the
-        order.
+        The announcement is counted in the order's row. Nothing happens before the first worker has
+        created DBOS's tables; that worker announces the order.
+
+        Args:
+            tx: the transaction that makes the order ready.
+            row: the order's row.
         """
         if not self._has_schema:
             (found,) = tx.execute(

@@ -43,7 +43,28 @@ _MAX_LIMIT = 10**12
 
 
 class Row(NamedTuple):
-    """A row of the table ``orders``: ids, numbers and states, no content."""
+    """A row of the table ``orders``: ids, numbers and states, no content.
+
+    Attributes:
+        order_id: the order.
+        seq: sequence number of its ``ORDER_SUBMITTED``.
+        queue: its queue.
+        kind: ``turn``, ``replay`` or another kind.
+        agent_id: the agent that does the work.
+        session_id: the session of its latest or next attempt.
+        key_id: its virtual key; empty for none.
+        model_id: the model whose limits apply; may be empty.
+        priority: lower numbers start first.
+        max_attempts: number of attempts before the order is set aside.
+        state: one of :data:`STATES`; completed and cancelled orders have no row.
+        due_ms: earliest start by the database's clock, milliseconds; 0 for at once.
+        attempts: number of attempts that began and count.
+        worker: lease name of the worker that runs it; empty if none does.
+        stop: 1 if it was asked to stop, otherwise 0.
+        held_by: the full lane that holds it; empty unless held.
+        waits_for: ids of the requests for which it waits, separated by spaces.
+        announced: number of announcements to DBOS.
+    """
 
     order_id: str
     seq: int
@@ -217,7 +238,13 @@ class OrderStatus:
 
 
 def order_id_of(agent_id: str, key: str = "") -> str:
-    """Return the id of a new order: derived from agent and key, or random if the key is empty.
+    """Return the id of a new order, ``ORD-`` and 16 characters.
+
+    Derived from agent and key, so equal ones give the same id; random if the key is empty.
+
+    Args:
+        agent_id: the agent that does the work.
+        key: idempotency key of the work; may be empty.
 
     Raises:
         InvalidInputError: the key contains a NUL character or a lone surrogate.
@@ -238,6 +265,9 @@ def no_such_order(order_id: str) -> NotFoundError:
 
 
 def require_id(order_id: str) -> None:
-    """Raise NotFoundError if a text is not in the form of an order's id."""
+    """Raise NotFoundError if a text is not in the form of an order's id.
+
+    The order itself is not looked up.
+    """
     if not _ID.fullmatch(order_id):
         raise no_such_order(order_id)

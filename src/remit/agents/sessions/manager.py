@@ -27,6 +27,15 @@ class Marks(NamedTuple):
     """Sequence numbers of the latest entries on which the cached state of a session depends.
 
     A field is None if there is no such entry.
+
+    Attributes:
+        turn: the session's ``TURN_RECORDED``.
+        plan: the session's ``WO_PLANNED``.
+        erasure: the ledger's ``ERASURE``.
+        opened: the ledger's ``THREAD_OPENED``.
+        closed: the ledger's ``THREAD_CLOSED``.
+        signal: the session's ``SIGNAL_OBSERVED``.
+        ended: the session's ``SESSION_END``.
     """
 
     turn: int | None
@@ -253,7 +262,11 @@ class SessionManager:
         return self._turn_count
 
     def read_marks(self, tx: Transaction) -> Marks:
-        """Return the argument of :meth:`refresh`, read in the transaction that takes the lease."""
+        """Return the argument of :meth:`refresh`, read in the transaction that takes the lease.
+
+        Args:
+            tx: that transaction.
+        """
         return Marks(*tx.execute(_SELECT_MARKS, (self.session_id,) * 4)[0])
 
     def refresh(self, marks: Marks | None = None) -> bool:

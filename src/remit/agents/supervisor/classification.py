@@ -39,7 +39,11 @@ class Treatment(BaseModel, extra="forbid", frozen=True):
 
 
 class ClassificationRules(BaseModel, extra="forbid", frozen=True):
-    """Treatments, of which the first match applies."""
+    """Treatments, of which the first match applies.
+
+    Attributes:
+        rules: the treatments, in the order of their precedence.
+    """
 
     rules: Sequence[Treatment] = ()
 
@@ -61,7 +65,13 @@ class ClassificationRules(BaseModel, extra="forbid", frozen=True):
             ) from error
 
     def treatment(self, classification: Mapping[str, Any] | None) -> Treatment:
-        """Return the treatment of a message; the default without a classification or match."""
+        """Return the treatment of a message; the default without a classification or match.
+
+        The default allows tools and adds no note.
+
+        Args:
+            classification: values keyed by label; None without one.
+        """
         labels = classification or {}
         for rule in self.rules:
             if all(labels.get(name) in values for name, values in rule.when.items()):

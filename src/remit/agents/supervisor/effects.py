@@ -96,7 +96,11 @@ def session_effects(ledger: LedgerPort, session_id: str) -> list[Effect]:
     """Return the effects of tools in a sub-agent's session, its own sub-agents included.
 
     A turn without an answer has recorded its effects. For other turns they are read from the
-    orders.
+    orders. Read-only.
+
+    Args:
+        ledger: a handle that may read the session.
+        session_id: the sub-agent's session.
     """
     turns = ledger.query(session_id=session_id, event_type="TURN_RECORDED", order="desc", limit=1)
     turn = next(iter(turns), None)

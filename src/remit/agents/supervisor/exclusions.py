@@ -162,7 +162,10 @@ class Exclusions:
 
 
 def exclusion_entries(ledger: LedgerPort, session_id: str) -> Iterator[LedgerEntry]:
-    """Yield the entries with which a session excluded a name, including its earlier runs."""
+    """Yield the ``SIGNAL_OBSERVED`` entries with which a session excluded a name, oldest first.
+
+    Entries before the session's latest end are included; entries that are not authentic are not.
+    """
     signals = ledger.query(session_id=session_id, event_type="SIGNAL_OBSERVED", with_content=False)
     for entry in filter(is_authentic, signals):
         if entry.metadata.get("kind") == "set_aside":

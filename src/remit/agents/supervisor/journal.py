@@ -25,7 +25,15 @@ from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, is_authen
 
 
 class SupervisorJournal(Journal):
-    """The journal of one session's supervisor, which also numbers its work orders."""
+    """The journal of one session's supervisor, which also numbers its work orders.
+
+    Args:
+        ledger: receives the entries, in tier ``ho2``.
+        session_id: session of the entries.
+        agent_id: agent of the entries.
+        agent_class: class of that agent.
+        subject_id: person whom the entries are about, for erasure; empty for nobody.
+    """
 
     def __init__(
         self,

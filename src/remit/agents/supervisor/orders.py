@@ -37,7 +37,11 @@ _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 class StandaloneOrders:
-    """The standalone orders of one session."""
+    """The standalone orders of one session: work outside its turns.
+
+    Args:
+        services: the collaborators of the session's supervisor.
+    """
 
     def __init__(self, services: Services) -> None:
         self._services = services

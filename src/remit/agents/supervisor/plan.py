@@ -189,7 +189,14 @@ class TurnContext:
 
 
 def held_to(order: WorkOrder, agent: PlanStep) -> WorkOrder:
-    """Return a recorded order limited to the tools and approvals that the agent has now."""
+    """Return a recorded order limited to the tools and approvals that the agent has now.
+
+    Tools that the agent has lost are removed; approvals that it needs now are added.
+
+    Args:
+        order: the order.
+        agent: the agent's answering step.
+    """
     limits = order.constraints
     tools = tuple(tool_id for tool_id in limits.tools_allowed if tool_id in agent.tools)
     wanted = (*limits.tools_requiring_approval, *agent.approve)

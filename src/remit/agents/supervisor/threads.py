@@ -123,13 +123,16 @@ def open_threads(
     agent_id: str | None = None,
     most: int = _MAX_LOOKED_AT,
 ) -> list[Candidate]:
-    """Return open threads, latest first.
+    """Return open threads, latest first. Read-only.
+
+    Threads with an erased title are left out. A thread counts as closed whichever session closed
+    it.
 
     Args:
         ledger: contains the threads.
-        session_id: only threads of this session.
-        agent_id: only threads of this agent.
-        most: number of latest threads that are examined.
+        session_id: only threads of this session; None for all.
+        agent_id: only threads of this agent; None for all.
+        most: number of latest threads that are examined, open or closed.
     """
     opened = list(
         ledger.query(

@@ -57,8 +57,11 @@ class ToolUnavailableError(ToolError):
 class ToolWaitingError(RemitError):
     """A tool cannot end before a person decides, because the turn of its sub-agent waits.
 
-    Attributes:
+    Args:
         requests: the pending requests for approval.
+
+    Attributes:
+        requests: the same, as a tuple.
     """
 
     def __init__(self, requests: Sequence[ApprovalNeeded]) -> None:

@@ -122,7 +122,12 @@ def names(message: str) -> list[str]:
 
 
 def taken_values(schema: Mapping[str, Any], message: str) -> set[str]:
-    """Return the names, numbers and enum values of a message that arguments take."""
+    """Return the names, numbers and enum values of a message that arguments take, as texts.
+
+    Args:
+        schema: JSON Schema of the arguments.
+        message: the message.
+    """
     properties = narrow_schema(schema, message)["properties"]
     return {
         str(value)

@@ -36,6 +36,9 @@ _MAX_TOKENS_PER_BYTE, _MAX_FIXED_TOKENS = 4, 20_000
 class ModelCalls:
     """The model calls of one order, made through the gateway.
 
+    Args:
+        execution: the execution of the order.
+
     Attributes:
         count: number of calls used of the order's limit, including refused ones.
         met_fault: True if a model failed to answer.

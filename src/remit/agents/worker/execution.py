@@ -56,7 +56,13 @@ class BudgetPort(Protocol):
     def allocation(
         self, scope: BudgetScope, limits: BudgetLimits, by: str
     ) -> Callable[[Transaction], str]:
-        """Return a function that sets the limits of a scope in a transaction, for ``by``."""
+        """Return a function that sets the limits of a scope in a transaction.
+
+        Args:
+            scope: the budgets.
+            limits: the limits to set.
+            by: recorded as the allocating agent.
+        """
         ...
 
     def check(self, scope: BudgetScope) -> BudgetCheckResult:

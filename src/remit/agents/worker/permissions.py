@@ -17,6 +17,9 @@ from remit.ledger import LedgerEntry, Transaction
 class Permissions:
     """Requests for approval, grants and payments of the tool calls of one order.
 
+    Args:
+        execution: the execution of the order.
+
     Attributes:
         paid: prices of the tool calls that began, in US dollars.
     """
@@ -97,7 +100,12 @@ class Permissions:
         return request_id
 
     def was_granted(self, tool: Tool, key: str) -> bool:
-        """Return True if a person granted this call of the tool as presently defined."""
+        """Return True if a person granted this call of the tool as presently defined.
+
+        Args:
+            tool: the tool; a grant of another definition does not count.
+            key: the call's idempotency key.
+        """
         return any(
             _attempt(request) == (key, "approval", 0)
             and request.metadata.get("tool_digest", tool.digest) == tool.digest

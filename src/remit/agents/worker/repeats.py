@@ -100,11 +100,20 @@ class Repeats:
         self._open = [effect for effect in self._open if effect.key != key]
 
     def deny(self, tool: Tool, arguments: Any, result: ToolResult) -> None:
-        """Note that a person denied the repetition of a call; equal calls get ``result``."""
+        """Note that a person denied the repetition of a call, for the rest of the order.
+
+        Args:
+            tool: the tool.
+            arguments: its arguments.
+            result: the result that :meth:`denied` returns for equal calls.
+        """
         self._denied[self._canonical(tool, arguments)] = result
 
     def denied(self, tool: Tool, arguments: Any) -> ToolResult | None:
-        """Return the result for a call whose repetition was denied; None if it was not."""
+        """Return the result for a call whose repetition was denied; None if it was not.
+
+        Calls are equal if their arguments are equal in the tool's canonical form.
+        """
         return self._denied.get(self._canonical(tool, arguments)) if self._denied else None
 
     def _replay(self, history: OrderHistory, interrupted: Collection[str]) -> None:

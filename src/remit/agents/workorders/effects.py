@@ -121,7 +121,14 @@ def effects_text(effects: Sequence[Effect], where: str = "Before this message") 
 
 
 def action_of(tool_id: str, arguments: Any) -> str:
-    """Return the SHA-256, in hexadecimal digits, of a tool id with its arguments."""
+    """Return the SHA-256, in 64 hexadecimal digits, of a tool id with its arguments.
+
+    Equal arguments give equal hashes, whatever the order of their names.
+
+    Args:
+        tool_id: the tool.
+        arguments: JSON data.
+    """
     action = {"arguments": arguments, "tool_id": tool_id}
     try:
         return sha256_hex(canonical_json(action))
@@ -176,7 +183,12 @@ def with_decision(effect: Effect, ledger: LedgerPort) -> Effect:
 
 
 def decided_by(decision: LedgerEntry) -> str:
-    """Return a sentence that says who decided a request, how, and why."""
+    """Return a sentence that says who decided a request, how, and why.
+
+    Args:
+        decision: the ``APPROVAL_GRANTED`` or ``APPROVAL_DENIED`` about a call with an unknown
+            outcome.
+    """
     why = decision.metadata.get("decision_reason")
     said = "no" if decision.event_type == "APPROVAL_DENIED" else "that it may run again"
     end = f": {why}" if isinstance(why, str) and why else "."

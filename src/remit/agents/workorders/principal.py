@@ -103,7 +103,14 @@ def sub_session_id(idempotency_key: str) -> str:
 
 
 def callers_of(ledger: LedgerPort, session_id: str) -> tuple[Caller, ...]:
-    """Return the calls that a recorded session is a part of, from its own caller outwards."""
+    """Return the calls that a recorded session is a part of, from its own caller outwards.
+
+    Empty for a session that no agent called.
+
+    Args:
+        ledger: contains the sessions.
+        session_id: the session.
+    """
     found: list[Caller] = []
     while (caller := _caller_of(ledger, session_id)) is not None and caller not in found:
         found.append(caller)
@@ -136,7 +143,12 @@ def tools_usage(ledger: LedgerPort, session_id: str) -> Usage:
 
 
 def session_usage(ledger: LedgerPort, session_id: str) -> Usage:
-    """Return the usage of a session's exchanges, with its tools and sub-agents."""
+    """Return the usage of a session's exchanges, with its tools and sub-agents. Read-only.
+
+    Args:
+        ledger: contains the session.
+        session_id: the session.
+    """
     used = Usage(ledger.query(session_id=session_id, event_type="EXCHANGE", with_content=False))
     used.include(tools_usage(ledger, session_id))
     return used

@@ -34,7 +34,13 @@ class Usage:
         self.count(data["input_tokens"], data["output_tokens"], data.get("cost_usd"))
 
     def count(self, input_tokens: int, output_tokens: int, usd: float | None) -> None:
-        """Add an exchange by its tokens and price; ``usd`` is None if the price is unknown."""
+        """Add an exchange by its tokens and price.
+
+        Args:
+            input_tokens: tokens sent.
+            output_tokens: tokens received.
+            usd: price in US dollars; None if unknown.
+        """
         self.calls += 1
         self.input_tokens += input_tokens
         self.output_tokens += output_tokens

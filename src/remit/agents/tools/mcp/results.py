@@ -41,7 +41,12 @@ _DECLINED_QUESTION = (
 def mcp_tool_id(server: str, name: str) -> str:
     """Return the id of a server's tool, ``{server}__{tool}``, in characters that providers accept.
 
-    An id over 64 characters is cut and ends with the beginning of its hash.
+    Other characters become ``_``. An id over 64 characters is cut and ends with the beginning of
+    its hash.
+
+    Args:
+        server: the server's name.
+        name: the tool's name, as the server states it.
     """
     full = f"{server}__{name}"
     plain = re.sub(r"[^A-Za-z0-9_-]", "_", full)

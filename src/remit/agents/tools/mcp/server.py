@@ -144,9 +144,10 @@ class McpServer(Closeable):
         return {**self._refused, **self._texts.refused()}
 
     def close(self) -> None:
-        """End the connection and wait; if the server was started here, end it with all its children.
+        """End the connection and wait for the end.
 
-        Calls are refused until :meth:`tools` is called again.
+        A server that was started here is ended with all its children. Calls are refused until
+        :meth:`tools` is called again.
         """
         self._end()
         self._join()
