@@ -22,14 +22,14 @@ def represented_approver(
 ) -> str:
     """Return the approver for whom a person decides by a delegation in force.
 
-    Empty if the person decides in their own right: they are one of the tool's ``approvers``, or
-    the tool names none.
+    Empty if the person decides in their own right: they are one of the tool's ``approvers``, or the
+    tool names none. Read-only.
 
     Args:
         ledger: the ledger with the delegations.
         settings: ``[approvals]``.
         tool_id: the tool.
-        names: the names of the person who decides.
+        names: the names of the person who decides; any may match.
 
     Raises:
         ApprovalError: the person is no approver of the tool, and no approver delegates to them.

@@ -201,7 +201,10 @@ def failing(
 
 
 def is_version_of(asked: str, answered: str) -> bool:
-    """Return True if ``answered`` is the model ``asked``, or a dated version of it."""
+    """Return True if ``answered`` is the model ``asked``, or a dated version of it.
+
+    A dated version is the name followed by ``-`` and digits.
+    """
     return answered == asked or re.fullmatch(re.escape(asked) + r"-\d[\d-]*", answered) is not None
 
 

@@ -80,7 +80,13 @@ def may_be_repeated(order: WorkOrder) -> bool:
 
 
 def loop_failure(error: Exception) -> tuple[str, str]:
-    """Return the recorded code and message of a failed loop; log an unexpected error."""
+    """Return the recorded code and message of a failed loop.
+
+    An unexpected error is logged; its message is recorded only if it is Remit's own.
+
+    Args:
+        error: the error that ended the loop.
+    """
     if isinstance(error, TurnFailedError) and error.code:
         return error.code, error.detail
     if isinstance(error, ContractError):

@@ -69,9 +69,12 @@ class SupervisorJournal(Journal):
         return None
 
     def next_number(self, number: int) -> int:
-        """Return the next number whose order id no entry uses.
+        """Return the next number whose order id no entry uses. Read-only.
 
         A client can name an order that was never planned, so used ids are skipped.
+
+        Args:
+            number: number of the latest numbered order; 0 for none.
         """
         number += 1
         while self.has(work_order_id=work_order_id(self.session_id, number)):
@@ -136,7 +139,8 @@ class SupervisorJournal(Journal):
     ) -> None:
         """Record the end of a chain of orders and the verdict on its result.
 
-        An accepting verdict is held until the turn is recorded, and written in the same
+        The entries are ``WO_CHAIN_COMPLETE`` and ``WO_QUALITY_GATE``, with the trace hash of the
+        orders. An accepting verdict is held until the turn is recorded, and written in the same
         transaction. A rejecting one is written at once.
 
         Args:
@@ -146,6 +150,9 @@ class SupervisorJournal(Journal):
             reasons: reasons to reject; empty to accept.
             attempt: number of the attempt, from 1.
             further: entries that follow in the same transaction.
+
+        Raises:
+            LedgerError: a rejecting verdict could not be written.
         """
         verdict = {"verdict": "reject" if reasons else "accept", "reasons": reasons}
         complete = self.entry(
@@ -255,12 +262,14 @@ class UnfinishedTurn:
 
 
 def handed_to(ledger: LedgerPort, session_id: str, latest: LedgerEntry | None) -> tuple[str, ...]:
-    """Return the agents to which the session was handed over, by the plan of its last turn.
+    """Return the ids of agents to which the session was handed over, by the plan of its last turn.
+
+    The ids are in order of the handovers; empty without one.
 
     Args:
         ledger: contains the session.
         session_id: the session.
-        latest: the session's latest ``WO_PLANNED``.
+        latest: the session's latest ``WO_PLANNED``; None if it has none.
     """
     if (
         latest is not None and latest.metadata.get("turn_number") is None
@@ -279,13 +288,16 @@ def unfinished_turn(
     turns_recorded: int,
     latest: LedgerEntry | None = None,
 ) -> UnfinishedTurn | None:
-    """Return the session's unfinished turn; None if there is none.
+    """Return the session's unfinished turn; None if there is none. Read-only.
 
     Args:
         ledger: a handle that may read entries of supervisor and worker.
         session_id: the session.
         turns_recorded: number of ended turns.
-        latest: the session's latest ``WO_PLANNED``, if the caller has read it.
+        latest: the session's latest ``WO_PLANNED``, if the caller has read it; None to read it.
+
+    Raises:
+        OrderRecordError: the entries of an order are not valid.
     """
     number = turns_recorded + 1
     latest = latest or latest_of(ledger, session_id, "WO_PLANNED")
@@ -352,7 +364,10 @@ def _waiting(ledger: LedgerPort, order: WorkOrder) -> tuple[tuple[LedgerEntry, .
 
 
 def reasons_of(gate: LedgerEntry) -> tuple[str, ...]:
-    """Return the reasons of a rejecting ``WO_QUALITY_GATE``; empty if it accepts."""
+    """Return the reasons of a rejecting ``WO_QUALITY_GATE``; empty if it accepts.
+
+    Erased reasons are replaced by a sentence that says so.
+    """
     recorded = gate.metadata["reasons"]
     if isinstance(recorded, Erased):
         return () if gate.metadata["verdict"] == "accept" else ("its reasons were erased",)

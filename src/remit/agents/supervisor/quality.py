@@ -94,7 +94,10 @@ def _contradiction(why: str) -> InvalidInputError:
 
 
 def answer_text(order: WorkOrder) -> str:
-    """Return the text of an order's result; data as JSON."""
+    """Return the text of an order's result; data as JSON.
+
+    Empty without a result; surrounding space is removed from a text.
+    """
     result: Any = order.output_result
     if isinstance(result, Mapping) and isinstance(result.get("text"), str):
         return str(result["text"]).strip()

@@ -51,8 +51,9 @@ class Scheduler:
         services: the collaborators of the session's supervisor.
         guard: raises an error if this process has lost the turn.
         before: the recorded part of the turn; None for a new one.
-        last_number: number of the session's latest numbered order.
-        check: returns the problem with typed data; empty if there is none.
+        last_number: number of the session's latest numbered order; 0 for none.
+        check: returns the problem with typed data; empty if there is none. None if the schema
+            decides.
 
     Attributes:
         agent: the agent that now answers the turn.
@@ -120,7 +121,11 @@ class Scheduler:
         )
 
     def unknown_effects(self, except_order: str = "") -> list[Effect]:
-        """Return the turn's calls with an unknown outcome, without those of ``except_order``."""
+        """Return the turn's calls with an unknown outcome that must not be repeated.
+
+        Args:
+            except_order: id of an order whose calls are left out; empty for none.
+        """
         found: list[Effect] = []
         for order in self.orders:
             looked_for = order.has_unknown or (self._before is not None and order.ended)
@@ -142,7 +147,7 @@ class Scheduler:
         return tuple(found)
 
     def ids(self) -> list[str]:
-        """Return the ids of the turn's orders."""
+        """Return the ids of the turn's orders, in the order of their plans."""
         return list(self._orders)
 
     def waiting_for(self) -> tuple[str, ...]:
@@ -341,7 +346,10 @@ class Scheduler:
         return failed
 
     def restore(self) -> None:
-        """Take over orders of the interrupted turn that this process has not continued."""
+        """Take over orders of the interrupted turn that this process has not continued.
+
+        The orders join :attr:`orders` in their recorded states; nothing is written.
+        """
         before = self._before
         if before is None:
             return

@@ -29,11 +29,15 @@ class ContextPort(Protocol):
     """Context from the tier above, which the supervisor itself may not read."""
 
     def policies(self) -> Sequence[Candidate]:
-        """Return candidates of adopted policy."""
+        """Return candidates of adopted policy, to be shown to the model as far as they fit."""
         ...
 
     def threads(self, session_id: str) -> Sequence[Candidate]:
-        """Return open threads of other sessions that may matter now."""
+        """Return open threads of other sessions that may matter now.
+
+        Args:
+            session_id: the present session.
+        """
         ...
 
     def required(self, contract_id: str, session_id: str) -> Mapping[str, Any]:

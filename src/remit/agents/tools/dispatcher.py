@@ -66,7 +66,7 @@ class ToolResult:
 
 
 class ToolDispatcher:
-    """The tools of a runtime: given ones, and those of installed distributions.
+    """The tools of a runtime: given ones, and the ones of installed distributions.
 
     Args:
         tools: the tools. Other ids are looked up as entry points of the group ``remit.tools``,

@@ -65,7 +65,9 @@ Offered = Tool | OfferedText
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A recorded definition.
+    """A recorded definition of a server's tool or text: an accepted one, or a change of it.
+
+    Only a tool whose present definition equals the accepted one may be called.
 
     Attributes:
         entry_id: id of the ``TOOL_PINNED`` entry; empty before it is written.

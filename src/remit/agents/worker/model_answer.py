@@ -37,7 +37,9 @@ _KINDS = {type(None): "null", bool: "true or false", str: "a text", list: "a lis
 def tool_arguments(given: Any, schema: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """Return the arguments of a tool call, and why the tool cannot run with them; empty if it can.
 
-    Blank and absent arguments become ``{}``, and so does ``null`` for a tool without parameters.
+    Blank and absent arguments become ``{}``, and so does ``null`` for a tool without parameters. A
+    text that is nearly JSON is repaired. Unusable arguments are returned as ``{"_unparsed":
+    text}``. The schema itself is not checked here.
 
     Args:
         given: the ``input`` of a model's ``tool_use`` block: an object, or ``{"_unparsed": text}``

@@ -84,7 +84,7 @@ class Connection:
         return start_background(self._call(work, questions))
 
     def retire(self) -> None:
-        """Accept no more calls, and end after the last running one."""
+        """Accept no more calls, and end after the last running one; do not wait."""
         self._is_retired = True
         start_background(self._end(unless_busy=True))
 
