@@ -93,7 +93,7 @@ def decision_entry(event_type: str, request: LedgerEntry, data: Mapping[str, Any
     Args:
         event_type: one of :data:`ANSWER_EVENTS`.
         request: the ``APPROVAL_REQUESTED`` entry.
-        data: metadata of the answer, with ``decided_by``.
+        data: metadata of the answer, with ``decided_by``; added to the entry as it is.
     """
     provenance = request.metadata["provenance"]
     order = provenance.get("work_order_id")

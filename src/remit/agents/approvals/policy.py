@@ -12,7 +12,12 @@ from remit.ledger import LedgerClient, is_authentic
 
 
 def people_required(settings: ApprovalSettings, tool_id: str) -> int:
-    """Return how many distinct people must grant a call of a tool: 1 unless configured."""
+    """Return how many distinct people must grant a call of a tool: 1 unless configured.
+
+    Args:
+        settings: ``[approvals]``.
+        tool_id: the tool.
+    """
     policy = settings.tools.get(tool_id)
     return 1 if policy is None else policy.people
 

@@ -163,7 +163,8 @@ class ApprovalQueue:
 
         An equal request of the same agent and requester in the session is returned instead if it is
         pending, or granted and still usable; so a client that repeats its call meets the decision.
-        A new request is written as ``APPROVAL_REQUESTED`` and announced to the webhook.
+        A new request is written as ``APPROVAL_REQUESTED`` and announced to the webhook. The call
+        does not wait for a decision.
 
         Args:
             tool: the tool as presently defined.
@@ -282,8 +283,8 @@ class ApprovalQueue:
         """Grant or deny a request, and return the id of the entry written.
 
         If a tool needs several people, each grant is an ``APPROVAL_SIGNED``, until the last of them
-        grants the same arguments (``APPROVAL_GRANTED``). One denial is final. A final decision
-        wakes the orders that wait for it.
+        grants the same arguments (``APPROVAL_GRANTED``). One denial (``APPROVAL_DENIED``) is final.
+        A final decision makes the orders due that wait for it. The tool itself is not run here.
 
         Args:
             request_id: id of the ``APPROVAL_REQUESTED`` entry.
@@ -291,7 +292,8 @@ class ApprovalQueue:
             by: the recorded name of the person who decides.
             reason: recorded with the decision; the model sees it if the request is denied.
             arguments: arguments in place of the requested ones; they must fit the tool's schema.
-                Required if an earlier answer has changed the arguments.
+                None for the requested ones. Required if an earlier answer has changed the
+                arguments.
             until: time at which an unused grant expires, at most ``[approvals] valid_s`` from now;
                 the latest possible if omitted.
             person: the person behind the name, see :meth:`person_behind`: two names of one person
@@ -299,11 +301,11 @@ class ApprovalQueue:
             subject_id: the person to whom the decision relates; the request's subject if empty.
 
         Raises:
-            ApprovalError: there is no such request, or it is decided or void; the person may not
-                approve this tool or has granted the request already; the arguments were erased, or
-                an earlier answer has changed them.
+            ApprovalError: there is no such request, or it is decided or void; the name is missing;
+                the person may not approve this tool or has granted the request already; the
+                arguments were erased, or an earlier answer has changed them.
             InvalidInputError: the arguments cannot be changed or do not fit the schema; ``until``
-                is past or too late; ``by`` contains control characters.
+                is past or too late; ``by`` contains a NUL character or a lone surrogate.
         """
         if not comparable_name(by):
             raise ApprovalError(

@@ -155,6 +155,8 @@ class SessionManager:
     def has_begun(self) -> bool:
         """Return True if the session is recorded; then set :attr:`principal` from the record.
 
+        The ledger is read until the session is found; later calls return True at once.
+
         Raises:
             NotFoundError: the session belongs to another agent, or was archived.
         """
@@ -339,7 +341,8 @@ class SessionManager:
     def recent_turns(self, limit: int) -> list[Turn]:
         """Return the latest turns, at most ``limit``, oldest first.
 
-        Read once and kept until :meth:`refresh`. Erased texts appear as placeholders.
+        Turns that were read already are reused until :meth:`refresh`. Erased texts appear as
+        placeholders.
         """
         if self._turns is not None and len(self._turns) >= limit:
             del self._turns[: len(self._turns) - limit]

@@ -20,6 +20,10 @@ def schemas_for_names(schemas: Mapping[str, Mapping[str, Any]], message: str) ->
     """Return the keys of the schemas that take a name in the message; all keys if none does.
 
     Names are ids, event types and paths. A person who types a name means a tool that takes it.
+
+    Args:
+        schemas: JSON Schemas of arguments, keyed by tool id.
+        message: the message.
     """
     found = [word for word in bare_words(message) if NAME.fullmatch(word)]
     taking = [

@@ -165,7 +165,12 @@ def unexplained_words(message: str, tool: Tool, correct: Correct) -> list[str]:
 
 
 def asks_to_act(message: str, texts: Iterable[str]) -> bool:
-    """Return True if a message orders a change or a dispatch that no text mentions."""
+    """Return True if a message orders a change or a dispatch that no text mentions.
+
+    Args:
+        message: the message.
+        texts: texts that describe the tools.
+    """
     mentioned = {word for text in texts for word in re.findall(r"[a-z]+", text.lower())}
     return any(found[1] not in mentioned for found in _ACT.finditer(message.lower()))
 

@@ -71,7 +71,11 @@ def tool_arguments(given: Any, schema: Mapping[str, Any]) -> tuple[dict[str, Any
 
 
 def unparsed_text(given: Any) -> str | None:
-    """Return the text of arguments that are not a JSON object; None for other arguments."""
+    """Return the text of arguments that are not a JSON object; None for other arguments.
+
+    Args:
+        given: the ``input`` of a ``tool_use`` block; ``{"_unparsed": text}`` holds such a text.
+    """
     if isinstance(given, dict) and len(given) == 1:
         text = given.get("_unparsed")
         return text if isinstance(text, str) else None

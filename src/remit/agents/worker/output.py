@@ -66,7 +66,10 @@ class OutputSchema:
             self._emit(PartialOutput(data))
 
     async def problem(self, text: str) -> str:
-        """Return why an answer's text is not usable; empty if it is."""
+        """Return why an answer's text is not usable; empty if it is.
+
+        The text must be JSON and pass the check, or the schema without one.
+        """
         try:
             data = load_answer(text)
         except JsonTextError as error:

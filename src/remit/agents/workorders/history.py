@@ -114,13 +114,13 @@ class OrderHistory:
 
     @cached_property
     def tool_calls(self) -> dict[str, LedgerEntry]:
-        """``TOOL_CALL`` entries, refusals included, keyed by idempotency key."""
+        """``TOOL_CALL`` entries with content, keyed by idempotency key; refused calls included."""
         found = self._query("TOOL_CALL")
         return {entry.metadata["idempotency_key"]: entry for entry in found}
 
     @cached_property
     def requests(self) -> list[LedgerEntry]:
-        """The ``APPROVAL_REQUESTED`` entries."""
+        """The ``APPROVAL_REQUESTED`` entries of the order, in ledger order."""
         return list(self._query("APPROVAL_REQUESTED"))
 
     @cached_property
@@ -139,7 +139,11 @@ class OrderHistory:
         return decision is not None and decision.event_type == "APPROVAL_GRANTED"
 
     def edit(self, key: str) -> LedgerEntry | None:
-        """Return the grant with changed arguments for a call; None if there is none."""
+        """Return the grant with changed arguments for a call; None if there is none.
+
+        Args:
+            key: idempotency key of the call.
+        """
         grants = (
             self.decisions[request.id]
             for request in self.requests
@@ -255,7 +259,10 @@ class OrderHistory:
         }
 
     def effects(self) -> dict[str, Effect]:
-        """Return the effect of each call that began, keyed by idempotency key, oldest first."""
+        """Return the effect of each call that began, keyed by idempotency key, oldest first.
+
+        Calls of sub-agents are not included.
+        """
         return {
             key: effect_of(
                 start, self.intents[key], self.tool_calls.get(key), self.asked_about.get(key)

@@ -13,7 +13,15 @@ from remit.kernel.errors import RemitError
 
 
 class WorkOrderState(StrEnum):
-    """The state of an order."""
+    """The state of an order.
+
+    Attributes:
+        PLANNED: recorded, not started.
+        DISPATCHED: given to the worker.
+        EXECUTING: taken up by the worker; also while the order waits for a person.
+        COMPLETED: ended with a result.
+        FAILED: ended with an error; also after a cancellation.
+    """
 
     PLANNED = "planned"
     DISPATCHED = "dispatched"
@@ -23,7 +31,11 @@ class WorkOrderState(StrEnum):
 
 
 class WorkOrderType(StrEnum):
-    """The kind of work of an order."""
+    """The kind of work of an order.
+
+    A ``tool_call`` runs the tools that its input names, without a model. Orders of the other kinds
+    call a model under their contract.
+    """
 
     CLASSIFY = "classify"
     TOOL_CALL = "tool_call"
@@ -222,5 +234,10 @@ class WorkOrder:
 
 
 def work_order_id(session_id: str, sequence: int) -> str:
-    """Return ``WO-{session_id}-{sequence}``, the sequence with at least three digits."""
+    """Return ``WO-{session_id}-{sequence}``, the sequence with at least three digits.
+
+    Args:
+        session_id: the order's session.
+        sequence: number of the order in the session.
+    """
     return f"WO-{session_id}-{sequence:03d}"
