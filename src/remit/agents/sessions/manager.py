@@ -155,7 +155,7 @@ class SessionManager:
     def has_begun(self) -> bool:
         """Return True if the session is recorded; then set :attr:`principal` from the record.
 
-        The ledger is read until the session is found; later calls return True at once.
+        Reads the ledger at each call and writes nothing.
 
         Raises:
             NotFoundError: the session belongs to another agent, or was archived.

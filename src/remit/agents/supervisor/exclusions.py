@@ -70,7 +70,8 @@ class Exclusions:
         substitutes: substitutes, keyed by dimension: ``model``, ``tool`` or ``contract``.
         max_turns: returns the number of consecutive turns with a failure that excludes a name;
             called only after a failure.
-        own: provider and model of the agent, for exchanges that do not record a provider.
+        own: provider and model of the agent, for exchanges that do not record a provider; None if
+            it has none.
 
     Attributes:
         names: excluded models (``provider/model``), tools, and contract versions

@@ -96,7 +96,7 @@ class SupervisorJournal(Journal):
             step: the step.
             context: joins the step's input.
             tokens: token budget if the step has none.
-            parent: order that this one is a part of.
+            parent: order that this one is a part of; None for none.
         """
         return WorkOrder(
             wo_id=wo_id,

@@ -73,7 +73,8 @@ class StandaloneOrders:
             same_input: refuse an order with this key and another input.
             retry_failed: if the order with this key failed, and a repetition cannot pay anything
                 twice, make another attempt as an order of its own.
-            check: returns the problem with typed data; empty if there is none.
+            check: returns the problem with typed data, or an empty text; None if the schema
+                decides.
             is_answer: False for the supervisor's own work, which skips the gate.
 
         Returns:

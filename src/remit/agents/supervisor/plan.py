@@ -40,7 +40,8 @@ class PlanStep:
         usd_budget: largest cost in US dollars; None for no limit.
         turn_limit: largest number of model calls; 0 for the configured limit.
         timeout_seconds: longest duration; 0 for the configured limit.
-        output_schema: JSON Schema of the answer, in place of the contract's.
+        output_schema: JSON Schema of the answer, in place of the contract's; None for the
+            contract's.
 
     Raises:
         InvalidInputError: a limit is not a number in range.

@@ -94,7 +94,8 @@ class Services:
         exclusion_policy: returns the number of consecutive turns with a failure that excludes a
             name, and the substitutes of tools keyed by tool id; called only after a failure.
         rules: returns the rules for classifications; called only with a classification.
-        starting: waits for the write that begins the session, while it is in progress.
+        starting: waits for the write that begins the session, while it is in progress; None for no
+            wait.
     """
 
     agent: Responder
@@ -163,6 +164,7 @@ class Services:
             name: the lease, such as ``session:SES-…``.
             on_stop: called if somebody requests a stop; None to ignore requests.
             read: read in the transaction that takes the lease; its value is the lease's ``read``.
+                None to read nothing.
 
         Raises:
             LeaseBusyError: another process holds the lease for longer than ``wait_s``.

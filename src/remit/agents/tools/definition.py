@@ -114,14 +114,15 @@ class Tool:
             pydantic model, dataclass, enum, date or time.
         examples: phrases of a user, each with the arguments that they mean, for models that cannot
             choose tools.
-        describe: returns an output as a plain sentence, for models that cannot read data.
+        describe: returns an output as a plain sentence, for models that cannot read data; None to
+            show the data.
         label: a plain word for the tool, which a small model chooses more reliably than an id.
         understand: returns the arguments that a user's phrase certainly means, or None. Models that
             cannot choose tools are not asked about such a phrase.
         on_unknown: policy for a call that began and whose outcome is unknown, after a crash, a
             cancellation or a timeout. ``retry`` runs it again, because a repetition changes
             nothing; ``ask`` asks a person; ``fail`` ends an order that would repeat it.
-        timeout_s: time limit, seconds; None for the setting ``tools.timeout_s``.
+        timeout_s: time limit of a call, seconds; None for the setting ``tools.timeout_s``.
         price_usd: price of a call in US dollars. It is charged to the order's budgets when the call
             begins; the call is refused if they cannot pay it.
         max_calls: maximum number of calls in a work order; None for no limit.
@@ -129,7 +130,7 @@ class Tool:
         prepare: checks and converts arguments for the function; raises :class:`ToolError` if they
             do not fit. If None, the schema is checked.
         refusal: awaited before a call is recorded as begun; returns why the call must not be made,
-            or an empty text.
+            or an empty text. None for no check.
         context: name of the parameter that takes the call's :class:`Context`; empty if none does.
         deps: required class of the context's ``deps``; None for any.
         stated: everything else that an MCP server states of the tool, as sent: the whole

@@ -99,10 +99,11 @@ class Execution:
     Args:
         services: the worker.
         order: the order.
-        on_event: receives text and tool events.
-        guard: raises if the order is no longer this worker's.
+        on_event: receives text and tool events; None for no listener.
+        guard: raises if the order is no longer this worker's; None for no check.
         fresh: True if the caller has seen that nothing but the plan is recorded.
-        buffer: holds the caller's unwritten entries; the order's entries follow them.
+        buffer: holds the caller's unwritten entries; the order's entries follow them. None for a
+            new one.
         check: see :meth:`remit.agents.worker.HO1Executor.aexecute`.
         principal: the user, key and team on whose behalf the session works.
 

@@ -160,8 +160,8 @@ class WorkOrder:
             that the contract's template needs.
         constraints: limits.
         acceptance_criteria: conditions that the result must meet.
-        output_result: result of a completed order.
-        error: ``{"code": …, "message": …}`` of a failed order.
+        output_result: result of a completed order; None otherwise.
+        error: ``{"code": …, "message": …}`` of a failed order; None otherwise.
         completed_at: time of the end, ISO 8601; None before.
         cost: usage.
         waiting_for: ids of the ``APPROVAL_REQUESTED`` entries that an order in state ``executing``
