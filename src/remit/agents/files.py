@@ -54,8 +54,13 @@ class File:
     def read(cls, path: str | Path, media_type: str = "") -> File:
         """Return the file at ``path``; by default its extension determines the media type.
 
+        Args:
+            path: the file to read.
+            media_type: its media type; if empty, guessed from the file's name.
+
         Raises:
-            InvalidInputError: the file cannot be read, or its media type is unknown.
+            InvalidInputError: the file cannot be read, is empty or longer than 20 MiB, or its media
+                type is unknown or invalid.
         """
         path = Path(path)
         found = media_type or mimetypes.guess_type(path.name)[0]
@@ -71,7 +76,10 @@ class File:
 
     @property
     def block(self) -> dict[str, Any]:
-        """Return the file as a content block (:mod:`remit.kernel.exchange`)."""
+        """The file as a content block (:mod:`remit.kernel.exchange`).
+
+        A text file becomes a fenced text. Another file becomes an image or a document in base64.
+        """
         if self.media_type.startswith("text/"):
             text = self.data.decode("utf-8", "replace")
             return {"type": "text", "text": f"{self.name}:\n{fence(text)}"}
@@ -95,6 +103,9 @@ UserMessage = str | Sequence[str | File]
 def split_message(message: UserMessage) -> tuple[str, list[dict[str, Any]]]:
     """Return the text of a message, with each file named, and the content blocks of its files.
 
+    Args:
+        message: a text, or texts and files in order; the parts are joined by newlines.
+
     Raises:
         InvalidInputError: the message has no text, or contains something other than text and files.
     """
@@ -115,13 +126,23 @@ def split_message(message: UserMessage) -> tuple[str, list[dict[str, Any]]]:
 
 
 def attached(messages: Sequence[Message], files: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """Return the messages with files in the user's last message, before its text."""
+    """Return the messages with files in the user's last message, before its text.
+
+    Unchanged without a user's message; the given messages are not modified.
+
+    Args:
+        messages: the conversation.
+        files: content blocks of the files.
+    """
     blocks = [*map(dict, files)]
     return _in_last(messages, lambda text: [*blocks, {"type": "text", "text": text}])
 
 
 def with_note(messages: Sequence[Message], note: str) -> list[Message]:
-    """Return the messages with a note in the user's last message, before its text."""
+    """Return the messages with a note in the user's last message, before its text.
+
+    Unchanged if the note is empty; the given messages are not modified.
+    """
     return _in_last(messages, lambda text: f"{note}\n\n{text}") if note else list(messages)
 
 

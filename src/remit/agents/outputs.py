@@ -27,6 +27,7 @@ class OutputType(Generic[OutputT]):
             from JSON: lists, unions, enums, scalars. ``str`` means plain text.
 
     Attributes:
+        name: name of the type, for messages.
         schema: JSON Schema for the model, always of an object; None for text.
 
     Raises:
@@ -57,7 +58,11 @@ class OutputType(Generic[OutputT]):
         self.schema = _closed(schema)
 
     def value(self, data: Any) -> OutputT:
-        """Return the value of a model's data.
+        """Return the value of a model's data, for a type other than ``str``.
+
+        Args:
+            data: the data that the model returned; another type than an object is read from its
+                member ``result``.
 
         Raises:
             ValueError: the data does not have the type; the message names the place and may quote
@@ -70,7 +75,7 @@ class OutputType(Generic[OutputT]):
         return validated(schema, data, lambda: self._adapter.validate_json(text))
 
     def problem(self, data: Any) -> str:
-        """Return why data does not have the type; empty if it does."""
+        """Return why data does not have the type, as :meth:`value` says it; empty if it does."""
         try:
             self.value(data)
         except ValueError as error:
@@ -78,7 +83,10 @@ class OutputType(Generic[OutputT]):
         return ""
 
     def partial(self, data: Any) -> Any:
-        """Return the part of an answer received so far, as plain data."""
+        """Return the part of an answer received so far, as plain data that is not validated.
+
+        None if the member that holds the value has not begun.
+        """
         if self._wrapped:
             return data.get(_WRAPPER) if isinstance(data, Mapping) else None
         return data

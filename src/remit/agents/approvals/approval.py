@@ -29,13 +29,16 @@ class Approval:
     Attributes:
         request_id: id of the ``APPROVAL_REQUESTED`` entry.
         wo_id: the waiting work order; empty for a request outside of work orders.
+        session_id: the session of the request.
         agent_id: the agent that wants to run the tool.
         requested_by: the person or key on whose behalf the agent works; empty if unknown.
+        tool_id: the tool.
         kind: ``approval`` if the tool has not run yet; ``unknown_outcome`` if a call began and
             nobody knows whether it took effect.
         unknown_because: why the outcome is unknown, as a sentence; empty for ``approval``.
         arguments: arguments with which the tool will run: as requested, or as changed by a person.
-        requested_arguments: the requested arguments.
+        requested_arguments: the requested arguments. These and ``arguments`` are ``Erased`` after
+            an erasure.
         tool_digest: hash of the tool's definition (:attr:`remit.Tool.digest`); empty in requests of
             earlier versions.
         idempotency_key: key of the requested call.
@@ -45,6 +48,8 @@ class Approval:
         state: ``pending``, ``granted``, ``denied``, or ``void``: the order ended without a
             decision, or a later order asked about the same unknown outcome.
         decided_by: the person who made the final decision; empty while pending.
+        decision_reason: the reason of that decision; may be empty.
+        decided_at: time of that decision; empty while pending.
         expires_at: time at which an unused grant expires; empty in grants of earlier versions.
         used_by: id of the ``TOOL_INTENT`` that used the grant; empty while unused.
     """
@@ -83,7 +88,8 @@ class Approval:
 def is_request(entry: LedgerEntry) -> bool:
     """Return True if an entry is a request that can be decided.
 
-    Such an entry names its session, agent, tool, idempotency key and kind, and contains arguments.
+    Such an entry is an ``APPROVAL_REQUESTED``, names its session, agent, tool, idempotency key and
+    kind, and contains arguments.
     """
     data, provenance = entry.metadata, entry.metadata.get("provenance")
     return (
@@ -206,9 +212,14 @@ _KEY_ID_PREFIX = "KEY-"
 
 
 def person_of_session(ledger: LedgerClient, session_id: str) -> str:
-    """Return the person on whose behalf a session was started; empty if the session names nobody.
+    """Return the person on whose behalf a session was started; empty if it names nobody.
 
-    The person of the session's key takes precedence over the user that the session names.
+    The person of the session's key takes precedence over the user that the session names. A key
+    that names no person counts by its id if the session names no user.
+
+    Args:
+        ledger: contains the session.
+        session_id: the session; empty also if it was never started.
     """
     starts = ledger.query(
         session_id=session_id, event_type="SESSION_START", limit=1, with_content=False
@@ -236,8 +247,9 @@ def key_person(ledger: LedgerClient, key_id: str) -> str:
 
 
 def key_creation(ledger: LedgerClient, key_id: str, before: float = math.inf) -> LedgerEntry | None:
-    """Return the latest ``KEY_CREATED`` entry of a key; None if there is none or ``key_id`` is no
-    key's.
+    """Return the latest ``KEY_CREATED`` entry of a key; None if there is none.
+
+    None also if ``key_id`` is not in the form of a key's id.
 
     Args:
         ledger: the ledger.

@@ -39,6 +39,9 @@ def granted_action(
 ) -> dict[str, Any]:
     """Return the fields with which a grant describes the granted action.
 
+    The fields are ``arguments_hash``, ``tool_digest`` if the request has one, and ``arguments`` if
+    they differ from the request.
+
     Args:
         request: the ``APPROVAL_REQUESTED`` entry.
         answers: earlier answers to the request.
@@ -90,7 +93,7 @@ def decision_entry(event_type: str, request: LedgerEntry, data: Mapping[str, Any
     Args:
         event_type: one of :data:`ANSWER_EVENTS`.
         request: the ``APPROVAL_REQUESTED`` entry.
-        data: metadata of the answer, with ``decided_by``.
+        data: metadata of the answer, with ``decided_by``; added to the entry as it is.
     """
     provenance = request.metadata["provenance"]
     order = provenance.get("work_order_id")
@@ -128,7 +131,8 @@ def append_decision(
     """Append an answer within a transaction, and return its entry id.
 
     An empty text means that another answer was written in the meantime and nothing was appended:
-    the caller must read the answers again. A final decision also wakes the orders that wait for it.
+    the caller must read the answers again. A final decision also makes the orders due that wait for
+    it.
 
     Args:
         entry: the prepared answer.
@@ -137,7 +141,7 @@ def append_decision(
         tx: the transaction.
 
     Raises:
-        ApprovalError: the work order has ended.
+        ApprovalError: the work order has ended, and the request is not about an unknown outcome.
     """
     for entry_id, record in tx.execute(_ANSWERS, (approval.request_id,)):
         if entry_id not in seen and _is_valid(record):
@@ -160,7 +164,7 @@ def _is_valid(record: str) -> bool:
 
 
 def order_ended_error(approval: Approval) -> ApprovalError:
-    """Return the error for a request whose order ended without a decision."""
+    """Return an ApprovalError for a request whose order ended without a decision."""
     return ApprovalError(
         f"The order {approval.wo_id} has ended, so {approval.request_id} cannot be decided."
     )

@@ -46,13 +46,19 @@ class Permit:
 
     @property
     def arguments(self) -> Any:
-        """The granted arguments: the requested ones, or those that a person set."""
+        """The granted arguments: as requested, or as changed by a person.
+
+        An ``Erased`` value if their content was erased.
+        """
         return self.granted.metadata.get("arguments", self.request.metadata["arguments"])
 
     def instead_of(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         """Return the granted arguments in place of the requested ones.
 
         Arguments that differ from the request are returned unchanged; :meth:`begin` refuses them.
+
+        Args:
+            wanted: the arguments with which the caller would run the tool.
         """
         requested = self.request.metadata["arguments"]
         if isinstance(requested, Erased) or arguments_hash(requested) != arguments_hash(wanted):

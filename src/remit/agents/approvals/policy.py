@@ -12,7 +12,12 @@ from remit.ledger import LedgerClient, is_authentic
 
 
 def people_required(settings: ApprovalSettings, tool_id: str) -> int:
-    """Return how many distinct people must grant a call of a tool: 1 unless configured."""
+    """Return how many distinct people must grant a call of a tool: 1 unless configured.
+
+    Args:
+        settings: ``[approvals]``.
+        tool_id: the tool.
+    """
     policy = settings.tools.get(tool_id)
     return 1 if policy is None else policy.people
 
@@ -22,14 +27,14 @@ def represented_approver(
 ) -> str:
     """Return the approver for whom a person decides by a delegation in force.
 
-    Empty if the person decides in their own right: they are one of the tool's ``approvers``, or
-    the tool names none.
+    Empty if the person decides in their own right: they are one of the tool's ``approvers``, or the
+    tool names none. Read-only.
 
     Args:
         ledger: the ledger with the delegations.
         settings: ``[approvals]``.
         tool_id: the tool.
-        names: the names of the person who decides.
+        names: the names of the person who decides; any may match.
 
     Raises:
         ApprovalError: the person is no approver of the tool, and no approver delegates to them.
@@ -60,14 +65,14 @@ def require_new_vote(
 ) -> None:
     """Raise ApprovalError unless a vote adds a person to the earlier votes.
 
-    Tools without a policy are not checked.
+    Tools without a policy in ``[approvals.tools]`` are not checked.
 
     Args:
         ledger: the ledger, which tells keys from people.
         settings: ``[approvals]``.
         approval: the request.
-        vote: the metadata of the new decision: ``decided_by``, and ``person`` and
-            ``on_behalf_of`` if they differ.
+        vote: the metadata of the new decision: ``decided_by``, and ``person`` and ``on_behalf_of``
+            if they differ.
         earlier: the metadata of the earlier grants of the same action.
 
     Raises:

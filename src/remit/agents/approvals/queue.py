@@ -56,6 +56,8 @@ _MAX_DELEGATION = timedelta(days=30)
 def action_fields(tool: Tool | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields with which a request identifies its action, in addition to the arguments.
 
+    The fields are ``arguments_hash``, and for a present tool ``tool_digest`` and ``parameters``.
+
     Args:
         tool: the tool as presently defined; None if the program no longer has it.
         arguments: the arguments with which it is to run.
@@ -76,13 +78,18 @@ class ApprovalQueue:
     without an order, such as a gateway in front of MCP servers, calls :meth:`request`, and
     :meth:`permit` once the request is granted::
 
-        approval = queue.request( tool, arguments, session_id=…, agent_id=…, requested_by=…
+        approval = queue.request(
+            tool, arguments, session_id=…, agent_id=…, requested_by=…
         )
-        if approval.state == "granted": intent = LedgerEntry("TOOL_INTENT", …, metadata={ …,
-        "tool_id": tool.tool_id, "arguments": approval.arguments, "idempotency_key":
-        approval.idempotency_key, }) permit = queue.permit(approval.request_id) begin =
-        permit.begin(intent, tool.digest, ledger.prepare) problem = ledger.transact(begin) # If
-        problem is empty, the intent is recorded, and the tool may run.
+        if approval.state == "granted":
+            intent = LedgerEntry("TOOL_INTENT", …, metadata={
+                …, "tool_id": tool.tool_id, "arguments": approval.arguments,
+                "idempotency_key": approval.idempotency_key,
+            })
+            permit = queue.permit(approval.request_id)
+            begin = permit.begin(intent, tool.digest, ledger.prepare)
+            problem = ledger.transact(begin)
+            # If problem is empty, the intent is recorded, and the tool may run.
 
     New requests are announced to the webhook of the settings, by a thread that :meth:`close` stops.
 
@@ -103,7 +110,11 @@ class ApprovalQueue:
             self._webhook = Webhook(url, self._settings.webhook_secret.get_secret_value())
 
     def pending(self, *, session_id: str | None = None) -> builtins.list[Approval]:
-        """Return the pending requests, oldest first: all, or those of one session."""
+        """Return the pending requests, oldest first.
+
+        Args:
+            session_id: requests of one session; None for all.
+        """
         found = (
             self._approval(entry)
             for entry in self._ledger.query(
@@ -118,7 +129,8 @@ class ApprovalQueue:
 
         Args:
             session_id: requests of one session; None for all.
-            limit: maximum number of entries read.
+            limit: maximum number of ``APPROVAL_REQUESTED`` entries read; malformed ones are
+                skipped.
         """
         for entry in self._ledger.query(
             event_type="APPROVAL_REQUESTED", session_id=session_id, order="desc", limit=limit
@@ -128,6 +140,9 @@ class ApprovalQueue:
 
     def get(self, request_id: str) -> Approval:
         """Return a request in its present state.
+
+        Args:
+            request_id: id of the ``APPROVAL_REQUESTED`` entry.
 
         Raises:
             ApprovalError: the ledger contains no such request.
@@ -148,7 +163,8 @@ class ApprovalQueue:
 
         An equal request of the same agent and requester in the session is returned instead if it is
         pending, or granted and still usable; so a client that repeats its call meets the decision.
-        A new request is written as ``APPROVAL_REQUESTED`` and announced to the webhook.
+        A new request is written as ``APPROVAL_REQUESTED`` and announced to the webhook. The call
+        does not wait for a decision.
 
         Args:
             tool: the tool as presently defined.
@@ -205,30 +221,40 @@ class ApprovalQueue:
         A key represents the person who received its secret: the person of the key that requested it
         over the network, or the user named by a key that was made on the machine. A caller without
         a recorded key, such as a person who signed in with an account, is represented by user id or
-        name.
+        name. Read-only.
 
         Args:
             key_id: id of the caller's virtual key; empty if the caller has none.
             user_id: the caller's user id; may be empty.
-            name: the caller's name.
+            name: the caller's name, used if the ids name no person.
         """
         person = key_person(self._ledger, key_id) if key_id else ""
         return (user_id or key_id or name) if person == key_id else person
 
     def announce(self, request_id: str) -> None:
-        """Queue a webhook message about a request, if configured."""
+        """Queue a webhook message about a request, without waiting.
+
+        Does nothing if no webhook is configured. The message contains the arguments only if
+        ``[approvals] webhook_content`` is set.
+        """
         if self._webhook is not None:
             self._webhook.send(request_id, functools.partial(self._message, request_id))
 
     def close(self) -> None:
-        """Stop the webhook's thread, if any."""
+        """Stop the webhook's thread, if any; wait at most 2 s for it.
+
+        Messages that are still queued may be lost.
+        """
         if self._webhook is not None:
             self._webhook.close()
 
     def permit(self, request_id: str) -> Permit:
-        """Return the permit of a granted request.
+        """Return the permit of a granted request. Writes nothing.
 
         The permit itself checks whether it is expired or used, when an action begins with it.
+
+        Args:
+            request_id: id of the ``APPROVAL_REQUESTED`` entry.
 
         Raises:
             ApprovalError: there is no such request, or it is not granted.
@@ -257,8 +283,8 @@ class ApprovalQueue:
         """Grant or deny a request, and return the id of the entry written.
 
         If a tool needs several people, each grant is an ``APPROVAL_SIGNED``, until the last of them
-        grants the same arguments (``APPROVAL_GRANTED``). One denial is final. A final decision
-        wakes the orders that wait for it.
+        grants the same arguments (``APPROVAL_GRANTED``). One denial (``APPROVAL_DENIED``) is final.
+        A final decision makes the orders due that wait for it. The tool itself is not run here.
 
         Args:
             request_id: id of the ``APPROVAL_REQUESTED`` entry.
@@ -266,7 +292,8 @@ class ApprovalQueue:
             by: the recorded name of the person who decides.
             reason: recorded with the decision; the model sees it if the request is denied.
             arguments: arguments in place of the requested ones; they must fit the tool's schema.
-                Required if an earlier answer has changed the arguments.
+                None for the requested ones. Required if an earlier answer has changed the
+                arguments.
             until: time at which an unused grant expires, at most ``[approvals] valid_s`` from now;
                 the latest possible if omitted.
             person: the person behind the name, see :meth:`person_behind`: two names of one person
@@ -274,11 +301,11 @@ class ApprovalQueue:
             subject_id: the person to whom the decision relates; the request's subject if empty.
 
         Raises:
-            ApprovalError: there is no such request, or it is decided or void; the person may not
-                approve this tool or has granted the request already; the arguments were erased, or
-                an earlier answer has changed them.
+            ApprovalError: there is no such request, or it is decided or void; the name is missing;
+                the person may not approve this tool or has granted the request already; the
+                arguments were erased, or an earlier answer has changed them.
             InvalidInputError: the arguments cannot be changed or do not fit the schema; ``until``
-                is past or too late; ``by`` contains control characters.
+                is past or too late; ``by`` contains a NUL character or a lone surrogate.
         """
         if not comparable_name(by):
             raise ApprovalError(
@@ -337,21 +364,22 @@ class ApprovalQueue:
     def delegate(
         self, *, by: str, to: str, until: datetime, reason: str = "", subject_id: str = ""
     ) -> str:
-        """Delegate approvals to another person for a time; return the entry id.
+        """Delegate approvals to another person for a time; return the id of the entry written.
 
-        A delegation applies to tools with configured approvers (``[approvals.tools.TOOL]
-        approvers``) and cannot be passed on. A further delegation that ends now revokes it.
+        Appends ``APPROVAL_DELEGATED``. A delegation applies to tools with configured approvers
+        (``[approvals.tools.TOOL] approvers``) and cannot be passed on. A further delegation that
+        ends now revokes it.
 
         Args:
             by: the person who delegates.
             to: the person who approves instead.
-            until: the end, at most 30 days from now.
+            until: the end, at most 30 days from now; a past time revokes.
             reason: recorded with the delegation.
             subject_id: the person to whom the reason relates; may be empty.
 
         Raises:
-            InvalidInputError: a name is missing, both names are the same person's, or the end is
-                too late.
+            InvalidInputError: a name is missing or not a plain text, both names are the same
+                person's, or the end is too late.
         """
         require_plain_text("by", by)
         require_plain_text("to", to)

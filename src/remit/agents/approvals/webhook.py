@@ -30,9 +30,11 @@ _CLOSE_S = 2.0
 
 
 class Webhook:
-    """A thread that posts messages to one address, in order.
+    """A thread that posts messages to one address, in order; started by the first message.
 
-    A message that cannot be delivered is logged and dropped: the ledger holds the request.
+    Each message is tried up to four times, with at most 10 s for an attempt. A message that cannot
+    be delivered is logged and dropped: the ledger holds the request. Answers 3xx and 4xx other than
+    429 are final.
 
     Args:
         url: http or https address of the receiver; redirects are not followed.
@@ -55,7 +57,7 @@ class Webhook:
         self._lock = threading.Lock()
 
     def send(self, message_id: str, message: Callable[[], Mapping[str, Any]]) -> None:
-        """Queue a message and return; if too many wait, log and drop it.
+        """Queue a message and return; if 1,000 messages wait, log and drop it.
 
         Args:
             message_id: id that the receiver sees in each attempt, to recognise a repetition.
@@ -74,7 +76,10 @@ class Webhook:
                          self._host, message_id)  # fmt: skip
 
     def close(self) -> None:
-        """End the thread; a message that is being sent has two more seconds."""
+        """End the thread; wait for it at most two seconds.
+
+        Messages that are still queued are tried once at most, and may be lost.
+        """
         self._closing.set()
         if self._thread is not None:
             with contextlib.suppress(queue.Full):  # The thread sees the event instead.

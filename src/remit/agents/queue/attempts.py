@@ -30,11 +30,14 @@ async def complete_attempt(
 ) -> bool:
     """Delete the order's row and append its ``ORDER_ENDED`` as completed.
 
+    Returns False, and changes nothing, if the claim was taken over; True otherwise.
+
     Args:
         ledger: the ledger.
         claim: the order's row as the worker claimed it.
-        turn_entry_id: id of the ``TURN_RECORDED`` that answers the order.
-        figures: numbers and ids that an order of another kind than ``turn`` produced.
+        turn_entry_id: id of the ``TURN_RECORDED`` that answers the order; empty for none.
+        figures: numbers and ids that an order of another kind than ``turn`` produced; None for
+            none.
     """
 
     def act(tx: Transaction, row: Row) -> None:
@@ -47,6 +50,8 @@ async def complete_attempt(
 
 async def cancel_attempt(ledger: LedgerClient, claim: Row, by: str = "") -> bool:
     """Delete the order's row and append its ``ORDER_ENDED`` as cancelled.
+
+    Returns False, and changes nothing, if the claim was taken over; True otherwise.
 
     Args:
         ledger: the ledger.
@@ -74,7 +79,9 @@ async def fail_attempt(
     """Schedule the next attempt after a wait, or set the order aside.
 
     The order is set aside if another attempt cannot help, all attempts are used, or the order was
-    asked to stop.
+    asked to stop: ``ORDER_ENDED`` is appended as failed, and the row stays. Otherwise the row
+    becomes delayed. A new session is recorded by ``ORDER_CHANGED``. Returns False, and changes
+    nothing, if the claim was taken over; True otherwise.
 
     Args:
         ledger: the ledger.
@@ -83,8 +90,8 @@ async def fail_attempt(
         code: error code of the failure.
         message: the failure in words; content.
         again: True if another attempt can help.
-        new_session: True to make the next attempt in a new session, because this session's turn
-            has ended.
+        new_session: True to make the next attempt in a new session, because this session's turn has
+            ended.
     """
 
     def act(tx: Transaction, row: Row) -> None:
@@ -105,8 +112,9 @@ async def fail_attempt(
 async def park_attempt(ledger: LedgerClient, claim: Row, request_ids: Sequence[str]) -> bool:
     """Let the order wait for a person; a decision makes the order due again, on any worker.
 
-    The attempt does not count. If a request was decided in the meantime, or the order was asked to
-    stop, the order is due at once.
+    The row is set to waiting and the attempt does not count. No entry is appended. If a request was
+    decided in the meantime, or the order was asked to stop, the order is due at once. Returns
+    False, and changes nothing, if the claim was taken over; True otherwise.
 
     Args:
         ledger: the ledger.
@@ -126,7 +134,14 @@ async def park_attempt(ledger: LedgerClient, claim: Row, request_ids: Sequence[s
 
 
 def backoff_ms(settings: OrderSettings, attempts: int) -> int:
-    """Return the wait after a number of attempts, in milliseconds; each attempt doubles it."""
+    """Return the wait after a number of attempts, in milliseconds.
+
+    The first wait is ``retry_base_s``. Each attempt doubles it, up to ``retry_max_s``.
+
+    Args:
+        settings: ``[worker.orders]``.
+        attempts: number of attempts so far, from 1.
+    """
     wait_s = min(settings.retry_base_s * 2.0 ** min(attempts - 1, 30), settings.retry_max_s)
     return int(wait_s * 1000)
 
@@ -143,7 +158,9 @@ async def _end(ledger: LedgerClient, claim: Row, act: Callable[[Transaction, Row
 
 
 def set_aside(tx: Transaction, row: Row, code: str, message: str) -> None:
-    """Append the order's ``ORDER_ENDED`` as failed; its row stays until a person retries it.
+    """Append the order's ``ORDER_ENDED`` as failed, and set its row's state to ``failed``.
+
+    The row stays until a person retries or cancels the order.
 
     Args:
         tx: the transaction.

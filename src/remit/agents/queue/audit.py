@@ -32,9 +32,14 @@ _SUBMITTED_FIELDS = ("queue", "kind", "agent_id", "priority", "max_attempts", "k
 
 
 def row_matches_ledger(ledger: LedgerClient, claim: Row) -> bool:
-    """Return True if a row's agent, kind and session are those recorded for its order.
+    """Return True if a row's agent, kind and session are the recorded ones of its order.
 
     A worker checks this before it executes an order, because a row can be edited outside Remit.
+    False also if the ledger has no authentic entry of the order. Read-only.
+
+    Args:
+        ledger: the ledger.
+        claim: the order's row.
     """
     found = ledger.query(submission_id=claim.order_id, with_content=False)
     known = [
@@ -52,7 +57,7 @@ def check_orders(select: Select) -> Iterator[Finding]:
 
     Each finding is a sequence number (None if no entry is concerned) and a sentence. Reported are
     open orders without a row, rows without an open order, fields that differ, and orders that
-    continued with another agent or session.
+    continued with another agent or session. Imported orders are not checked. Read-only.
 
     Args:
         select: runs a query on the ledger's database.

@@ -80,11 +80,14 @@ class DbosEngine:
         self._has_schema = False
 
     def announce(self, tx: Transaction, row: Row) -> None:
-        """Enqueue a ready order in DBOS, in the same transaction, and count the announcement in its
-        row.
+        """Enqueue a ready order in DBOS, in the same transaction.
 
-        Nothing happens before the first worker has created DBOS's tables; that worker announces the
-        order.
+        The announcement is counted in the order's row. Nothing happens before the first worker has
+        created DBOS's tables; that worker announces the order.
+
+        Args:
+            tx: the transaction that makes the order ready.
+            row: the order's row.
         """
         if not self._has_schema:
             (found,) = tx.execute(
@@ -103,6 +106,11 @@ class DbosEngine:
 
     async def hand_out(self, worker: rows.Taker) -> None:
         """Act as a DBOS executor until the worker is draining.
+
+        Starts DBOS, which creates its tables on first use. Starts each claimed order by
+        :meth:`Taker.begin`. Announces due orders and puts back workflows of dead workers. A
+        database that does not answer is logged and tried again. At the end waits for running
+        orders, at most ``drain_s`` seconds, and stops DBOS.
 
         Raises:
             InvalidInputError: DBOS is not installed.

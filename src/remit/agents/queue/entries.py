@@ -14,7 +14,16 @@ __all__ = ["changed", "ended", "status_of", "status_of_row", "submitted"]
 def submitted(
     order_id: str, session_id: str, wanted: Submission, max_attempts: int, by: str, forked_from: str
 ) -> LedgerEntry:
-    """Return the ``ORDER_SUBMITTED`` of a submission, not yet written."""
+    """Return the ``ORDER_SUBMITTED`` of a submission, not yet written.
+
+    Args:
+        order_id: the order.
+        session_id: the order's session.
+        wanted: the work; empty optional fields are left out.
+        max_attempts: number of attempts before the order is set aside.
+        by: the recorded name of the submitter.
+        forked_from: id of the copied order; empty for none.
+    """
     further = {
         "key_id": wanted.key_id, "user_id": wanted.user_id, "model_id": wanted.model_id,
         "due": wanted.due.isoformat() if wanted.due else "",
@@ -29,7 +38,14 @@ def submitted(
 
 
 def changed(row: Row, decision: str, by: str, error_code: str = "") -> LedgerEntry:
-    """Return an ``ORDER_CHANGED``, not yet written."""
+    """Return an ``ORDER_CHANGED``, not yet written.
+
+    Args:
+        row: the order's row, whose session and agent are recorded.
+        decision: ``STOPPED``, ``PAUSED``, ``RESUMED`` or ``RETRIED``.
+        by: the recorded name of the person or component that changed the order.
+        error_code: error code of the failed attempt; recorded unless empty.
+    """
     further = {"error_code": error_code} if error_code else {}
     return _entry(
         "ORDER_CHANGED", row.order_id, decision, row.session_id,
@@ -65,7 +81,13 @@ def _entry(
 
 
 def status_of_row(row: Row, submitted_at: str, due: str) -> OrderStatus:
-    """Return the status of an order that has not ended, from its row."""
+    """Return the status of an order that has not ended, from its row.
+
+    Args:
+        row: the order's row.
+        submitted_at: time of its ``ORDER_SUBMITTED``, in ISO 8601.
+        due: time at which the order is due, in ISO 8601; empty unless delayed.
+    """
     return OrderStatus(
         order_id=row.order_id, state=cast(OrderState, row.state), queue=row.queue, kind=row.kind,
         agent_id=row.agent_id, session_id=row.session_id, priority=row.priority,
@@ -78,10 +100,12 @@ def status_of_row(row: Row, submitted_at: str, due: str) -> OrderStatus:
 def status_of(entries: Sequence[LedgerEntry], row: Row | None, due: str = "") -> OrderStatus | None:
     """Return an order's status; None if the entries contain no submission.
 
+    Entries that are not authentic are ignored.
+
     Args:
         entries: the order's entries, in ledger order.
         row: the order's row; None if it has none.
-        due: time at which the order is due, in ISO 8601; may be empty.
+        due: time at which the order is due, in ISO 8601; empty unless delayed.
 
     Raises:
         LedgerFormatError: the order is open in the ledger, but has no row.

@@ -14,10 +14,15 @@ __all__ = ["bind_to_key", "principal_of"]
 
 
 def bind_to_key(ledger: LedgerClient, wanted: Submission, name_or_id: str) -> Submission:
-    """Return a submission bound to a virtual key and its user.
+    """Return a copy of a submission bound to a virtual key and its user. Writes nothing.
 
     The key is checked again for each call of the order: its models, agents and tiers, its rates and
     expiry, its budgets and those of its user, team and organisation.
+
+    Args:
+        ledger: the ledger with the keys.
+        wanted: the submission; its user may be empty.
+        name_or_id: name or id of the key.
 
     Raises:
         NotFoundError: there is no such key.
@@ -40,16 +45,17 @@ def bind_to_key(ledger: LedgerClient, wanted: Submission, name_or_id: str) -> Su
 
 
 def principal_of(ledger: LedgerClient, user_id: str, subject_id: str, key_id: str) -> Principal:
-    """Return the principal of an order's session.
+    """Return the principal of an order's session: user, data subject and key.
 
     Args:
         ledger: the ledger with the keys.
         user_id: the user; may be empty.
         subject_id: the data subject; may be empty.
-        key_id: the virtual key; empty for none.
+        key_id: the virtual key, whose team and organisation are added; empty for none.
 
     Raises:
         NotFoundError: there is no such key.
+        InvalidInputError: the user or the data subject is not a valid id.
     """
     if not key_id:
         return Principal(user_id, subject_id)

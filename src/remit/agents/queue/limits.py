@@ -40,6 +40,8 @@ _SET_NEXT_START = (
 class Lanes:
     """The limits of one queue within one transaction; one lane for each limited key or model.
 
+    Making the object releases held orders whose lanes have room: their rows become ready.
+
     Args:
         tx: the transaction.
         queue: the queue's name.
@@ -62,7 +64,10 @@ class Lanes:
         self._release()
 
     def room(self) -> int:
-        """Return how many orders may start now by the limit of the queue itself."""
+        """Return how many orders may start now by the queue's ``at_once``.
+
+        The number is 1,000,000 if the queue has no such limit.
+        """
         limit = self._settings.at_once
         return max(0, limit - self._running["all"]) if limit else _UNLIMITED
 
@@ -71,7 +76,10 @@ class Lanes:
         return next((lane for lane in self._lanes(row) if not self._room_of(lane)), "")
 
     def take(self, row: Row) -> None:
-        """Count an order that starts; the start is stored by :meth:`write`."""
+        """Count an order that starts.
+
+        Changes only this object; :meth:`write` stores the starts.
+        """
         for lane in ("all", f"key:{row.key_id}", f"model:{row.model_id}"):
             self._running[lane] += 1
         for lane in self._lanes(row):

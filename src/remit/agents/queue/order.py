@@ -43,7 +43,28 @@ _MAX_LIMIT = 10**12
 
 
 class Row(NamedTuple):
-    """A row of the table ``orders``: ids, numbers and states, no content."""
+    """A row of the table ``orders``: ids, numbers and states, no content.
+
+    Attributes:
+        order_id: the order.
+        seq: sequence number of its ``ORDER_SUBMITTED``.
+        queue: its queue.
+        kind: ``turn``, ``replay`` or another kind.
+        agent_id: the agent that does the work.
+        session_id: the session of its latest or next attempt.
+        key_id: its virtual key; empty for none.
+        model_id: the model whose limits apply; may be empty.
+        priority: lower numbers start first.
+        max_attempts: number of attempts before the order is set aside.
+        state: one of :data:`STATES`; completed and cancelled orders have no row.
+        due_ms: earliest start by the database's clock, milliseconds; 0 for at once.
+        attempts: number of attempts that began and count.
+        worker: lease name of the worker that runs it; empty if none does.
+        stop: 1 if it was asked to stop, otherwise 0.
+        held_by: the full lane that holds it; empty unless held.
+        waits_for: ids of the requests for which it waits, separated by spaces.
+        announced: number of announcements to DBOS.
+    """
 
     order_id: str
     seq: int
@@ -150,16 +171,28 @@ class OrderStatus:
     """The present state of an order.
 
     Attributes:
+        order_id: the order.
         state: one of :data:`STATES`.
+        queue: its queue.
+        kind: ``turn``, ``replay`` or another kind.
+        agent_id: the agent that does the work.
+        session_id: the session of its latest attempt.
+        priority: lower numbers start first.
         attempts: number of attempts, without those that ended in waiting for a person.
+        max_attempts: number of attempts before the order is set aside.
+        submitted: time of its ``ORDER_SUBMITTED``.
+        submitted_entry_id: id of that entry.
+        key_id: virtual key of the order; empty for none.
+        model_id: model whose limits apply; may be empty.
         due: earliest start, in ISO 8601; empty unless delayed.
         worker: lease name of the worker that runs the order; empty if none does.
-        waits_for: ids of the requests for approval for which the order waits.
         held_by: the limit that holds the order, such as ``default/key_at_once/KEY-…``.
-        submitted: time of its ``ORDER_SUBMITTED``.
+        waits_for: ids of the requests for approval for which the order waits.
         ended: time of its latest ``ORDER_ENDED``; empty if it has not ended.
-        turn_entry_id: id of the ``TURN_RECORDED`` that answers the order.
-        figures: numbers and ids that an order of another kind than ``turn`` produced.
+        ended_entry_id: id of that entry; may be empty.
+        turn_entry_id: id of the ``TURN_RECORDED`` that answers the order; may be empty.
+        figures: numbers and ids that an order of another kind than ``turn`` produced; may be None.
+        error_code: code of the failure that set the order aside; empty for none.
         stopping: True if the order was asked to stop and has not stopped yet.
     """
 
@@ -189,14 +222,14 @@ class OrderStatus:
 
     @property
     def cursor(self) -> str:
-        """The position of the order in :meth:`OrderQueue.list`."""
+        """The position of the order in :meth:`OrderQueue.list`, for its ``after``."""
         if self.state in ("completed", "cancelled"):
             return self.ended_entry_id
         return f"{self.priority}/{self.submitted_entry_id}"
 
     @property
     def has_ended(self) -> bool:
-        """Return True if the order is completed, cancelled or set aside."""
+        """True if the order is completed, cancelled or set aside."""
         return self.state in END_STATES.values()
 
     def to_dict(self) -> dict[str, Any]:
@@ -205,10 +238,16 @@ class OrderStatus:
 
 
 def order_id_of(agent_id: str, key: str = "") -> str:
-    """Return the id of a new order: derived from agent and key, or random if the key is empty.
+    """Return the id of a new order, ``ORD-`` and 16 characters.
+
+    Derived from agent and key, so equal ones give the same id; random if the key is empty.
+
+    Args:
+        agent_id: the agent that does the work.
+        key: idempotency key of the work; may be empty.
 
     Raises:
-        InvalidInputError: the key contains control characters.
+        InvalidInputError: the key contains a NUL character or a lone surrogate.
     """
     if not key:
         digest = secrets.token_bytes(10)
@@ -219,13 +258,16 @@ def order_id_of(agent_id: str, key: str = "") -> str:
 
 
 def no_such_order(order_id: str) -> NotFoundError:
-    """Return the error for an id that no order has."""
+    """Return a NotFoundError for an id that no order has; the caller raises it."""
     return NotFoundError(
         f"There is no order {order_id!r}.", next_step="Run `remit order list` to list the orders."
     )
 
 
 def require_id(order_id: str) -> None:
-    """Raise NotFoundError if a text is not in the form of an order's id."""
+    """Raise NotFoundError if a text is not in the form of an order's id.
+
+    The order itself is not looked up.
+    """
     if not _ID.fullmatch(order_id):
         raise no_such_order(order_id)

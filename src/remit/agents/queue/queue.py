@@ -44,7 +44,7 @@ class OrderQueue:
     Args:
         ledger: the ledger, with the queue's tables in its database.
         settings: ``[worker]``.
-        engine: hands out ready orders.
+        engine: hands out ready orders; kept as the attribute ``engine``.
     """
 
     def __init__(self, ledger: LedgerClient, settings: WorkerSettings, engine: rows.Engine) -> None:
@@ -55,6 +55,10 @@ class OrderQueue:
     @classmethod
     def of_root(cls, ledger: LedgerClient, settings: Settings) -> Self:
         """Return the orders of a root, with the engine that its settings name.
+
+        Args:
+            ledger: the root's ledger.
+            settings: the root's settings; ``[worker.orders] engine`` names the engine.
 
         Raises:
             InvalidInputError: the engine is ``dbos``, and the ledger is not on PostgreSQL.
@@ -73,14 +77,17 @@ class OrderQueue:
     def submit(self, wanted: Submission, *, by: str, key: str = "") -> str:
         """Submit an order and return its id, once its entry and its row are durable.
 
+        One transaction appends ``ORDER_SUBMITTED`` and inserts the row.
+
         Args:
             wanted: the work.
             by: the recorded name of the submitter.
             key: idempotency key of the work for its agent. Submitting the same work again with its
-                key returns the first order. Empty for a new order.
+                key writes nothing and returns the first order's id. Empty for a new order.
 
         Raises:
-            InvalidInputError: the key was used for other work.
+            InvalidInputError: the key was used for another kind, task or user, or contains a NUL
+                character or a lone surrogate.
         """
         order_id, put = self.prepare(wanted, by=by, key=key)
         self._ledger.transact(put)
@@ -91,7 +98,15 @@ class OrderQueue:
     def require_same_work(self, order_id: str, wanted: Submission) -> None:
         """Raise InvalidInputError if an order was submitted with another kind, task or user.
 
-        A task that was erased counts as the same.
+        A task that was erased counts as the same work, whatever its kind and user.
+
+        Args:
+            order_id: the order.
+            wanted: the work to compare with the recorded submission.
+
+        Raises:
+            InvalidInputError: the recorded work differs.
+            NotFoundError: there is no such order.
         """
         data = self.submission(order_id).metadata
         if isinstance(data["task"], Erased):
@@ -106,16 +121,20 @@ class OrderQueue:
     def prepare(
         self, wanted: Submission, *, by: str, key: str = "", forked_from: str = ""
     ) -> tuple[str, Callable[[Transaction], None]]:
-        """Return a new order's id, and the function that submits the order in the caller's
-        transaction.
+        """Return a new order's id, and the function that submits the order in a transaction.
 
-        The function does nothing if an order with the same key exists.
+        The caller runs the function in its own transaction. The function appends
+        ``ORDER_SUBMITTED``, inserts the row and announces a ready order to the engine. The function
+        does nothing if an order with the same key exists.
 
         Args:
             wanted: the work.
             by: the recorded name of the submitter.
             key: idempotency key; empty for a new order.
             forked_from: id of the order of which this is a copy; may be empty.
+
+        Raises:
+            InvalidInputError: the key contains a NUL character or a lone surrogate.
         """
         order_id, session_id = order_id_of(wanted.agent_id, key), new_session_id()
         max_attempts = wanted.max_attempts or self._settings.orders.max_attempts
@@ -142,9 +161,14 @@ class OrderQueue:
         return order_id, put
 
     def fork(self, order_id: str, *, by: str) -> str:
-        """Submit the work of an order again as a new order; return its id.
+        """Submit the work of an order again as a new order in a new session; return its id.
 
-        The due time is not copied.
+        Appends ``ORDER_SUBMITTED``, which names the copied order, and inserts a row. The due time
+        is not copied. The copied order may be in any state and is not changed.
+
+        Args:
+            order_id: the order to copy.
+            by: the recorded name of the submitter.
 
         Raises:
             NotFoundError: there is no such order.
@@ -171,10 +195,10 @@ class OrderQueue:
     # -- reading -----------------------------------------------------------------------------
 
     def get(self, order_id: str) -> OrderStatus:
-        """Return the status of an order.
+        """Return the status of an order, read from its row and its entries.
 
         Raises:
-            NotFoundError: there is no such order.
+            NotFoundError: there is no such order, or the text is not in the form of an order's id.
             LedgerFormatError: the order is open in the ledger, but has no row.
         """
         require_id(order_id)
@@ -194,17 +218,18 @@ class OrderQueue:
         """Yield the status of orders.
 
         Without ``state``, orders that are neither completed nor cancelled are listed, in the order
-        in which they start. Completed or cancelled orders are listed latest first.
+        in which they start: by priority, then by age. Completed or cancelled orders are listed
+        latest first.
 
         Args:
             queue: orders of one queue; all if empty.
-            state: orders in one state.
+            state: orders in one state; see above if empty.
             limit: maximum number of orders.
             after: an :attr:`OrderStatus.cursor`: only orders after it are listed, even if that
-                order has ended.
+                order has ended. Empty to list from the start.
 
         Raises:
-            InvalidInputError: the state or the cursor is unknown.
+            InvalidInputError: the state or the cursor is unknown; raised at the first iteration.
         """
         if state and state not in STATES:
             raise InvalidInputError(
@@ -232,7 +257,10 @@ class OrderQueue:
                 yield entries.status_of_row(row, submitted, self._due(row))
 
     def stats(self) -> dict[str, dict[str, int]]:
-        """Return the number of orders by queue and state, without completed and cancelled ones."""
+        """Return the number of orders by queue and state, without completed and cancelled ones.
+
+        Queues and states without orders are absent.
+        """
         counts: dict[str, dict[str, int]] = {}
         for queue, state, number in self._ledger.select(
             "SELECT queue, state, count(*) FROM orders GROUP BY queue, state ORDER BY queue, state"
@@ -244,7 +272,7 @@ class OrderQueue:
         """Return the ``ORDER_SUBMITTED`` of an order, with its content.
 
         Raises:
-            NotFoundError: there is no such order.
+            NotFoundError: there is no such order, or the text is not in the form of an order's id.
         """
         require_id(order_id)
         found = self._ledger.query(submission_id=order_id, event_type="ORDER_SUBMITTED", limit=1)
@@ -254,6 +282,8 @@ class OrderQueue:
 
     async def ended(self, order_id: str, timeout_s: float | None = None) -> OrderStatus:
         """Wait until an order is completed, cancelled or set aside; return its status.
+
+        The database is polled at intervals of 0.01 to 0.25 s.
 
         Args:
             order_id: the order.
@@ -283,8 +313,14 @@ class OrderQueue:
     def cancel(self, order_id: str, *, by: str) -> OrderStatus:
         """Cancel an order; return its status.
 
-        An order that has not started ends at once. An order that runs or waits is asked to stop,
-        and its worker ends it soon after.
+        An order that has not started, or was set aside, ends at once: its row is deleted and
+        ``ORDER_ENDED`` appended. Another order is asked to stop: ``ORDER_CHANGED`` is appended, its
+        row is marked, and a worker ends it soon after. Nothing changes if the order was asked
+        already.
+
+        Args:
+            order_id: the order.
+            by: the recorded name of the person who cancels.
 
         Raises:
             NotFoundError: there is no such order.
@@ -309,6 +345,12 @@ class OrderQueue:
     def pause(self, order_id: str, *, by: str) -> OrderStatus:
         """Keep an order from starting until :meth:`resume`; return its status.
 
+        Sets the row's state and appends ``ORDER_CHANGED``.
+
+        Args:
+            order_id: the order.
+            by: the recorded name of the person who pauses.
+
         Raises:
             NotFoundError: there is no such order.
             ConflictError: the order runs, waits for a person, is paused, or has ended.
@@ -323,6 +365,12 @@ class OrderQueue:
 
     def resume(self, order_id: str, *, by: str) -> OrderStatus:
         """Make a paused order ready, or delayed if it is not due; return its status.
+
+        Sets the row's state, appends ``ORDER_CHANGED`` and announces a ready order to the engine.
+
+        Args:
+            order_id: the order.
+            by: the recorded name of the person who resumes.
 
         Raises:
             NotFoundError: there is no such order.
@@ -341,7 +389,12 @@ class OrderQueue:
         """Make an order ready that was set aside; return its status.
 
         Its attempts are counted from 0 again. An interrupted turn is continued. A turn that ended
-        without an answer is repeated in a new session.
+        without an answer is repeated in a new session. Appends ``ORDER_CHANGED`` and announces the
+        order to the engine.
+
+        Args:
+            order_id: the order.
+            by: the recorded name of the person who retries.
 
         Raises:
             NotFoundError: there is no such order.
@@ -410,7 +463,10 @@ _TURN = "SELECT 1 FROM entries WHERE session_id = ? AND event_type = 'TURN_RECOR
 
 
 def subject_of(submission: LedgerEntry) -> str:
-    """Return the data subject of a submission; empty if there is none or the name was erased."""
+    """Return the data subject of an ``ORDER_SUBMITTED`` entry.
+
+    Empty if the entry names none, or if the name was erased.
+    """
     found = submission.metadata.get("subject_id", "")
     return "" if isinstance(found, Erased) else str(found)
 

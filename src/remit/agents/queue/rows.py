@@ -71,28 +71,39 @@ class Engine(Protocol):
         ...
 
     async def hand_out(self, worker: Taker) -> None:
-        """Give orders to a worker until it is draining."""
+        """Give orders to a worker until it is draining; claim each by changing its row."""
         ...
 
 
 def promote(tx: Transaction, engine: Engine) -> None:
-    """Make delayed orders ready that are due, at most 200, and announce them."""
+    """Make delayed orders ready that are due, at most 200, and announce them.
+
+    Args:
+        tx: the transaction.
+        engine: receives the announcements.
+    """
     for row in rows_of(tx.execute(_DUE, (tx.now_ms,))):
         engine.announce(tx, change(tx, row, state="ready"))
 
 
 def insert(tx: Transaction, row: Row) -> None:
-    """Insert a row."""
+    """Insert a row into the table ``orders``."""
     tx.execute_many(_INSERT, [row])
 
 
 def delete(tx: Transaction, order_id: str) -> None:
-    """Delete the row of an order."""
+    """Delete the row of an order; do nothing if it has none."""
     tx.execute_many("DELETE FROM orders WHERE order_id = ?", [(order_id,)])
 
 
 def change(tx: Transaction, row: Row, **values: Any) -> Row:
-    """Set columns of an order's row; return the changed row."""
+    """Set columns of an order's row; return the changed row.
+
+    Args:
+        tx: the transaction.
+        row: the row as it was read; names the order.
+        values: new values, keyed by column.
+    """
     sets = ", ".join(f"{name} = ?" for name in values)
     tx.execute_many(
         f"UPDATE orders SET {sets} WHERE order_id = ?", [(*values.values(), row.order_id)]
@@ -101,7 +112,7 @@ def change(tx: Transaction, row: Row, **values: Any) -> Row:
 
 
 def rows_of(found: Sequence[tuple[Any, ...]]) -> list[Row]:
-    """Return the rows of a query's result."""
+    """Return the rows of a query that selected :data:`COLUMNS`."""
     return [Row(*row) for row in found]
 
 
@@ -112,7 +123,10 @@ def read_row(tx: Transaction, order_id: str) -> Row | None:
 
 
 def claimed_row(tx: Transaction, claim: Row) -> Row | None:
-    """Return the present row of a claimed order; None if the claim was taken over."""
+    """Return the present row of a claimed order; None if the claim was taken over.
+
+    The claim holds while the order runs on the same worker in the same attempt.
+    """
     row = read_row(tx, claim.order_id)
     is_claimed = row is not None and (row.state, row.worker, row.attempts) == (
         "running", claim.worker, claim.attempts,
@@ -121,15 +135,23 @@ def claimed_row(tx: Transaction, claim: Row) -> Row | None:
 
 
 def session_started(tx: Transaction, session_id: str) -> bool:
-    """Return True if a session has started."""
+    """Return True if the ledger has a ``SESSION_START`` of a session."""
     return bool(tx.execute(_SESSION_START, (session_id,)))
 
 
 def any_decided(tx: Transaction, request_ids: Sequence[str]) -> bool:
-    """Return True if a person has decided one of these requests."""
+    """Return True if a person has granted or denied one of these requests."""
     return any(tx.execute(_DECISION, (name,)) for name in request_ids)
 
 
 def wake(tx: Transaction, request_id: str) -> None:
-    """Make the orders due that wait for a request; any worker may continue them."""
+    """Make the orders due that wait for a request; any worker may continue them.
+
+    Sets each such row from waiting to delayed with a due time in the past. Does nothing if no order
+    waits.
+
+    Args:
+        tx: the transaction.
+        request_id: id of the request for approval.
+    """
     tx.execute_many(_WAKE, [(f"%{request_id}%",)])

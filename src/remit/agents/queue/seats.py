@@ -42,10 +42,10 @@ class Seats:
         self._leases = leases
 
     def workers(self) -> list[dict[str, Any]]:
-        """Return the present workers, as JSON data.
+        """Return the workers that hold a lease now, as JSON data. Read-only.
 
-        Each has ``worker`` (its name), ``queues``, ``host`` (empty if unknown), ``pid``,
-        ``running`` (number of its orders) and ``draining`` (True if it was asked to end).
+        Each has ``worker`` (its name), ``queues``, ``host`` (empty if unknown), ``pid`` (0 if
+        unknown), ``running`` (number of its orders) and ``draining`` (True if it was asked to end).
         """
         running = dict(
             self._ledger.select(
@@ -70,6 +70,8 @@ class Seats:
     def drain(self, worker: str = "") -> int:
         """Ask a worker, or all, to end after their running orders; return how many were asked.
 
+        Marks the workers' leases and does not wait.
+
         Args:
             worker: beginning of the worker's name; empty for all.
         """
@@ -81,15 +83,20 @@ class Seats:
         return [name for (name,) in self._ledger.select(_STOP_REQUESTS, (seat,))]
 
     def abandoned(self) -> list[str]:
-        """Return the workers that hold no lease but have running orders. Read-only."""
+        """Return the lease names of workers without a lease that have running orders. Read-only."""
         workers = [name for (name,) in self._ledger.select(_WORKERS)]
         return [name for name in workers if not self._leases.is_held(name)]
 
     def take_over(self, tx: Transaction, worker: str) -> list[Row]:
         """Release the running orders of a dead worker; return their rows as they were.
 
-        Nothing happens if the worker still holds its lease. Orders become due again, or are set
-        aside if no attempt remains.
+        Nothing happens, and the list is empty, if the worker still holds its lease. Orders become
+        due again. An order without a further attempt is set aside, with an ``ORDER_ENDED`` as
+        failed.
+
+        Args:
+            tx: the transaction.
+            worker: the dead worker's lease name.
         """
         if self._leases.is_held(worker, tx):
             return []

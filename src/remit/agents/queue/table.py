@@ -57,7 +57,11 @@ class TableEngine:
         """Do nothing: workers find the order by its row."""
 
     async def hand_out(self, worker: rows.Taker) -> None:
-        """Give orders to a worker until it is draining; log and retry database errors."""
+        """Give orders to a worker until it is draining.
+
+        Claims orders by changing their rows, and starts each by :meth:`Taker.begin`. Logs database
+        errors and tries again after a second. Returns without waiting for the started orders.
+        """
         tasks: dict[asyncio.Task[None], _Attempt] = {}
         in_doubt = False
         while not worker.draining:
@@ -91,7 +95,7 @@ class TableEngine:
         return [row for row in found if (row.order_id, row.attempts) not in begun]
 
     def has_work(self, queues: Sequence[str]) -> bool:
-        """Return True if a claim may find an order. Read-only."""
+        """Return True if a claim may find a ready, held or due order. Read-only."""
         marks = ", ".join("?" * len(queues))
         rest = f"AND queue IN ({marks}) LIMIT 1"
         select = self._ledger.select
@@ -106,7 +110,8 @@ class TableEngine:
         """Claim orders for a worker, and return their rows as running.
 
         Queues are served in the given order, and each queue by priority and age. Due orders become
-        ready first.
+        ready first. Rows of claimed orders are set to running, with one more attempt. Rows of
+        orders whose limit is reached are set to held.
 
         Args:
             tx: the transaction.

@@ -27,6 +27,15 @@ class Marks(NamedTuple):
     """Sequence numbers of the latest entries on which the cached state of a session depends.
 
     A field is None if there is no such entry.
+
+    Attributes:
+        turn: the session's ``TURN_RECORDED``.
+        plan: the session's ``WO_PLANNED``.
+        erasure: the ledger's ``ERASURE``.
+        opened: the ledger's ``THREAD_OPENED``.
+        closed: the ledger's ``THREAD_CLOSED``.
+        signal: the session's ``SIGNAL_OBSERVED``.
+        ended: the session's ``SESSION_END``.
     """
 
     turn: int | None
@@ -50,7 +59,15 @@ _SELECT_MARKS = (
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """User message and response of one turn."""
+    """User message and response of one turn.
+
+    Attributes:
+        turn_number: number of the turn in its session, from 1.
+        user_message: the user's message.
+        response: the delivered text.
+        timestamp: time of the turn, ISO 8601.
+        entry_id: id of its ``TURN_RECORDED``.
+    """
 
     turn_number: int
     user_message: str
@@ -75,6 +92,8 @@ def new_session_id() -> str:
 class SessionManager:
     """The start, turns and end of one session.
 
+    Making the object reads and writes nothing.
+
     Args:
         ledger: records the session; a handle of tier ``ho2`` in a runtime.
         session_id: session to continue; by default a new one.
@@ -83,6 +102,7 @@ class SessionManager:
         principal: user, person and key of a new session.
 
     Attributes:
+        session_id: id of the session, given or new.
         principal: user, person and key of the session; of a recorded session once :meth:`has_begun`
             has read it.
 
@@ -119,7 +139,13 @@ class SessionManager:
         self._began = False  # False also if the ledger was not read yet.
 
     def require(self) -> None:
-        """Raise NotFoundError unless the session exists and belongs to this agent."""
+        """Raise NotFoundError unless the session exists and belongs to this agent.
+
+        Sets :attr:`principal` from the record.
+
+        Raises:
+            NotFoundError: the session was never started, belongs to another agent, or was archived.
+        """
         if not self.has_begun():
             raise NotFoundError(
                 f"The ledger has no session {self.session_id}.",
@@ -128,6 +154,8 @@ class SessionManager:
 
     def has_begun(self) -> bool:
         """Return True if the session is recorded; then set :attr:`principal` from the record.
+
+        Reads the ledger at each call and writes nothing.
 
         Raises:
             NotFoundError: the session belongs to another agent, or was archived.
@@ -169,14 +197,19 @@ class SessionManager:
         return Principal(user, subject, callers, *key)
 
     def start(self) -> str:
-        """Write ``SESSION_START`` and return its id."""
+        """Write ``SESSION_START`` and return its id.
+
+        The caller ensures that the session has not begun.
+        """
         return self._written(self.start_entry())
 
     def start_entry(self, shape: Mapping[str, Any] | None = None) -> LedgerEntry:
         """Return the ``SESSION_START`` entry, which the caller writes with other entries.
 
+        From now on the session counts as begun here.
+
         Args:
-            shape: further metadata: contract, tools and settings of the agent.
+            shape: further metadata: contract, tools and settings of the agent; None for none.
         """
         self._began = True
         further: dict[str, Any] = {}
@@ -199,7 +232,8 @@ class SessionManager:
     def answer(self) -> tuple[str, tuple[str, ...]]:
         """Return the response of the last turn, and the reasons why it is not an answer.
 
-        The reasons are empty if the response is the agent's accepted answer.
+        The reasons are empty if the response is the agent's accepted answer. Otherwise they are the
+        quality gate's reasons, or the response itself.
 
         Raises:
             NotFoundError: no turn was recorded, or its response was erased.
@@ -223,14 +257,18 @@ class SessionManager:
 
     @property
     def turn_count(self) -> int:
-        """Number of recorded turns."""
+        """Number of recorded turns, read once and kept until :meth:`refresh`."""
         if self._turn_count is None:
             latest = latest_of(self._ledger, self.session_id, "TURN_RECORDED")
             self._turn_count = latest.metadata["turn_number"] if latest is not None else 0
         return self._turn_count
 
     def read_marks(self, tx: Transaction) -> Marks:
-        """Return the argument of :meth:`refresh`, read in the transaction that takes the lease."""
+        """Return the argument of :meth:`refresh`, read in the transaction that takes the lease.
+
+        Args:
+            tx: that transaction.
+        """
         return Marks(*tx.execute(_SELECT_MARKS, (self.session_id,) * 4)[0])
 
     def refresh(self, marks: Marks | None = None) -> bool:
@@ -242,7 +280,8 @@ class SessionManager:
             marks: result of :meth:`read_marks`; None discards everything.
 
         Returns:
-            True if nothing has changed since the last turn, which this process recorded.
+            True if nothing has changed since the last turn, which this process recorded; nothing is
+            discarded then.
         """
         unchanged = marks is not None and self._marks == marks[:3]
         if not unchanged:
@@ -261,7 +300,9 @@ class SessionManager:
         after: Sequence[Write] = (),
         then: Sequence[Write] = (),
     ) -> str:
-        """Write ``TURN_RECORDED`` and return its id.
+        """Write ``TURN_RECORDED`` and return its id, once it is durable.
+
+        The entry and the other writes form one transaction.
 
         Args:
             user_message: the user's message.
@@ -273,7 +314,8 @@ class SessionManager:
             then: writes of the same transaction after the entry.
 
         Raises:
-            NotFoundError: the session was never started.
+            NotFoundError: the session was never started, belongs to another agent, or was archived.
+            LedgerError: the entry cannot be written.
         """
         entry = self._ledger.prepare(
             self._turn_entry(user_message, response, outcome, effects),
@@ -297,7 +339,11 @@ class SessionManager:
         return self._effects
 
     def recent_turns(self, limit: int) -> list[Turn]:
-        """Return the latest turns, at most ``limit``, in order."""
+        """Return the latest turns, at most ``limit``, oldest first.
+
+        Turns that were read already are reused until :meth:`refresh`. Erased texts appear as
+        placeholders.
+        """
         if self._turns is not None and len(self._turns) >= limit:
             del self._turns[: len(self._turns) - limit]
             return list(self._turns)
@@ -320,10 +366,11 @@ class SessionManager:
     def total_cost(self) -> dict[str, Any]:
         """Return the usage of the session's exchanges, tools and sub-agents.
 
+        Reads only the exchanges since the last call.
+
         Returns:
             ``llm_calls``, ``input_tokens``, ``output_tokens``, ``total_tokens`` and ``cost_usd``,
-            which
-            is None if the price of an exchange with tokens is unknown.
+            which is None if the price of an exchange with tokens is unknown.
         """
         for entry in self._ledger.query(
             session_id=self.session_id,
@@ -345,7 +392,10 @@ class SessionManager:
         }
 
     def end(self) -> str:
-        """Write ``SESSION_END`` with number of turns and cost, and return its id."""
+        """Write ``SESSION_END`` with number of turns and cost, and return its id.
+
+        The session may still continue; a later turn makes it open again.
+        """
         entry = self._entry(
             "SESSION_END",
             "ENDED",
@@ -389,9 +439,16 @@ class SessionManager:
 
 
 def response_of(ledger: LedgerPort, turn_entry_id: str) -> dict[str, Any]:
-    """Return response and ``outcome`` of a recorded turn.
+    """Return ``response`` and ``outcome`` of a recorded turn.
 
-    The outcome is empty for the agent's own answer. Without an entry id, the response is None.
+    The outcome is empty for the agent's own answer. An erased response is an ``Erased`` value.
+
+    Args:
+        ledger: contains the turn.
+        turn_entry_id: id of the ``TURN_RECORDED``; if empty, the response is None.
+
+    Raises:
+        EntryNotFoundError: the ledger has no such entry.
     """
     if not turn_entry_id:
         return {"response": None, "outcome": ""}
@@ -400,7 +457,13 @@ def response_of(ledger: LedgerPort, turn_entry_id: str) -> dict[str, Any]:
 
 
 def latest_of(ledger: LedgerPort, session_id: str, event_type: str) -> LedgerEntry | None:
-    """Return a session's latest entry of a type, without content; None if there is none."""
+    """Return a session's latest entry of a type, without content; None if there is none.
+
+    Args:
+        ledger: contains the session.
+        session_id: the session.
+        event_type: the type.
+    """
     found = ledger.query(
         session_id=session_id, event_type=event_type, order="desc", limit=1, with_content=False
     )

@@ -44,7 +44,12 @@ class SessionOverview:
 
 
 def list_sessions(ledger: LedgerPort, *, limit: int | None = None) -> Iterator[SessionOverview]:
-    """Yield overviews of sessions, latest first; all if ``limit`` is None."""
+    """Yield overviews of sessions with an agent, latest start first.
+
+    Args:
+        ledger: contains the sessions.
+        limit: maximum number of sessions; None for all.
+    """
     for entry in ledger.query(
         event_type="SESSION_START", order="desc", limit=limit, with_content=False
     ):
@@ -52,10 +57,14 @@ def list_sessions(ledger: LedgerPort, *, limit: int | None = None) -> Iterator[S
 
 
 def sessions_with_calls(ledger: LedgerPort, *, limit: int) -> list[SessionOverview]:
-    """Return overviews of sessions, latest first, including those without an agent.
+    """Return overviews of sessions, latest first, including sessions without an agent.
 
-    A session without an agent consists of model calls through the gateway. They are found among the
-    latest 10,000 calls.
+    A session without an agent consists of model calls through the gateway. Such sessions are found
+    among the latest 10,000 calls; their number of turns is 0.
+
+    Args:
+        ledger: contains the sessions.
+        limit: maximum number of sessions.
     """
     latest = list(list_sessions(ledger, limit=limit))
     ids = {session.session_id for session in latest}

@@ -95,6 +95,10 @@ def hidden_failure(text: str, results: Sequence[Mapping[str, Any]]) -> str:
     """Return the id of the tool that failed last if the answer does not mention it; else empty.
 
     A failure that is followed by a successful tool call is ignored. Only English text is checked.
+
+    Args:
+        text: the answer.
+        results: results of tools in order, with ``tool_id`` and ``status``.
     """
     if not results or results[-1]["status"] == "ok" or not _ENGLISH.search(text):
         return ""

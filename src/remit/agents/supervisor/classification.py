@@ -29,14 +29,21 @@ class Treatment(BaseModel, extra="forbid", frozen=True):
     note: str = ""
 
     def applied_to(self, step: PlanStep) -> PlanStep:
-        """Return the answering step; it keeps its tools if its acceptance demands one."""
+        """Return the answering step; without its tools if the treatment forbids them.
+
+        The step keeps its tools if its acceptance demands one (``tools_used``).
+        """
         if self.tools or step.acceptance.get("tools_used"):
             return step
         return replace(step, tools=(), approve=())
 
 
 class ClassificationRules(BaseModel, extra="forbid", frozen=True):
-    """Treatments, of which the first match applies."""
+    """Treatments, of which the first match applies.
+
+    Attributes:
+        rules: the treatments, in the order of their precedence.
+    """
 
     rules: Sequence[Treatment] = ()
 
@@ -58,7 +65,13 @@ class ClassificationRules(BaseModel, extra="forbid", frozen=True):
             ) from error
 
     def treatment(self, classification: Mapping[str, Any] | None) -> Treatment:
-        """Return the treatment of a message; the default without a classification or match."""
+        """Return the treatment of a message; the default without a classification or match.
+
+        The default allows tools and adds no note.
+
+        Args:
+            classification: values keyed by label; None without one.
+        """
         labels = classification or {}
         for rule in self.rules:
             if all(labels.get(name) in values for name, values in rule.when.items()):

@@ -22,8 +22,8 @@ from remit.ledger import Erased, LedgerPort
 def carried_effects(services: Services) -> tuple[Effect, ...]:
     """Return the effects that the session's next prompt must report, with people's decisions.
 
-    They are the effects that the latest turn left. Before the first turn of a sub-agent's session,
-    they are those that its caller knows.
+    These are the effects that the latest turn left. Before the first turn of a sub-agent's session,
+    its caller's effects are returned. Read-only.
     """
     session, ledger = services.session, services.ledger
     if session.turn_count or not session.principal.callers:
@@ -78,7 +78,15 @@ def remaining_effects(
 
 
 def unknown_effects(ledger: LedgerPort, order: WorkOrder, agent: Responder) -> list[Effect]:
-    """Return the calls of an order with an unknown outcome that must not be repeated."""
+    """Return the calls of an order with an unknown outcome that must not be repeated.
+
+    Calls of its sub-agents are included. Read-only.
+
+    Args:
+        ledger: a handle that may read the order's entries.
+        order: the order.
+        agent: the agent whose worker ran it.
+    """
     history = OrderHistory(ledger, order.wo_id, order.session_id)
     found = _of_order(ledger, history, agent.worker.is_repeatable)
     return [one for one in found if one.is_unknown and not one.repeatable]
@@ -88,7 +96,11 @@ def session_effects(ledger: LedgerPort, session_id: str) -> list[Effect]:
     """Return the effects of tools in a sub-agent's session, its own sub-agents included.
 
     A turn without an answer has recorded its effects. For other turns they are read from the
-    orders.
+    orders. Read-only.
+
+    Args:
+        ledger: a handle that may read the session.
+        session_id: the sub-agent's session.
     """
     turns = ledger.query(session_id=session_id, event_type="TURN_RECORDED", order="desc", limit=1)
     turn = next(iter(turns), None)

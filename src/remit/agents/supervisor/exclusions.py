@@ -70,7 +70,8 @@ class Exclusions:
         substitutes: substitutes, keyed by dimension: ``model``, ``tool`` or ``contract``.
         max_turns: returns the number of consecutive turns with a failure that excludes a name;
             called only after a failure.
-        own: provider and model of the agent, for exchanges that do not record a provider.
+        own: provider and model of the agent, for exchanges that do not record a provider; None if
+            it has none.
 
     Attributes:
         names: excluded models (``provider/model``), tools, and contract versions
@@ -93,7 +94,13 @@ class Exclusions:
         self.names: tuple[str, ...] = ()
 
     def refresh(self, marks: Marks) -> None:
-        """Read the excluded names again if the session has a new signal or end."""
+        """Read the excluded names again if the session has a new signal or end.
+
+        Signals before the session's latest end no longer count.
+
+        Args:
+            marks: the session's latest sequence numbers.
+        """
         signal, ended = (-1 if seq is None else seq for seq in (marks.signal, marks.ended))
         if (signal, ended) == self._read:
             return
@@ -104,13 +111,13 @@ class Exclusions:
             self.names = tuple(dict.fromkeys(entry.metadata["name"] for entry in present))
 
     def observe(self, work_order_id: str, *dimensions: str) -> None:
-        """Exclude what keeps failing; hold the ``SIGNAL_OBSERVED`` for the next write.
+        """Exclude names that keep failing; hold the ``SIGNAL_OBSERVED`` for the next write.
 
         If the settings cannot be read, log a warning and exclude nothing.
 
         Args:
             work_order_id: the order that just ended.
-            dimensions: dimensions to check; all by default.
+            dimensions: ``model``, ``tool`` or ``contract``, to check only these; all by default.
         """
         plans = self._entries("WO_PLANNED", _MAX_ORDERS)
         for dimension in dimensions or ("model", "tool", "contract"):
@@ -156,7 +163,10 @@ class Exclusions:
 
 
 def exclusion_entries(ledger: LedgerPort, session_id: str) -> Iterator[LedgerEntry]:
-    """Yield the entries with which a session excluded a name, including its earlier runs."""
+    """Yield the ``SIGNAL_OBSERVED`` entries with which a session excluded a name, oldest first.
+
+    Entries before the session's latest end are included; entries that are not authentic are not.
+    """
     signals = ledger.query(session_id=session_id, event_type="SIGNAL_OBSERVED", with_content=False)
     for entry in filter(is_authentic, signals):
         if entry.metadata.get("kind") == "set_aside":
@@ -192,7 +202,10 @@ def failing(
 
 
 def is_version_of(asked: str, answered: str) -> bool:
-    """Return True if ``answered`` is the model ``asked``, or a dated version of it."""
+    """Return True if ``answered`` is the model ``asked``, or a dated version of it.
+
+    A dated version is the name followed by ``-`` and digits.
+    """
     return answered == asked or re.fullmatch(re.escape(asked) + r"-\d[\d-]*", answered) is not None
 
 

@@ -49,12 +49,19 @@ LOOP_FAILURES = frozenset(
 
 
 def no_answer(code: str) -> str:
-    """Return the text that the customer reads in place of an answer."""
+    """Return the text that the customer reads in place of an answer.
+
+    Args:
+        code: error code of the turn; a general text answers an unknown one.
+    """
     return _NO_ANSWER.get(code, _NO_ANSWER[""])
 
 
 def can_change(order: WorkOrder) -> bool:
-    """Return True if another attempt at a rejected order can end differently."""
+    """Return True if another attempt at a rejected order can end differently.
+
+    A failed order can only after a temporary failure; a completed one unless code wrote its answer.
+    """
     if order.state is WorkOrderState.FAILED:
         return (order.error or {}).get("code") in _TEMPORARY_FAILURES
     result = order.output_result
@@ -64,13 +71,22 @@ def can_change(order: WorkOrder) -> bool:
 
 
 def may_be_repeated(order: WorkOrder) -> bool:
-    """Return True if a person or program may request another attempt at a failed order."""
+    """Return True if a person or program may request another attempt at a failed order.
+
+    False for an order that has not failed, and after a timeout or an unknown outcome of a tool.
+    """
     failed = order.state is WorkOrderState.FAILED
     return failed and (order.error or {}).get("code") not in _UNCERTAIN_FAILURES
 
 
 def loop_failure(error: Exception) -> tuple[str, str]:
-    """Return the recorded code and message of a failed loop; log an unexpected error."""
+    """Return the recorded code and message of a failed loop.
+
+    An unexpected error is logged; its message is recorded only if it is Remit's own.
+
+    Args:
+        error: the error that ended the loop.
+    """
     if isinstance(error, TurnFailedError) and error.code:
         return error.code, error.detail
     if isinstance(error, ContractError):

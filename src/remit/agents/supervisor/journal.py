@@ -25,7 +25,15 @@ from remit.ledger import Erased, LedgerEntry, LedgerPort, Transaction, is_authen
 
 
 class SupervisorJournal(Journal):
-    """The journal of one session's supervisor, which also numbers its work orders."""
+    """The journal of one session's supervisor, which also numbers its work orders.
+
+    Args:
+        ledger: receives the entries, in tier ``ho2``.
+        session_id: session of the entries.
+        agent_id: agent of the entries.
+        agent_class: class of that agent.
+        subject_id: person whom the entries are about, for erasure; empty for nobody.
+    """
 
     def __init__(
         self,
@@ -61,9 +69,12 @@ class SupervisorJournal(Journal):
         return None
 
     def next_number(self, number: int) -> int:
-        """Return the next number whose order id no entry uses.
+        """Return the next number whose order id no entry uses. Read-only.
 
         A client can name an order that was never planned, so used ids are skipped.
+
+        Args:
+            number: number of the latest numbered order; 0 for none.
         """
         number += 1
         while self.has(work_order_id=work_order_id(self.session_id, number)):
@@ -85,7 +96,7 @@ class SupervisorJournal(Journal):
             step: the step.
             context: joins the step's input.
             tokens: token budget if the step has none.
-            parent: order that this one is a part of.
+            parent: order that this one is a part of; None for none.
         """
         return WorkOrder(
             wo_id=wo_id,
@@ -109,7 +120,12 @@ class SupervisorJournal(Journal):
         )
 
     def planned(self, order: WorkOrder, **details: Any) -> LedgerEntry:
-        """Return the ``WO_PLANNED`` entry of an order; ``details`` are its place in the plan."""
+        """Return the ``WO_PLANNED`` entry of an order, not yet written.
+
+        Args:
+            order: the order.
+            details: its place in the plan, such as ``step``, ``attempt`` and ``turn_number``.
+        """
         return self.entry("WO_PLANNED", order.wo_id, **plan_of(order), **details)
 
     async def checked(
@@ -123,7 +139,8 @@ class SupervisorJournal(Journal):
     ) -> None:
         """Record the end of a chain of orders and the verdict on its result.
 
-        An accepting verdict is held until the turn is recorded, and written in the same
+        The entries are ``WO_CHAIN_COMPLETE`` and ``WO_QUALITY_GATE``, with the trace hash of the
+        orders. An accepting verdict is held until the turn is recorded, and written in the same
         transaction. A rejecting one is written at once.
 
         Args:
@@ -133,6 +150,9 @@ class SupervisorJournal(Journal):
             reasons: reasons to reject; empty to accept.
             attempt: number of the attempt, from 1.
             further: entries that follow in the same transaction.
+
+        Raises:
+            LedgerError: a rejecting verdict could not be written.
         """
         verdict = {"verdict": "reject" if reasons else "accept", "reasons": reasons}
         complete = self.entry(
@@ -153,7 +173,11 @@ class SupervisorJournal(Journal):
             await self.flush()
 
     def has(self, **which: Any) -> bool:
-        """Return True if the ledger has an entry that matches; ``which`` are fields of a query."""
+        """Return True if the ledger has an entry that matches a query.
+
+        Args:
+            which: fields of :meth:`remit.ledger.LedgerPort.query`.
+        """
         return any(True for _ in self.ledger.query(**which, limit=1, with_content=False))
 
     def shown(self, wo_id: str) -> str:
@@ -238,12 +262,14 @@ class UnfinishedTurn:
 
 
 def handed_to(ledger: LedgerPort, session_id: str, latest: LedgerEntry | None) -> tuple[str, ...]:
-    """Return the agents to which the session was handed over, by the plan of its last turn.
+    """Return the ids of agents to which the session was handed over, by the plan of its last turn.
+
+    The ids are in order of the handovers; empty without one.
 
     Args:
         ledger: contains the session.
         session_id: the session.
-        latest: the session's latest ``WO_PLANNED``.
+        latest: the session's latest ``WO_PLANNED``; None if it has none.
     """
     if (
         latest is not None and latest.metadata.get("turn_number") is None
@@ -262,13 +288,16 @@ def unfinished_turn(
     turns_recorded: int,
     latest: LedgerEntry | None = None,
 ) -> UnfinishedTurn | None:
-    """Return the session's unfinished turn; None if there is none.
+    """Return the session's unfinished turn; None if there is none. Read-only.
 
     Args:
         ledger: a handle that may read entries of supervisor and worker.
         session_id: the session.
         turns_recorded: number of ended turns.
-        latest: the session's latest ``WO_PLANNED``, if the caller has read it.
+        latest: the session's latest ``WO_PLANNED``, if the caller has read it; None to read it.
+
+    Raises:
+        OrderRecordError: the entries of an order are not valid.
     """
     number = turns_recorded + 1
     latest = latest or latest_of(ledger, session_id, "WO_PLANNED")
@@ -335,7 +364,10 @@ def _waiting(ledger: LedgerPort, order: WorkOrder) -> tuple[tuple[LedgerEntry, .
 
 
 def reasons_of(gate: LedgerEntry) -> tuple[str, ...]:
-    """Return the reasons of a rejecting ``WO_QUALITY_GATE``; empty if it accepts."""
+    """Return the reasons of a rejecting ``WO_QUALITY_GATE``; empty if it accepts.
+
+    Erased reasons are replaced by a sentence that says so.
+    """
     recorded = gate.metadata["reasons"]
     if isinstance(recorded, Erased):
         return () if gate.metadata["verdict"] == "accept" else ("its reasons were erased",)

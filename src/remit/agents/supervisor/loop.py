@@ -65,7 +65,22 @@ _DIRECT = "direct"
 
 
 class TurnLoop:
-    """A turn in progress and its intermediate results."""
+    """A turn in progress and its intermediate results.
+
+    Args:
+        services: the collaborators of the session's supervisor.
+        threads: returns the open threads that the session knows.
+        message: the user's message.
+        files: content blocks of its images and documents.
+        scheduler: runs the turn's orders.
+        before: the recorded part of the turn; None for a new one.
+        output: type of the answer; None for text.
+        on_event: receives the events; None for no listener.
+
+    Attributes:
+        response: the text for the user, once there is one.
+        waiting: True if the turn waits for a person.
+    """
 
     def __init__(
         self,
@@ -115,9 +130,14 @@ class TurnLoop:
     async def run(self) -> None:
         """Answer the message, or leave the turn waiting for a person.
 
+        Runs the turn's orders and records verdicts. A rejected last attempt appends an
+        ``ESCALATION`` and leaves a notice as response.
+
         Raises:
             TurnFailedError: the machinery around the model failed; :meth:`degrade` can still
                 answer.
+            InvalidInputError: the planner's plan is not valid for the agent.
+            LedgerError: an entry could not be written.
         """
         if self._before is not None and self._before.find(_DIRECT, 1) is not None:
             raise TurnFailedError("interrupted", "The loop failed before the interruption.")
@@ -221,8 +241,15 @@ class TurnLoop:
     async def degrade(self, error: Exception) -> None:
         """Have the agent answer directly after the loop failed, and record the reason.
 
-        Instructions, contract and acceptance criteria still apply. Tools that may not run twice are
-        excluded. If no answer is possible under these conditions, the response is a notice.
+        Ends unfinished orders and appends a ``DEGRADATION``. Instructions, contract and acceptance
+        criteria still apply. Tools that may not run twice are excluded. If no answer is possible
+        under these conditions, the response is a notice.
+
+        Args:
+            error: the loop's error.
+
+        Raises:
+            LedgerError: an entry could not be written.
         """
         code, message = loop_failure(error)
         self._degraded = True
@@ -274,7 +301,12 @@ class TurnLoop:
         self._park(before.waiting_for)
 
     def result(self, entry_id: str, turn_number: int) -> TurnResult:
-        """Return the result of the turn for the caller."""
+        """Return the result of the turn for the caller.
+
+        Args:
+            entry_id: id of the ``TURN_RECORDED``; empty while the turn waits.
+            turn_number: number of the turn, from 1.
+        """
         orders = self.scheduler.orders
         requests = self.scheduler.waiting_for() if self.waiting else ()
         output = self._output_of(self._delivered)

@@ -37,7 +37,11 @@ _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 class StandaloneOrders:
-    """The standalone orders of one session."""
+    """The standalone orders of one session: work outside its turns.
+
+    Args:
+        services: the collaborators of the session's supervisor.
+    """
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -58,16 +62,19 @@ class StandaloneOrders:
     ) -> WorkOrder:
         """Run an order, and check its answer at the quality gate.
 
+        Holds the order's lease meanwhile, and records plan, steps, end and verdict.
+
         Args:
-            step: contract, tools and limits.
+            step: contract, tools and limits; handoffs are left out.
             context: joins the step's own input.
             key: name of the order within the session. An ended order with this key is returned as
                 it ended; an interrupted one is resumed. None makes a new order.
-            on_event: receives text and tool events.
+            on_event: receives text and tool events; None for no listener.
             same_input: refuse an order with this key and another input.
             retry_failed: if the order with this key failed, and a repetition cannot pay anything
                 twice, make another attempt as an order of its own.
-            check: returns the problem with typed data; empty if there is none.
+            check: returns the problem with typed data, or an empty text; None if the schema
+                decides.
             is_answer: False for the supervisor's own work, which skips the gate.
 
         Returns:
@@ -76,7 +83,9 @@ class StandaloneOrders:
 
         Raises:
             InvalidInputError: the key is invalid or belongs to other work.
+            OrderRecordError: the recorded input of the order was erased.
             LeaseBusyError: another process works on the order.
+            LedgerError: an entry could not be written.
         """
         step = self._without_handoffs(step)
         wo_id = self.order_id(key or secrets.token_hex(8))
@@ -103,7 +112,13 @@ class StandaloneOrders:
     ) -> AsyncIterator[AttachedOrder]:
         """Yield an order on which an external program works while the block runs.
 
-        If the block does not end the order, it can be continued under the same key.
+        The order is planned, dispatched and begun in the ledger, and its lease is held. If the
+        block does not end the order, it can be continued under the same key.
+
+        Args:
+            step: contract, tools and limits; handoffs are left out.
+            context: joins the step's own input.
+            key: name of the order within the session; None makes a new order.
 
         Raises:
             InvalidInputError: the key is invalid, belongs to other work, or its order has ended.
@@ -150,7 +165,14 @@ class StandaloneOrders:
     async def aresume(
         self, wo_id: str, step: PlanStep, *, on_event: EventSink | None = None
     ) -> WorkOrder:
-        """Resume an interrupted or waiting order, limited to what ``step`` allows now.
+        """Resume an interrupted or waiting order, and check its answer at the quality gate.
+
+        An ended order is returned as it ended; a rejected one as failed, see :meth:`arun`.
+
+        Args:
+            wo_id: the order.
+            step: the tools and approvals that the order may have now.
+            on_event: receives text and tool events; None for no listener.
 
         Raises:
             InvalidInputError: this session has no such standalone order.
@@ -160,7 +182,9 @@ class StandaloneOrders:
             return await self._run(held_to(self._known(wo_id), step), lease, on_event)
 
     async def acancel(self, wo_id: str) -> WorkOrder:
-        """End an order that will not be resumed; return it. An ended order is returned unchanged.
+        """End an order that will not be resumed, as failed with ``cancelled``; return it.
+
+        An ended order is returned unchanged.
 
         Raises:
             InvalidInputError: this session has no such standalone order.
@@ -236,7 +260,12 @@ class StandaloneOrders:
         return known
 
     def order_id(self, key: str) -> str:
-        """Return the order id of a key; raise InvalidInputError if the key is invalid."""
+        """Return the order id of a key, ``WO-{session}-key-{key}``.
+
+        Raises:
+            InvalidInputError: the key is not 1 to 100 letters, digits, ``_``, ``-`` and ``.``,
+                beginning with a letter or digit.
+        """
         if not _KEY.fullmatch(key):
             raise InvalidInputError(
                 f"{key!r} cannot name an order.",

@@ -40,7 +40,8 @@ class PlanStep:
         usd_budget: largest cost in US dollars; None for no limit.
         turn_limit: largest number of model calls; 0 for the configured limit.
         timeout_seconds: longest duration; 0 for the configured limit.
-        output_schema: JSON Schema of the answer, in place of the contract's.
+        output_schema: JSON Schema of the answer, in place of the contract's; None for the
+            contract's.
 
     Raises:
         InvalidInputError: a limit is not a number in range.
@@ -134,6 +135,9 @@ class Plan:
     def within(self, agent: PlanStep) -> Plan:
         """Return the plan limited to the agent's tools and approvals, with its instructions.
 
+        Args:
+            agent: the agent's own answering step.
+
         Raises:
             InvalidInputError: a step uses a tool that the agent may not use.
         """
@@ -153,7 +157,7 @@ class Plan:
         return replace(self, steps=tuple(steps))
 
     def giving(self, schema: Mapping[str, Any]) -> Plan:
-        """Return the plan with a JSON Schema for its answer."""
+        """Return the plan with a JSON Schema for its answer, in place of the answering step's."""
         answering = self.answering
         steps = tuple(
             replace(step, output_schema=schema) if step is answering else step
@@ -186,7 +190,14 @@ class TurnContext:
 
 
 def held_to(order: WorkOrder, agent: PlanStep) -> WorkOrder:
-    """Return a recorded order limited to the tools and approvals that the agent has now."""
+    """Return a recorded order limited to the tools and approvals that the agent has now.
+
+    Tools that the agent has lost are removed; approvals that it needs now are added.
+
+    Args:
+        order: the order.
+        agent: the agent's answering step.
+    """
     limits = order.constraints
     tools = tuple(tool_id for tool_id in limits.tools_allowed if tool_id in agent.tools)
     wanted = (*limits.tools_requiring_approval, *agent.approve)

@@ -53,8 +53,12 @@ def check_criteria(criteria: Mapping[str, Any], tools: Collection[str]) -> None:
     """Raise InvalidInputError for an unknown criterion, or one that cannot be met.
 
     Args:
-        criteria: the criteria.
+        criteria: the criteria, see the module.
         tools: ids of the tools that the work may use.
+
+    Raises:
+        InvalidInputError: a criterion is unknown or of another type; ``tools_used`` names another
+            tool; the schema is not valid; or the criteria contradict each other.
     """
     for name, value in criteria.items():
         kind = _KINDS.get(name)
@@ -90,7 +94,10 @@ def _contradiction(why: str) -> InvalidInputError:
 
 
 def answer_text(order: WorkOrder) -> str:
-    """Return the text of an order's result; data as JSON."""
+    """Return the text of an order's result; data as JSON.
+
+    Empty without a result; surrounding space is removed from a text.
+    """
     result: Any = order.output_result
     if isinstance(result, Mapping) and isinstance(result.get("text"), str):
         return str(result["text"]).strip()
@@ -111,7 +118,15 @@ def _folded(text: str) -> str:
 
 
 class QualityGate:
-    """A check of ended orders against markers of failure, claim patterns and criteria."""
+    """A check of ended orders against markers of failure, claim patterns and criteria.
+
+    Args:
+        error_markers: beginnings of texts that are failures.
+        claim_patterns: regular expressions of claims that need a tool, without regard to case.
+
+    Raises:
+        InvalidInputError: a pattern is no regular expression.
+    """
 
     def __init__(self, error_markers: Sequence[str], claim_patterns: Sequence[str]) -> None:
         self._markers = tuple(error_markers)

@@ -51,8 +51,9 @@ class Scheduler:
         services: the collaborators of the session's supervisor.
         guard: raises an error if this process has lost the turn.
         before: the recorded part of the turn; None for a new one.
-        last_number: number of the session's latest numbered order.
-        check: returns the problem with typed data; empty if there is none.
+        last_number: number of the session's latest numbered order; 0 for none.
+        check: returns the problem with typed data; empty if there is none. None if the schema
+            decides.
 
     Attributes:
         agent: the agent that now answers the turn.
@@ -89,7 +90,10 @@ class Scheduler:
         return list(self._orders.values())
 
     def hand_over(self, path: Sequence[str]) -> bool:
-        """Hand the turn over along a path of agents.
+        """Hand the turn over along a path of agents; changes only this object.
+
+        Args:
+            path: agent ids, each a handoff of the one before.
 
         Returns:
             False if an agent on the path cannot hand over to the next; earlier steps remain done.
@@ -103,7 +107,12 @@ class Scheduler:
         return True
 
     def remaining_effects(self, carried: Sequence[Effect], *, answered: bool) -> list[Effect]:
-        """Return the effects of tools that the turn leaves for the next prompt."""
+        """Return the effects of tools that the turn leaves for the next prompt.
+
+        Args:
+            carried: effects that the turn took over.
+            answered: True if the answer was delivered; then only open outcomes remain.
+        """
         known = self._before is None and not any(order.has_unknown for order in self.orders)
         if answered and not carried and known:
             return []  # The usual case needs no query.
@@ -112,7 +121,11 @@ class Scheduler:
         )
 
     def unknown_effects(self, except_order: str = "") -> list[Effect]:
-        """Return the turn's calls with an unknown outcome, without those of ``except_order``."""
+        """Return the turn's calls with an unknown outcome that must not be repeated.
+
+        Args:
+            except_order: id of an order whose calls are left out; empty for none.
+        """
         found: list[Effect] = []
         for order in self.orders:
             looked_for = order.has_unknown or (self._before is not None and order.ended)
@@ -134,7 +147,7 @@ class Scheduler:
         return tuple(found)
 
     def ids(self) -> list[str]:
-        """Return the ids of the turn's orders."""
+        """Return the ids of the turn's orders, in the order of their plans."""
         return list(self._orders)
 
     def waiting_for(self) -> tuple[str, ...]:
@@ -165,11 +178,19 @@ class Scheduler:
     ) -> WorkOrder:
         """Plan, dispatch and run a step, or resume it; return its order.
 
+        The order has ended, or waits for a person. A recorded order of the step and attempt is
+        continued, and an ended one returned as it is. Failures that a model or tool caused may
+        exclude it.
+
         Args:
             step: the step.
             context: joins the step's input.
             attempt: number of the attempt, from 1.
-            listen: receives the events.
+            listen: receives the events; None for no listener.
+
+        Raises:
+            RemitError: the guard's error, if this process has lost the turn.
+            LedgerError: an entry could not be written.
         """
         order, entries = self._planned(step, context, attempt)
         prior = {name: self._steps[name] for name in step.depends_on if name in self._steps}
@@ -184,7 +205,15 @@ class Scheduler:
         attempt: int,
         listen: EventSink,
     ) -> WorkOrder:
-        """Run another attempt at a step (:func:`for_another_attempt`); return its order."""
+        """Run another attempt at a step (:func:`for_another_attempt`); return its order.
+
+        Args:
+            step: the step.
+            rejected: the order of the earlier attempt.
+            context: joins the step's input.
+            attempt: number of the new attempt.
+            listen: receives the events.
+        """
         history = OrderHistory(self._journal.ledger, rejected.wo_id, rejected.session_id)
         worker = self.agent.worker
         step, context = for_another_attempt(step, context, history, worker.is_repeatable)
@@ -199,11 +228,19 @@ class Scheduler:
     ) -> WorkOrder:
         """Run all steps of a plan, independent steps concurrently; return the answering order.
 
+        A step whose dependency failed is recorded as failed with ``cancelled``. Steps that wait for
+        a person hold up only the steps that need them. Text of other steps than the answering one
+        is not passed on.
+
         Args:
             plan: the plan.
             context: joins each step's input.
             listen: receives the events.
-            attention: record of the selection, for the plan of the answering step.
+            attention: record of the selection, for the plan of the answering step; None for none.
+
+        Raises:
+            RemitError: the guard's error, if this process has lost the turn.
+            LedgerError: an entry could not be written.
         """
         entries: list[LedgerEntry] = []
         for step in plan.steps:
@@ -309,7 +346,10 @@ class Scheduler:
         return failed
 
     def restore(self) -> None:
-        """Take over orders of the interrupted turn that this process has not continued."""
+        """Take over orders of the interrupted turn that this process has not continued.
+
+        The orders join :attr:`orders` in their recorded states; nothing is written.
+        """
         before = self._before
         if before is None:
             return
@@ -327,7 +367,10 @@ class Scheduler:
             self._orders[order.wo_id] = order
 
     async def end_all(self) -> None:
-        """End every unfinished order of the turn, because none will be resumed."""
+        """End every unfinished order of the turn, because none will be resumed.
+
+        Appends a ``WO_FAILED`` with ``cancelled`` for each.
+        """
         for order in self.orders:
             if order.ended:
                 continue

@@ -29,15 +29,24 @@ class ContextPort(Protocol):
     """Context from the tier above, which the supervisor itself may not read."""
 
     def policies(self) -> Sequence[Candidate]:
-        """Return candidates of adopted policy."""
+        """Return candidates of adopted policy, to be shown to the model as far as they fit."""
         ...
 
     def threads(self, session_id: str) -> Sequence[Candidate]:
-        """Return open threads of other sessions that may matter now."""
+        """Return open threads of other sessions that may matter now.
+
+        Args:
+            session_id: the present session.
+        """
         ...
 
     def required(self, contract_id: str, session_id: str) -> Mapping[str, Any]:
-        """Return the context that a contract's ``required_context`` asks for; empty if none."""
+        """Return the context that a contract's ``required_context`` asks for; empty if none.
+
+        Args:
+            contract_id: the contract.
+            session_id: the session of the turn.
+        """
         ...
 
 
@@ -85,7 +94,8 @@ class Services:
         exclusion_policy: returns the number of consecutive turns with a failure that excludes a
             name, and the substitutes of tools keyed by tool id; called only after a failure.
         rules: returns the rules for classifications; called only with a classification.
-        starting: waits for the write that begins the session, while it is in progress.
+        starting: waits for the write that begins the session, while it is in progress; None for no
+            wait.
     """
 
     agent: Responder
@@ -146,7 +156,19 @@ class Services:
         on_stop: Callable[[], None] | None = None,
         read: Callable[[Transaction], Any] | None = None,
     ) -> AsyncIterator[Lease]:
-        """Hold the lease ``name`` while the block runs; wait for the session to begin first."""
+        """Hold the lease ``name`` while the block runs, and yield it.
+
+        Waits for the session to begin first. The lease is released at the end.
+
+        Args:
+            name: the lease, such as ``session:SES-…``.
+            on_stop: called if somebody requests a stop; None to ignore requests.
+            read: read in the transaction that takes the lease; its value is the lease's ``read``.
+                None to read nothing.
+
+        Raises:
+            LeaseBusyError: another process holds the lease for longer than ``wait_s``.
+        """
         async with self.leases.hold(name, wait_s=self.wait_s, on_stop=on_stop, read=read) as lease:
             if self.starting is not None:
                 await self.starting()  # The lease may have been granted before the session began.

@@ -43,8 +43,14 @@ _ABANDONED = "(The turn was interrupted before there was an answer.)"
 class HO2Supervisor:
     """The supervisor of one session. Every step of its turns is a work order.
 
+    Args:
+        services: the collaborators of the session.
+
     Attributes:
         orders: work of the session outside turns.
+
+    Raises:
+        InvalidInputError: a claim pattern of the settings is no regular expression.
     """
 
     def __init__(self, services: Services) -> None:
@@ -69,14 +75,17 @@ class HO2Supervisor:
     ) -> TurnResult:
         """Answer a message and record the turn.
 
-        A turn that another process left unfinished is closed first, as interrupted. A turn that
-        waits for a person blocks the session until it is decided or cancelled.
+        Holds the session's lease meanwhile. A turn that another process left unfinished is closed
+        first, as interrupted. A turn that waits for a person blocks the session until it is decided
+        or cancelled. ``TURN_RECORDED`` is appended unless the turn waits; a cancelled turn is
+        recorded as such. A failure of a model or of the loop raises nothing: the result is a notice
+        or a degraded answer.
 
         Args:
             user_message: the user's message.
             files: content blocks of its images and documents.
             output: type of the answer; by default the agent's own.
-            on_event: receives text, tool events and rejections.
+            on_event: receives text, tool events and rejections; None for no listener.
 
         Raises:
             InvalidInputError: the message is blank.
@@ -106,11 +115,12 @@ class HO2Supervisor:
     ) -> TurnResult | None:
         """Continue the turn that was interrupted, or that waited for a person.
 
-        Recorded steps are not repeated.
+        Recorded steps are not repeated. Holds the session's lease meanwhile. The turn is recorded
+        unless it waits again; if nobody has decided, nothing is written.
 
         Args:
             output: type with which the turn began; by default the agent's own.
-            on_event: receives text, tool events and rejections.
+            on_event: receives text, tool events and rejections; None for no listener.
 
         Returns:
             The turn; None if the session has no unfinished turn.
@@ -145,8 +155,11 @@ class HO2Supervisor:
     async def acancel(self) -> bool:
         """End the session's unfinished turn without an answer; return False if there is none.
 
+        Ends its orders and appends ``TURN_RECORDED`` with the outcome ``cancelled``.
+
         Raises:
             LeaseBusyError: another process works on the session; request a stop there.
+            LedgerError: an entry could not be written.
         """
 
         async def work(lease: Lease) -> bool:
@@ -159,7 +172,11 @@ class HO2Supervisor:
         return await self._alone(work)
 
     async def aconsolidate(self) -> None:
-        """Record what the session leaves open, if ``[supervisor] consolidate`` is set."""
+        """Record the threads that the session leaves open, by a model call.
+
+        Does nothing unless ``[supervisor] consolidate`` is set. See
+        :func:`remit.agents.supervisor.threads.consolidate`.
+        """
         if self._services.config.consolidate:
             await consolidate(self._services, self.orders)
 

@@ -52,7 +52,7 @@ def close_thread(thread_id: str) -> dict[str, Any]:
 
 
 def thread_tools() -> list[Tool]:
-    """Return the two tools, for models with native tools."""
+    """Return the tools that open and close a thread, for models with native tools."""
     return [open_thread, close_thread]
 
 
@@ -123,13 +123,16 @@ def open_threads(
     agent_id: str | None = None,
     most: int = _MAX_LOOKED_AT,
 ) -> list[Candidate]:
-    """Return open threads, latest first.
+    """Return open threads, latest first. Read-only.
+
+    Threads with an erased title are left out. A thread counts as closed whichever session closed
+    it.
 
     Args:
         ledger: contains the threads.
-        session_id: only threads of this session.
-        agent_id: only threads of this agent.
-        most: number of latest threads that are examined.
+        session_id: only threads of this session; None for all.
+        agent_id: only threads of this agent; None for all.
+        most: number of latest threads that are examined, open or closed.
     """
     opened = list(
         ledger.query(
@@ -166,8 +169,17 @@ def open_threads(
 async def consolidate(services: Services, orders: StandaloneOrders) -> WorkOrder | None:
     """Have a model read the session's turns, and record what they leave open as threads.
 
-    A second call for the same state of the session returns the first order. A failed order leaves
-    the threads unchanged. Return None if the session has no turns.
+    Appends ``THREAD_OPENED`` and ``THREAD_CLOSED`` entries. A second call for the same state of the
+    session returns the first order. A failed order leaves the threads unchanged. Returns None if
+    the session has no turns.
+
+    Args:
+        services: the collaborators of the session's supervisor.
+        orders: runs the model call as a standalone order.
+
+    Raises:
+        LeaseBusyError: another process works on the same order.
+        LedgerError: an entry could not be written.
     """
     session, journal = services.session, services.journal
     turns = session.recent_turns(services.config.context_turns)

@@ -15,7 +15,7 @@ class TurnPendingError(RemitError):
     """The session's last turn waits for a person, so that no new turn can begin.
 
     Attributes:
-        request_ids: ids of the requests.
+        request_ids: ids of the ``APPROVAL_REQUESTED`` entries that wait for a decision.
     """
 
     def __init__(self, request_ids: tuple[str, ...]) -> None:
@@ -35,6 +35,7 @@ class TurnFailedError(RemitError):
 
     Attributes:
         code: ``error_code`` of the turn; empty while it waits.
+        detail: ``error_detail`` of the turn.
     """
 
     def __init__(self, code: str, detail: str) -> None:
@@ -59,7 +60,8 @@ class TurnResult(Generic[OutputT]):
             ``answer_rejected`` after the quality gate, or the code of a failed loop.
         error_detail: details for logs and support; never shown to the customer.
         wo_chain_summary: id, type, state, error and cost of each work order.
-        cost_summary: sum of the orders' usage.
+        cost_summary: sum of the orders' usage; see :class:`WorkOrderCost` for its names.
+        session_id: the session of the turn.
         quality_gate_passed: True if the response is the agent's answer and passed the gate; False
             for a notice and for a degraded answer.
         tool_results: results of tools in this turn, as data.
@@ -92,7 +94,7 @@ class TurnResult(Generic[OutputT]):
         """The answer: a value of the output type, the data of the contract, or the text.
 
         Raises:
-            TurnFailedError: the turn failed or waits.
+            TurnFailedError: the turn failed or waits; ``failed`` and ``waiting`` tell.
         """
         if self.failed or self.waiting:
             raise TurnFailedError(self.error_code, self.error_detail)

@@ -28,6 +28,8 @@ def canonical_arguments(
 ) -> dict[str, Any]:
     """Return the arguments of a call as JSON data, with defaults filled in.
 
+    A value without a JSON form is replaced by the given one, or left out if none was given.
+
     Args:
         prepared: the arguments as the function takes them.
         given: the arguments as the model gave them, used for values without a JSON form.

@@ -74,13 +74,13 @@ def tool(
         description: the description; the docstring's if empty.
         label: a plain word for the tool, for small models.
         examples: phrases of a user, each with the arguments that they mean.
-        describe: returns an output as a sentence.
+        describe: returns an output as a sentence; None to show the data.
         understand: returns the arguments that a phrase certainly means, or None; see :class:`Tool`.
         on_unknown: policy if a call's outcome is unknown: ``retry``, ``ask`` or ``fail``.
-        timeout_s: time limit, seconds.
+        timeout_s: time limit of a call, seconds; None for the setting.
         price_usd: price of a call in US dollars; see :class:`Tool`.
-        max_calls: maximum number of calls in a work order.
-        max_output_bytes: maximum size of an output as JSON.
+        max_calls: maximum number of calls in a work order; None for no limit.
+        max_output_bytes: maximum size of an output as JSON; None for the setting.
 
     Raises:
         ToolError: the function has no docstring and no description is given, or it is a generator

@@ -28,7 +28,10 @@ _TOOL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def tool_id_of(name: str) -> str:
-    """Return a name as a tool id: other characters become ``_``, at most 64 characters."""
+    """Return a name as a tool id: other characters than ``A-Za-z0-9_-`` become ``_``.
+
+    The id is cut after 64 characters; an empty name stays empty.
+    """
     return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
 
 
@@ -45,7 +48,7 @@ class ToolUnavailableError(ToolError):
     """A tool that is out of order, whatever its arguments; sessions may continue without the tool.
 
     Attributes:
-        is_outcome_unknown: True if the call was sent and may have taken effect.
+        is_outcome_unknown: True if the call was sent and may have taken effect; False by default.
     """
 
     is_outcome_unknown = False
@@ -54,8 +57,11 @@ class ToolUnavailableError(ToolError):
 class ToolWaitingError(RemitError):
     """A tool cannot end before a person decides, because the turn of its sub-agent waits.
 
-    Attributes:
+    Args:
         requests: the pending requests for approval.
+
+    Attributes:
+        requests: the same, as a tuple.
     """
 
     def __init__(self, requests: Sequence[ApprovalNeeded]) -> None:
@@ -85,7 +91,10 @@ class SubAgent(Protocol):
         ...
 
     async def cancel(self, idempotency_key: str) -> None:
-        """End the unfinished work of one call, which will not be continued."""
+        """End the unfinished work of one call, which will not be continued.
+
+        The end is recorded in the sub-agent's session.
+        """
         ...
 
     def effects(self, idempotency_key: str) -> Sequence[Effect]:
@@ -105,14 +114,15 @@ class Tool:
             pydantic model, dataclass, enum, date or time.
         examples: phrases of a user, each with the arguments that they mean, for models that cannot
             choose tools.
-        describe: returns an output as a plain sentence, for models that cannot read data.
+        describe: returns an output as a plain sentence, for models that cannot read data; None to
+            show the data.
         label: a plain word for the tool, which a small model chooses more reliably than an id.
         understand: returns the arguments that a user's phrase certainly means, or None. Models that
             cannot choose tools are not asked about such a phrase.
         on_unknown: policy for a call that began and whose outcome is unknown, after a crash, a
             cancellation or a timeout. ``retry`` runs it again, because a repetition changes
             nothing; ``ask`` asks a person; ``fail`` ends an order that would repeat it.
-        timeout_s: time limit, seconds; None for the setting ``tools.timeout_s``.
+        timeout_s: time limit of a call, seconds; None for the setting ``tools.timeout_s``.
         price_usd: price of a call in US dollars. It is charged to the order's budgets when the call
             begins; the call is refused if they cannot pay it.
         max_calls: maximum number of calls in a work order; None for no limit.
@@ -120,7 +130,7 @@ class Tool:
         prepare: checks and converts arguments for the function; raises :class:`ToolError` if they
             do not fit. If None, the schema is checked.
         refusal: awaited before a call is recorded as begun; returns why the call must not be made,
-            or an empty text.
+            or an empty text. None for no check.
         context: name of the parameter that takes the call's :class:`Context`; empty if none does.
         deps: required class of the context's ``deps``; None for any.
         stated: everything else that an MCP server states of the tool, as sent: the whole
@@ -208,7 +218,10 @@ class Tool:
         return self.function(*args, **kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> Tool:
-        """Return the tool bound to an object, if it was made of a method."""
+        """Return the tool bound to an object, if its function's first parameter is ``self``.
+
+        Otherwise, and for lookup on a class, the tool itself is returned.
+        """
         if (
             instance is None
             or next(iter(inspect.signature(self.function).parameters), "") != "self"
@@ -217,13 +230,15 @@ class Tool:
         return replace(self, function=functools.partial(self.function, instance))
 
     def prepared(self, arguments: Any) -> Mapping[str, Any]:
-        """Return arguments as the function takes them.
+        """Return arguments as the function takes them: checked, and converted by ``prepare``.
+
+        Without ``prepare``, the schema is checked and the arguments are returned unchanged.
 
         Args:
             arguments: JSON values by name.
 
         Raises:
-            ToolError: the arguments do not fit; the message names the place.
+            ToolError: the arguments are not an object, or do not fit; the message names the place.
         """
         if not isinstance(arguments, Mapping):
             raise ToolError(f"The arguments are a {type(arguments).__name__}, not an object.")
@@ -258,7 +273,11 @@ class Tool:
             return arguments
 
     def lacks(self, deps: Any) -> str:
-        """Return why ``deps`` does not fit the tool and those behind it; empty if it fits."""
+        """Return why ``deps`` does not fit the tool and the tools in ``behind``; empty if it fits.
+
+        Args:
+            deps: the turn's ``deps``; None if it has none.
+        """
         if problem := next(filter(None, (tool.lacks(deps) for tool in self.behind)), ""):
             return problem
         if self.deps is None or isinstance(deps, self.deps):
@@ -270,7 +289,7 @@ class Tool:
         )
 
     def definition(self) -> dict[str, Any]:
-        """Return the name, description and input schema for a provider."""
+        """Return ``name``, ``description`` and ``input_schema`` of the tool, for a provider."""
         return {
             "name": self.tool_id,
             "description": self.description,
@@ -289,7 +308,13 @@ class Tool:
 
 
 def definition_digest(tool_id: str, description: str, parameters: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a definition, see :attr:`Tool.digest`."""
+    """Return the SHA-256 of a definition, see :attr:`Tool.digest`.
+
+    Args:
+        tool_id: the tool's id.
+        description: its description.
+        parameters: JSON Schema of its arguments.
+    """
     definition = {
         "description": description,
         "parameters": dict(parameters),

@@ -66,7 +66,7 @@ class ToolResult:
 
 
 class ToolDispatcher:
-    """The tools of a runtime: given ones, and those of installed distributions.
+    """The tools of a runtime: given ones, and the ones of installed distributions.
 
     Args:
         tools: the tools. Other ids are looked up as entry points of the group ``remit.tools``,
@@ -96,7 +96,7 @@ class ToolDispatcher:
         self._running: set[asyncio.Task[ToolResult]] = set()
 
     def tools(self, tool_ids: Iterable[str]) -> list[Tool]:
-        """Return the tools with these ids, in this order.
+        """Return the tools with these ids, in this order; import them if needed.
 
         Raises:
             UnknownToolError: there is no tool with one of the ids.
@@ -107,7 +107,7 @@ class ToolDispatcher:
     def execute(
         self, tool_id: str, arguments: Mapping[str, Any], *, call: Context[Any] | None = None
     ) -> ToolResult:
-        """Run :meth:`aexecute` for callers without an event loop."""
+        """Run :meth:`aexecute` for callers without an event loop; block until it ends."""
         return run_blocking(self.aexecute(tool_id, arguments, call=call))
 
     async def aexecute(
@@ -115,8 +115,10 @@ class ToolDispatcher:
     ) -> ToolResult:
         """Run a tool and return its result; only the cancellation of the caller is raised.
 
-        A tool that exceeds its time limit is abandoned: the thread of a function continues, a
-        coroutine is cancelled, and closed if it ignores that. Either may still take effect.
+        Nothing is recorded here. Invalid arguments, an unknown tool and exceptions of the tool
+        become results with an error. A tool that exceeds its time limit is abandoned: the thread of
+        a function continues, a coroutine is cancelled, and closed if it ignores that. Either may
+        still take effect.
 
         Args:
             tool_id: the tool.
@@ -270,7 +272,11 @@ def _prepare(tool: Tool, arguments: Any, call: Context[Any] | None) -> Mapping[s
 
 
 def is_own_fault(error: BaseException) -> bool:
-    """Return True if an exception shows that the tool itself is broken, whatever its arguments."""
+    """Return True if an exception shows that the tool itself is broken, whatever its arguments.
+
+    HTTP answers 401, 403, 407, 408 and 429 count as the tool's fault, other 4xx do not. Of further
+    exceptions, the ones that arguments alone can cause do not count.
+    """
     if isinstance(error, ToolUnavailableError):
         return True
     response = getattr(error, "response", None)  # Exceptions of HTTP clients have this attribute.

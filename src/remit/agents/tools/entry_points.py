@@ -18,6 +18,11 @@ TOOL_GROUP = "remit.tools"
 def load_tool(tool_id: str) -> Tool | None:
     """Import and return the installed tool with an id; None if no distribution offers it.
 
+    Runs the distribution's code. A plain function becomes a tool with the id.
+
+    Args:
+        tool_id: the id, which is the entry point's name.
+
     Raises:
         ToolError: two distributions offer the id, the import fails, or the object is not a tool
             with that id.
@@ -35,7 +40,7 @@ def load_tool(tool_id: str) -> Tool | None:
 
 
 def offered_ids() -> set[str]:
-    """Return the ids of the tools that installed distributions offer."""
+    """Return the ids of the tools that installed distributions offer, without importing them."""
     return {entry.name for entry in entry_points(group=TOOL_GROUP)}
 
 

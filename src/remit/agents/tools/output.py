@@ -52,7 +52,11 @@ def json_output(result: Any, limit: int) -> tuple[Any, str]:
 
     The note names what was converted or cut, to follow "The tool ran;"; it is empty if nothing was.
     Pydantic models, dataclasses, enums, dates, times, UUIDs, decimals, paths and tuples are
-    converted without a note.
+    converted without a note. A value without a JSON form is converted, never refused.
+
+    Args:
+        result: the tool's return value.
+        limit: maximum size in bytes.
     """
     walk = _Walk(limit)
     value = walk.plain(result, 0)

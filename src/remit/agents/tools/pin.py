@@ -65,7 +65,9 @@ Offered = Tool | OfferedText
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A recorded definition.
+    """A recorded definition of a server's tool or text: an accepted one, or a change of it.
+
+    Only a tool whose present definition equals the accepted one may be called.
 
     Attributes:
         entry_id: id of the ``TOOL_PINNED`` entry; empty before it is written.
@@ -96,16 +98,22 @@ class Pin:
         return {name: getattr(self, name) for name in self.__slots__}
 
     def covers(self, stated: Mapping[str, str]) -> bool:
-        """Return True if all given hashes are as pinned.
+        """Return True if all given hashes are as pinned; always True for a pin without hashes.
 
-        Fields that the server omits do not count: they depend on the protocol version of the
-        client.
+        Pinned fields that the server now omits do not count: they depend on the protocol version of
+        the client. A new field counts as a difference.
+
+        Args:
+            stated: hashes of the fields that the server states now, see :func:`stated_hashes`.
         """
         pinned = self.stated
         return pinned is None or all(pinned.get(name) == one for name, one in stated.items())
 
     def read(self) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
-        """Return the definition's description, parameters and stated fields; None if erased."""
+        """Return the definition's description, parameters and stated fields.
+
+        None if the definition was erased or not read.
+        """
         if self.definition is None:
             return None
         found = json.loads(self.definition)
@@ -153,7 +161,10 @@ class PinnedTool:
     reason: str = ""
 
     def diff(self) -> list[str]:
-        """Return the lines of a unified diff from the pin to the change; empty without a change."""
+        """Return the lines of a unified diff from the pin to the change; empty without a change.
+
+        Without a pin, every line of the change is new.
+        """
         if self.change is None:
             return []
         before = self.pin.lines() if self.pin is not None else []
@@ -166,7 +177,11 @@ class PinnedTool:
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the pin, the change, their state and the diff as plain data."""
+        """Return server, tool id, pin, change and diff as plain data.
+
+        ``state`` is ``changed`` while a change waits for a person, otherwise ``pinned``. ``pin``
+        and ``change`` may be None.
+        """
         return {
             "server": self.server,
             "tool_id": self.tool_id,

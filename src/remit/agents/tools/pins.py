@@ -38,10 +38,10 @@ INSTRUCTIONS = ":instructions"
 
 
 class Pins:
-    """The pins of a ledger, for all MCP servers.
+    """The pins of a ledger, for all MCP servers: recorded definitions that may be called.
 
     Args:
-        ledger: the ledger of the root.
+        ledger: the ledger of the root; pins are its ``TOOL_PINNED`` entries.
         permitted: returns the tools that installed packages permit, as their manifests name them.
     """
 
@@ -54,8 +54,9 @@ class Pins:
     def check(self, server: str, origin: str, tools: Iterable[Offered]) -> dict[str, PinnedTool]:
         """Compare a server's offered definitions with the pins; return the refused ones by tool id.
 
-        A tool without a pin is pinned. A differing definition is recorded once as a change that a
-        person can accept. Blocks.
+        A tool without a pin is pinned, unless its server differs from the one pinned under this
+        name or a package names another definition. A differing definition is recorded once as a
+        change that a person can accept. Each pin and change is a ``TOOL_PINNED`` entry. Blocks.
 
         Args:
             server: name of the server in the configuration.
@@ -75,16 +76,20 @@ class Pins:
                 return refused
 
     def tools(self, server: str = "") -> list[PinnedTool]:
-        """Return the pinned tools of a server, or of all, sorted by server and tool id."""
+        """Return the pinned tools and other texts, sorted by server and tool id. Read-only.
+
+        Args:
+            server: name of the MCP server; empty for all.
+        """
         states, _ = self._states(server)
         return sorted(states.values(), key=lambda state: (state.server, state.tool_id))
 
     def changed(self, server: str, tool_id: str = "") -> list[PinnedTool]:
-        """Return the tools of a server whose change waits for acceptance; or one of them.
+        """Return the tools of a server whose change waits for acceptance. Read-only.
 
         Args:
             server: name of the MCP server.
-            tool_id: the tool, with or without the server's name; empty for all.
+            tool_id: one tool, with or without the server's name; empty for all.
 
         Raises:
             ConflictError: no such tool has changed.
@@ -104,6 +109,9 @@ class Pins:
 
     def accept(self, changes: Iterable[PinnedTool], *, by: str) -> None:
         """Record that a person accepts changes; these definitions may be called from now on.
+
+        Appends a ``TOOL_PINNED`` entry for each change, in one transaction for each server. Nothing
+        is written for items without a change.
 
         Args:
             changes: the changes as :meth:`changed` returned them for the person.

@@ -20,6 +20,10 @@ def schemas_for_names(schemas: Mapping[str, Mapping[str, Any]], message: str) ->
     """Return the keys of the schemas that take a name in the message; all keys if none does.
 
     Names are ids, event types and paths. A person who types a name means a tool that takes it.
+
+    Args:
+        schemas: JSON Schemas of arguments, keyed by tool id.
+        message: the message.
     """
     found = [word for word in bare_words(message) if NAME.fullmatch(word)]
     taking = [
@@ -90,7 +94,11 @@ def narrow_schema(schema: Mapping[str, Any], message: str) -> dict[str, Any]:
 
 
 def only_value(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the single object that fits a narrowed schema; None if several do."""
+    """Return the single object that fits a narrowed schema; None if several or none do.
+
+    Args:
+        schema: a result of :func:`narrow_schema`.
+    """
     values = {name: prop.get("enum", ()) for name, prop in schema["properties"].items()}
     if any(len(allowed) != 1 for allowed in values.values()):
         return None
@@ -118,7 +126,12 @@ def names(message: str) -> list[str]:
 
 
 def taken_values(schema: Mapping[str, Any], message: str) -> set[str]:
-    """Return the names, numbers and enum values of a message that arguments take."""
+    """Return the names, numbers and enum values of a message that arguments take, as texts.
+
+    Args:
+        schema: JSON Schema of the arguments.
+        message: the message.
+    """
     properties = narrow_schema(schema, message)["properties"]
     return {
         str(value)

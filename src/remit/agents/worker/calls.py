@@ -36,6 +36,9 @@ _MAX_TOKENS_PER_BYTE, _MAX_FIXED_TOKENS = 4, 20_000
 class ModelCalls:
     """The model calls of one order, made through the gateway.
 
+    Args:
+        execution: the execution of the order.
+
     Attributes:
         count: number of calls used of the order's limit, including refused ones.
         met_fault: True if a model failed to answer.
@@ -57,7 +60,10 @@ class ModelCalls:
         self._typed = execution.order.constraints.output_schema is not None
 
     def request(self, contract: PromptContract) -> PromptRequest:
-        """Return the request that a contract makes for the order, without messages."""
+        """Return the request that a contract makes for the order, without messages.
+
+        Provider and model are the contract's; otherwise the agent's.
+        """
         order, boundary = self._order, contract.boundary
         principal = self._execution.principal
         provider_id, model_id = boundary.provider_id, boundary.model_id
@@ -101,14 +107,17 @@ class ModelCalls:
         schema: Mapping[str, Any] | None = None,
         on_text: TextSink | None = None,
     ) -> Answer:
-        """Make one call, note an ``LLM_CALL`` and return the answer.
+        """Make one call through the gateway, note an ``LLM_CALL`` and return the answer.
+
+        Held entries are written with the call's first entry. The call's ``max_tokens`` is cut to
+        the order's remaining tokens.
 
         Args:
             request: the request from :meth:`request`.
             messages: the conversation.
             tools: definitions of the tools that the model may call.
             schema: output schema in place of the contract's; None for the contract's.
-            on_text: receives the answer's text as it arrives.
+            on_text: receives the answer's text as it arrives; None for no stream.
 
         Raises:
             WorkFailedError: the call failed, or the order has used all of its calls.

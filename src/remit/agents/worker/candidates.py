@@ -84,7 +84,8 @@ class Choice:
 def choose(message: str, tools: Mapping[str, Tool], talk: Sequence[str]) -> Choice:
     """Return the tool that explains all that a message asks and is clearly the most likely.
 
-    No tool is chosen for a message with two questions that need two tools.
+    No tool is chosen for a message with two questions that need two tools. An empty :class:`Choice`
+    means small talk, an order to act, or a message that no tool fits.
 
     Args:
         message: the user's message.
@@ -164,7 +165,12 @@ def unexplained_words(message: str, tool: Tool, correct: Correct) -> list[str]:
 
 
 def asks_to_act(message: str, texts: Iterable[str]) -> bool:
-    """Return True if a message orders a change or a dispatch that no text mentions."""
+    """Return True if a message orders a change or a dispatch that no text mentions.
+
+    Args:
+        message: the message.
+        texts: texts that describe the tools.
+    """
     mentioned = {word for text in texts for word in re.findall(r"[a-z]+", text.lower())}
     return any(found[1] not in mentioned for found in _ACT.finditer(message.lower()))
 

@@ -57,7 +57,10 @@ def _is_result(block: object) -> bool:
 
 
 def result_text(result: ToolResult) -> str:
-    """Return a tool's result as text for the model."""
+    """Return a tool's result as text for the model.
+
+    A failure becomes ``status: error``. A note precedes the output; data become JSON.
+    """
     if result.status != "ok":
         return f"{result.status}: {result.error}"
     output = result.output
@@ -66,7 +69,16 @@ def result_text(result: ToolResult) -> str:
 
 
 def with_images(text: str, result: ToolResult, takes_images: bool) -> str | list[dict[str, Any]]:
-    """Return the content of a result: its text, and its images if the model accepts images."""
+    """Return the content of a result: its text, and its images if the model accepts images.
+
+    A text without images stays a text; otherwise a list of content blocks is returned. If the model
+    accepts no images, the text says that they are left out.
+
+    Args:
+        text: the result as text.
+        result: the result, with its images.
+        takes_images: True if the model accepts images.
+    """
     if not result.images:
         return text
     if not takes_images:

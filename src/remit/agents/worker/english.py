@@ -76,7 +76,7 @@ def plain(message: str) -> str:
 
 
 def with_digits(message: str) -> str:
-    """Return a message with its small numbers as digits."""
+    """Return a message with the words "two" to "ten" as digits."""
     return re.sub(r"\b[a-z]+\b", lambda found: _DIGITS.get(found[0], found[0]), message)
 
 
@@ -90,12 +90,15 @@ def stem(word: str) -> str:
 
 
 def is_grammar(stemmed: str) -> bool:
-    """Return True if a stem is a word of grammar."""
+    """Return True if a stem is that of a word of grammar, such as "the" or "of"."""
     return stemmed in _GRAMMAR_STEMS
 
 
 def content_stems(words: Iterable[str]) -> list[str]:
-    """Return the stems of the content words; a negation is joined to the word it negates."""
+    """Return the stems of the content words; a negation is joined to the word it negates.
+
+    Words of grammar, and words that only ask to be shown something, are left out.
+    """
     found: list[str] = []
     for word in words:
         if found and found[-1] in _NEGATIONS and not is_grammar(stem(word)):

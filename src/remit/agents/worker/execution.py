@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 
 class WorkFailedError(RemitError):
-    """A failure that ends the order; ``code`` is the worker's or the gateway's error code."""
+    """A failure that ends the order.
+
+    Attributes:
+        code: the worker's or the gateway's error code, as ``WO_FAILED`` records it.
+    """
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -32,7 +36,11 @@ class WorkFailedError(RemitError):
 
 
 class WorkParkedError(RemitError):
-    """The order waits for a person's decision on the requests ``request_ids``."""
+    """The order waits for a person's decision.
+
+    Attributes:
+        request_ids: ids of the ``APPROVAL_REQUESTED`` entries.
+    """
 
     def __init__(self, request_ids: tuple[str, ...]) -> None:
         super().__init__(
@@ -48,7 +56,13 @@ class BudgetPort(Protocol):
     def allocation(
         self, scope: BudgetScope, limits: BudgetLimits, by: str
     ) -> Callable[[Transaction], str]:
-        """Return a function that sets the limits of a scope in a transaction, for ``by``."""
+        """Return a function that sets the limits of a scope in a transaction.
+
+        Args:
+            scope: the budgets.
+            limits: the limits to set.
+            by: recorded as the allocating agent.
+        """
         ...
 
     def check(self, scope: BudgetScope) -> BudgetCheckResult:
@@ -85,10 +99,11 @@ class Execution:
     Args:
         services: the worker.
         order: the order.
-        on_event: receives text and tool events.
-        guard: raises if the order is no longer this worker's.
+        on_event: receives text and tool events; None for no listener.
+        guard: raises if the order is no longer this worker's; None for no check.
         fresh: True if the caller has seen that nothing but the plan is recorded.
-        buffer: holds the caller's unwritten entries; the order's entries follow them.
+        buffer: holds the caller's unwritten entries; the order's entries follow them. None for a
+            new one.
         check: see :meth:`remit.agents.worker.HO1Executor.aexecute`.
         principal: the user, key and team on whose behalf the session works.
 
@@ -139,7 +154,10 @@ class Execution:
         )  # fmt: skip
 
     def check(self) -> None:
-        """Raise the guard's error if the order is no longer this worker's."""
+        """Raise the guard's error if the order is no longer this worker's.
+
+        Sets ``is_lost`` then. Does nothing without a guard.
+        """
         if self._guard is None:
             return
         try:

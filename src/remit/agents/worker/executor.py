@@ -51,7 +51,7 @@ class HO1Executor:
         config: limits for orders that set none.
         agent_id: the agent whose orders these are, in entries and budgets.
         agent_class: the agent's class, recorded if a contract names none.
-        model: provider and model for contracts that fix none.
+        model: provider and model for contracts that fix none; None for the gateway's choice.
         session_usage: returns the usage of a sub-agent's session, by its id.
         on_request: called with the id of each new request for approval; must return at once.
         enforce: True to refuse tools that the budgets cannot pay.
@@ -100,7 +100,7 @@ class HO1Executor:
         self.context_tokens = context_tokens
 
     def execute(self, work_order: WorkOrder, *, on_event: EventSink | None = None) -> WorkOrder:
-        """Run :meth:`aexecute` for callers without an event loop."""
+        """Run :meth:`aexecute` for callers without an event loop; block until the order ends."""
         return run_blocking(self.aexecute(work_order, on_event=on_event))
 
     async def aexecute(
@@ -118,15 +118,19 @@ class HO1Executor:
         """Execute a dispatched order, or resume an interrupted one, and record its end.
 
         Recorded model answers and tool results are read back, not produced again. A tool call
-        without a recorded end follows the tool's ``on_unknown`` policy.
+        without a recorded end follows the tool's ``on_unknown`` policy. Every step is an entry:
+        ``WO_EXECUTING``, ``LLM_CALL``, ``TOOL_INTENT``, ``TOOL_CALL``, ``APPROVAL_REQUESTED``,
+        ``WO_COMPLETED`` or ``WO_FAILED``. A cancelled task records the order as failed
+        (``cancelled``), then is cancelled.
 
         Args:
             work_order: in state ``dispatched``, or ``executing`` if it was interrupted.
-            on_event: receives text and tool events.
+            on_event: receives text and tool events; None for no listener.
             guard: called before each step that cannot be undone; raises if the order is no longer
-                this caller's.
+                this caller's. None for no check.
             fresh: True if the caller has seen that nothing but the plan is recorded.
-            buffer: holds the caller's unwritten entries, which are written before the order's.
+            buffer: holds the caller's unwritten entries, which are written before the order's; None
+                for none.
             hold_end: True to leave the order's end in ``buffer`` for the caller's next write.
             check: returns what is wrong with the data of an order with an output schema, or an
                 empty text; the schema alone decides if None.
@@ -134,10 +138,11 @@ class HO1Executor:
 
         Returns:
             The order, completed or failed. An order that waits for a person stays ``executing``,
-            with the requests in ``waiting_for``.
+            with the requests in ``waiting_for``. An order with a recorded end is returned as
+            recorded.
 
         Raises:
-            OrderRecordError: the order was never dispatched, or has ended.
+            OrderRecordError: the order was never dispatched, or is given in an ended state.
             LedgerError: the ledger cannot be written; the order stays open.
             RemitError: the error of ``guard``; nothing more is recorded, and the order is left to
                 its present owner.
@@ -175,17 +180,19 @@ class HO1Executor:
         return await run.end(output, error, hold=hold_end)
 
     def is_repeatable(self, tool_id: str) -> bool:
-        """Return True if a tool may run twice.
+        """Return True if a tool may run twice without harm.
 
         Raises:
             UnknownToolError: there is no such tool.
+            ToolError: an installed distribution offers the tool, but it cannot be used.
         """
         (tool,) = self.tools.tools([tool_id])
         return tool.is_repeatable
 
     def versions_before(self, name: str, aside: Collection[str]) -> Sequence[str]:
-        """Return the contract version that replaces one that is set aside, in a sequence; empty if
-        none does.
+        """Return the contract version that replaces an excluded one, in a sequence.
+
+        Empty if no version does, or if the given one was removed.
 
         Args:
             name: the contract, ``contract@version``.
@@ -208,6 +215,8 @@ class HO1Executor:
     ) -> AttachedOrder:
         """Return a dispatched or interrupted order for another program to execute.
 
+        Writes nothing; :meth:`AttachedOrder.begin` does.
+
         Args:
             work_order: the order.
             guard: see :meth:`aexecute`.
@@ -220,16 +229,18 @@ class HO1Executor:
         return AttachedOrder(self, _executing(work_order), guard, buffer, gate)
 
     def cost(self, work_order: WorkOrder) -> WorkOrderCost:
-        """Return the recorded cost so far of an order that waits."""
+        """Return the recorded cost so far of an order that waits. Writes nothing."""
         return Run(Execution(self, work_order)).cost()
 
     async def acancel(self, work_order: WorkOrder) -> WorkOrder:
         """End a dispatched or interrupted order that will not be resumed, and its sub-agents' work.
 
-        The recorded error code is ``cancelled``. An order that has ended is returned as recorded.
+        Appends ``WO_FAILED`` with the error code ``cancelled``. A person is asked about calls with
+        an unknown outcome. An order with a recorded end is returned as recorded.
 
         Raises:
-            OrderRecordError: the order was never dispatched, or has ended.
+            OrderRecordError: the order was never dispatched, or is given in an ended state.
+            LedgerError: an entry could not be written.
         """
         order = _executing(work_order)
         execution = Execution(self, order)

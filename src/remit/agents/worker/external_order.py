@@ -66,14 +66,22 @@ class AttachedOrder:
 
     @property
     def tools(self) -> list[Tool]:
-        """The tools that the order may use."""
+        """The tools that the order may use, without excluded ones.
+
+        Raises:
+            UnknownToolError: a tool does not exist.
+        """
         return self._toolbox.available()
 
     async def begin(self) -> None:
         """Record that the order is executed, and allocate its limits; write the buffered entries.
 
+        Appends ``WO_EXECUTING``. Limits are allocated only at the first start. Call it once, before
+        :meth:`use`.
+
         Raises:
             InvalidInputError: the order has ended.
+            LedgerError: an entry could not be written.
         """
         execution = self._execution
         if execution.history.ended is not None:
@@ -157,11 +165,16 @@ class AttachedOrder:
         """Record the order's end with its cost, pass the order to the quality gate, and return it.
 
         An order whose result the gate rejects is returned as failed with ``answer_rejected``,
-        without the result. No further model call may be made for the order.
+        without the result. No further model call may be made for the order: its turns are limited
+        to 0.
 
         Args:
             result: a text, or any other JSON value; None for no result.
             error: why the order failed; None if it succeeded.
+
+        Raises:
+            RemitError: the error of the guard, if the order is no longer this process's.
+            LedgerError: an entry could not be written.
         """
         await self._execution.journal.flush()
         execution = self._reload()

@@ -37,7 +37,9 @@ _KINDS = {type(None): "null", bool: "true or false", str: "a text", list: "a lis
 def tool_arguments(given: Any, schema: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """Return the arguments of a tool call, and why the tool cannot run with them; empty if it can.
 
-    Blank and absent arguments become ``{}``, and so does ``null`` for a tool without parameters.
+    Blank and absent arguments become ``{}``, and so does ``null`` for a tool without parameters. A
+    text that is nearly JSON is repaired. Unusable arguments are returned as ``{"_unparsed":
+    text}``. The schema itself is not checked here.
 
     Args:
         given: the ``input`` of a model's ``tool_use`` block: an object, or ``{"_unparsed": text}``
@@ -69,7 +71,11 @@ def tool_arguments(given: Any, schema: Mapping[str, Any]) -> tuple[dict[str, Any
 
 
 def unparsed_text(given: Any) -> str | None:
-    """Return the text of arguments that are not a JSON object; None for other arguments."""
+    """Return the text of arguments that are not a JSON object; None for other arguments.
+
+    Args:
+        given: the ``input`` of a ``tool_use`` block; ``{"_unparsed": text}`` holds such a text.
+    """
     if isinstance(given, dict) and len(given) == 1:
         text = given.get("_unparsed")
         return text if isinstance(text, str) else None
@@ -84,8 +90,9 @@ def visible(text: str) -> str:
 def stop_problem(answer: Answer) -> WorkFailedError | None:
     """Return why a model stopped without a usable answer; None if the answer is usable.
 
-    A text that was cut at the token limit is usable unless it is empty; see :func:`cut_short` for
-    data. A cut answer with tool calls is not usable.
+    The error's code is ``refusal``, ``content_filter`` or ``length``; the caller raises it. A text
+    that was cut at the token limit is usable unless it is empty; see :func:`cut_short` for data. A
+    cut answer with tool calls is not usable.
     """
     refusals = [str(block.get("refusal", "")) for block in answer.blocks
                 if block.get("type") == "refusal"]  # fmt: skip
@@ -103,7 +110,7 @@ def stop_problem(answer: Answer) -> WorkFailedError | None:
 
 
 def cut_short(answer: Answer) -> WorkFailedError:
-    """Return the error of an answer that was cut at the token limit."""
+    """Return the error ``length`` of an answer that was cut at the token limit, with its text."""
     quote = f"; the text so far: {excerpt(answer.text, _MAX_QUOTE)}" if visible(answer.text) else ""
     return WorkFailedError("length", f"the answer was cut at its token limit (max_tokens){quote}")
 

@@ -49,7 +49,10 @@ class OutputSchema:
         self._text, self._next = "", 0
 
     def take(self, text: str) -> None:
-        """Take the next piece of the streamed text, and emit the partial data."""
+        """Take the next piece of the streamed text, and emit the partial data if it parses.
+
+        A long text is parsed again only after growing by a twentieth.
+        """
         self._text += text
         if len(self._text) < self._next:
             return
@@ -63,7 +66,10 @@ class OutputSchema:
             self._emit(PartialOutput(data))
 
     async def problem(self, text: str) -> str:
-        """Return why an answer's text is not usable; empty if it is."""
+        """Return why an answer's text is not usable; empty if it is.
+
+        The text must be JSON and pass the check, or the schema without one.
+        """
         try:
             data = load_answer(text)
         except JsonTextError as error:
@@ -74,11 +80,20 @@ class OutputSchema:
         return await call_in_thread("remit-answer", lambda: check(data))
 
     def data(self, text: str) -> Any:
-        """Return the data of a usable answer."""
+        """Return the data of a usable answer.
+
+        Raises:
+            JsonTextError: the text is not JSON; :meth:`problem` finds this first.
+        """
         return load_answer(text)
 
     def repair(self, messages: list[Message], answer: str, problem: str) -> None:
         """Append an unusable answer and a request for another one to the messages.
+
+        Args:
+            messages: the conversation; extended in place.
+            answer: the text of the answer.
+            problem: why it is not usable.
 
         Raises:
             WorkFailedError: ``output_schema_invalid``, if this was requested before.

@@ -17,8 +17,11 @@ from remit.ledger import LedgerEntry, Transaction
 class Permissions:
     """Requests for approval, grants and payments of the tool calls of one order.
 
+    Args:
+        execution: the execution of the order.
+
     Attributes:
-        paid: prices of the tools that ran, in US dollars.
+        paid: prices of the tool calls that began, in US dollars.
     """
 
     def __init__(self, execution: Execution) -> None:
@@ -33,7 +36,7 @@ class Permissions:
     ) -> tuple[ToolResult | None, Permit | None]:
         """Return a person's decision on a call: a refusal for the model, or a permit.
 
-        A new request is recorded if there is none.
+        One of the two is None. A new request is recorded (``APPROVAL_REQUESTED``) if there is none.
 
         Args:
             tool: the tool.
@@ -75,7 +78,14 @@ class Permissions:
     async def request(
         self, tool: Tool, arguments: dict[str, Any], key: str, began: int, instead_of: str = ""
     ) -> str:
-        """Record a request for approval; return its id. The arguments are those of :meth:`ask`."""
+        """Append an ``APPROVAL_REQUESTED``, once durable announce it, and return its id.
+
+        The arguments are the ones of :meth:`ask`.
+
+        Raises:
+            InvalidInputError: the arguments cannot be expressed as JSON.
+            LedgerError: the entry could not be written.
+        """
         request_id = await self._journal.write(
             "APPROVAL_REQUESTED",
             tool_id=tool.tool_id,
@@ -90,7 +100,12 @@ class Permissions:
         return request_id
 
     def was_granted(self, tool: Tool, key: str) -> bool:
-        """Return True if a person granted this call of the tool as presently defined."""
+        """Return True if a person granted this call of the tool as presently defined.
+
+        Args:
+            tool: the tool; a grant of another definition does not count.
+            key: the call's idempotency key.
+        """
         return any(
             _attempt(request) == (key, "approval", 0)
             and request.metadata.get("tool_digest", tool.digest) == tool.digest
@@ -164,7 +179,12 @@ def _is_same_action(request: LedgerEntry, tool: Tool, arguments: Mapping[str, An
 
 
 def not_run_again(tool_id: str, decided: str) -> ToolResult:
-    """Return the result of a call that a person does not want repeated."""
+    """Return the error result of a call that a person does not want repeated.
+
+    Args:
+        tool_id: the tool.
+        decided: a sentence that says who decided and why.
+    """
     text = (
         f"{tool_id} had begun before, and it is unknown whether it took effect. It was not run "
         f"again: {decided}"

@@ -69,7 +69,10 @@ class Repeats:
         return None
 
     def release(self, key: str) -> None:
-        """Undo the match of a call that was refused for another reason."""
+        """Undo the match of a call that was refused for another reason.
+
+        The earlier call can be matched again. Does nothing without a match.
+        """
         if (effect := self._matched.pop(key, None)) is not None:
             self._open.insert(0, effect)
 
@@ -93,15 +96,24 @@ class Repeats:
             self._open.append(effect)
 
     def forget(self, key: str) -> None:
-        """Remove an earlier call that is continued under its own key."""
+        """Remove an earlier call that is continued under its own key; nothing matches it then."""
         self._open = [effect for effect in self._open if effect.key != key]
 
     def deny(self, tool: Tool, arguments: Any, result: ToolResult) -> None:
-        """Note that a person denied the repetition of a call; equal calls get ``result``."""
+        """Note that a person denied the repetition of a call, for the rest of the order.
+
+        Args:
+            tool: the tool.
+            arguments: its arguments.
+            result: the result that :meth:`denied` returns for equal calls.
+        """
         self._denied[self._canonical(tool, arguments)] = result
 
     def denied(self, tool: Tool, arguments: Any) -> ToolResult | None:
-        """Return the result for a call whose repetition was denied; None if it was not."""
+        """Return the result for a call whose repetition was denied; None if it was not.
+
+        Calls are equal if their arguments are equal in the tool's canonical form.
+        """
         return self._denied.get(self._canonical(tool, arguments)) if self._denied else None
 
     def _replay(self, history: OrderHistory, interrupted: Collection[str]) -> None:

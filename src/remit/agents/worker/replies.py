@@ -39,9 +39,11 @@ def fixed_answer(
 ) -> str:
     """Return the answer to a message: its tools' results, small talk, or suggestions.
 
+    No model is asked.
+
     Args:
         message: the user's message.
-        used: the tools that ran, with ``tool_id``, ``status`` and ``text``.
+        used: the tools that ran, with ``tool_id``, ``status`` and ``text``; empty if none did.
         tools: all tools of the agent.
         choice: the most likely tools, and the words of the message that they do not explain.
     """

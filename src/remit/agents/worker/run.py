@@ -67,10 +67,14 @@ class Run:
     async def work(self) -> Any:
         """Execute the order's remaining steps; return its result.
 
+        The result is data under a contract's output schema, otherwise an object with ``text``,
+        ``finish_reason`` and ``tool_results``. Calls models and tools, and notes their entries.
+
         Raises:
             WorkFailedError: the order cannot be completed.
             WorkParkedError: the order waits for a person.
             ContractError: the contract or its prompt pack cannot be used.
+            UnknownToolError: a tool of the order does not exist.
         """
         order = self._order
         if order.wo_type is WorkOrderType.TOOL_CALL:
@@ -95,7 +99,13 @@ class Run:
         return await self._ask(contract, pack)
 
     def begin(self, **pinned: str) -> None:
-        """Note ``WO_EXECUTING``, and after an interruption the model calls not noted yet."""
+        """Note ``WO_EXECUTING``, and after an interruption the model calls not noted yet.
+
+        The entries are held for the next write.
+
+        Args:
+            pinned: versions and digests of contract and prompt pack, recorded with the entry.
+        """
         if self._history.began is None:
             self._journal.note("WO_EXECUTING", **pinned)
             return
@@ -163,7 +173,14 @@ class Run:
         )  # fmt: skip
 
     async def cancel(self, error: WorkFailedError) -> WorkOrder:
-        """End an order that will not be resumed, and its sub-agents' unfinished work."""
+        """End an order that will not be resumed, and its sub-agents' unfinished work.
+
+        Args:
+            error: the recorded reason.
+
+        Returns:
+            The order as failed.
+        """
         self.begin()
         await self._toolbox.cancel_sub_agents()
         return await self.end(None, error)

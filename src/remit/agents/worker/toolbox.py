@@ -113,7 +113,10 @@ class Toolbox:
         return used
 
     async def cancel_sub_agents(self) -> None:
-        """End the work of sub-agents that will not be continued."""
+        """End the work of sub-agents that have not answered and will not be continued.
+
+        Their sessions record the end.
+        """
         for key, tool_id in self._history.open_sub_agents.items():
             tool = self._tool(tool_id)
             if tool is not None and tool.sub_agent is not None:
@@ -139,7 +142,8 @@ class Toolbox:
     ) -> list[dict[str, Any]]:
         """Run the calls of an answer concurrently; return their tool_result blocks, in order.
 
-        Calls that need no decision run even if another call waits for a person.
+        Each call is recorded, see :meth:`use`. Calls that need no decision run even if another call
+        waits for a person.
 
         Args:
             blocks: the ``tool_use`` blocks.
@@ -147,7 +151,7 @@ class Toolbox:
             takes_images: True if the model accepts images.
 
         Raises:
-            WorkParkedError: a call waits for a person.
+            WorkParkedError: a call waits for a person; it names all waiting requests.
             WorkFailedError: a call must not be repeated, and its outcome is unknown.
         """
         keys = [f"{self._order.wo_id}/{exchange_entry_id}/{n}" for n in range(len(blocks))]
@@ -182,13 +186,20 @@ class Toolbox:
         ]
 
     def note_handoff(self, tool_id: str, result: ToolResult) -> None:
-        """Note the agent to which the first successful handoff gives the session."""
+        """Note the agent to which the first successful handoff gives the session.
+
+        Later handoffs and other results change nothing.
+        """
         if result.status == "ok" and not self.handed_to:
             (tool,) = self._dispatcher.tools([tool_id])
             self.handed_to = tool.handoff.agent_id if tool.handoff is not None else ""
 
     async def use(self, tool_id: str, arguments: Any, key: str) -> ToolResult:
         """Run a tool or refuse it, and record either; return a recorded result unchanged.
+
+        The ``TOOL_INTENT`` is durable before the tool runs, and pays its price. The ``TOOL_CALL``
+        is submitted or held afterwards. A call that repeats an earlier effect gets its recorded
+        result.
 
         Args:
             tool_id: the tool.
@@ -320,6 +331,7 @@ class Toolbox:
         """Request a decision on each call with an unknown outcome, if its tool's policy is ``ask``.
 
         Called when the order ends without a result, so that nothing will continue its calls.
+        Appends an ``APPROVAL_REQUESTED`` for each call about which nobody was asked.
         """
         if not self._begun:
             return

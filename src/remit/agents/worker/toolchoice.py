@@ -38,6 +38,11 @@ _ARGUMENTS = "PRC-TOOLARGUMENTS-001"
 class ToolChooser:
     """Chooses the tool that a message calls for, and runs it.
 
+    Args:
+        execution: the execution of the order.
+        calls: makes the model calls.
+        toolbox: runs and records the tool.
+
     Attributes:
         choice: the result of the rules; empty before :meth:`choose`, and if the order was resumed.
     """
@@ -53,8 +58,9 @@ class ToolChooser:
     async def choose(self, tools: Sequence[Tool], message: str) -> list[dict[str, Any]]:
         """Run at most one tool; return its id, status and result in words, in a list.
 
-        A recorded choice of the order is repeated. The status is ``absent`` if the result does not
-        contain a name of the message.
+        Makes up to two model calls, for the tool and for its arguments. The list is empty if no
+        tool fits. A recorded choice of the order is repeated. The status is ``absent`` if the
+        result does not contain a name of the message, otherwise that of the :class:`ToolResult`.
 
         Args:
             tools: the tools of the order.
@@ -62,7 +68,7 @@ class ToolChooser:
 
         Raises:
             WorkParkedError: the call waits for a person.
-            WorkFailedError: the model refused, or a call must not be repeated.
+            WorkFailedError: the model refused or gave no answer, or a call must not be repeated.
         """
         earlier = self._execution.history.last_tool_use()
         if earlier is not None and not isinstance(earlier.metadata["arguments"], Erased):

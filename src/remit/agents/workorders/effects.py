@@ -67,7 +67,11 @@ class Effect:
 
     @classmethod
     def of_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the effect from the plain data of :meth:`to_dict`; ignore unknown names."""
+        """Return the effect from the plain data of :meth:`to_dict`; ignore unknown names.
+
+        Raises:
+            TypeError: a required field is missing.
+        """
         names = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in data.items() if name in names})
 
@@ -117,7 +121,14 @@ def effects_text(effects: Sequence[Effect], where: str = "Before this message") 
 
 
 def action_of(tool_id: str, arguments: Any) -> str:
-    """Return the SHA-256, in hexadecimal digits, of a tool id with its arguments."""
+    """Return the SHA-256, in 64 hexadecimal digits, of a tool id with its arguments.
+
+    Equal arguments give equal hashes, whatever the order of their names.
+
+    Args:
+        tool_id: the tool.
+        arguments: JSON data.
+    """
     action = {"arguments": arguments, "tool_id": tool_id}
     try:
         return sha256_hex(canonical_json(action))
@@ -158,7 +169,10 @@ def effect_of(
 
 
 def with_decision(effect: Effect, ledger: LedgerPort) -> Effect:
-    """Return the effect with a person's decision, read from the ledger, if there is one now."""
+    """Return the effect with a person's decision, read from the ledger, if there is one now.
+
+    Otherwise, and if the effect has a decision already, the same effect is returned.
+    """
     if not effect.request_id or effect.decision:
         return effect
     for event_type, decision in (("APPROVAL_GRANTED", "granted"), ("APPROVAL_DENIED", "denied")):
@@ -169,7 +183,12 @@ def with_decision(effect: Effect, ledger: LedgerPort) -> Effect:
 
 
 def decided_by(decision: LedgerEntry) -> str:
-    """Return a sentence that says who decided a request, how, and why."""
+    """Return a sentence that says who decided a request, how, and why.
+
+    Args:
+        decision: the ``APPROVAL_GRANTED`` or ``APPROVAL_DENIED`` about a call with an unknown
+            outcome.
+    """
     why = decision.metadata.get("decision_reason")
     said = "no" if decision.event_type == "APPROVAL_DENIED" else "that it may run again"
     end = f": {why}" if isinstance(why, str) and why else "."

@@ -9,21 +9,34 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """Event: a piece of the answer's text."""
+    """Event: a piece of the answer's text.
+
+    Attributes:
+        text: the next piece, without the pieces before.
+    """
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class PartialOutput:
-    """Event: the part of a typed answer received so far, as plain data that is not validated."""
+    """Event: the part of a typed answer received so far.
+
+    Attributes:
+        data: plain data that is not validated; replaces the data of the event before.
+    """
 
     data: Any
 
 
 @dataclass(frozen=True, slots=True)
 class ToolStarted:
-    """Event: a tool starts to run."""
+    """Event: a tool starts to run.
+
+    Attributes:
+        tool_id: the tool.
+        arguments: JSON values by name.
+    """
 
     tool_id: str
     arguments: Mapping[str, Any]
@@ -31,7 +44,14 @@ class ToolStarted:
 
 @dataclass(frozen=True, slots=True)
 class ToolProgress:
-    """Event: progress of a running tool, ``done`` of ``total``. The total is None if unknown."""
+    """Event: progress of a running tool, ``done`` of ``total``.
+
+    Attributes:
+        tool_id: the tool.
+        done: the progress, in the tool's own unit.
+        total: the end in the same unit; None if unknown.
+        text: a short text of the tool; may be empty.
+    """
 
     tool_id: str
     done: float
@@ -44,7 +64,8 @@ class ToolEnded:
     """Event: a tool ended or was refused.
 
     Attributes:
-        status: the status of the ``TOOL_CALL`` entry.
+        tool_id: the tool.
+        status: the status of the ``TOOL_CALL`` entry, see :class:`remit.agents.tools.ToolResult`.
         output: the returned value; None after an error.
         error: the error message; empty after success.
     """
@@ -70,7 +91,11 @@ class AnswerRejected:
 
 @dataclass(frozen=True, slots=True)
 class Degraded:
-    """Event: the loop failed, and one direct call of a model answers instead."""
+    """Event: the loop failed, and one direct call of a model answers instead.
+
+    Attributes:
+        reason: the failure, as ``code: message``.
+    """
 
     reason: str
 
@@ -81,6 +106,9 @@ class ApprovalNeeded:
 
     Attributes:
         request_id: id of the ``APPROVAL_REQUESTED`` entry, for ``remit approve``.
+        wo_id: the waiting work order.
+        tool_id: the tool.
+        arguments: the arguments with which it is to run.
         kind: ``approval`` if the call has not run; ``unknown_outcome`` if it began and may have
             run.
     """
@@ -94,7 +122,11 @@ class ApprovalNeeded:
 
 @dataclass(frozen=True, slots=True)
 class TurnResumed:
-    """Event: this process continues a turn that another process left unfinished."""
+    """Event: this process continues a turn that another process left unfinished.
+
+    Attributes:
+        user_message: the message that the turn answers.
+    """
 
     user_message: str
 

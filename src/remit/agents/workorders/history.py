@@ -60,7 +60,10 @@ class OrderHistory:
             self.began = next(self._entries("WO_EXECUTING", limit=1, with_content=False), None)
 
     def load(self) -> OrderHistory:
-        """Read now everything that a worker needs to continue the order; return the history."""
+        """Read now everything that a worker needs to continue the order; return the history.
+
+        Afterwards these properties cost no query and show no later entry.
+        """
         _ = self.intents, self.tool_calls, self.requests, self.decisions, self.llm_calls
         return self
 
@@ -111,13 +114,13 @@ class OrderHistory:
 
     @cached_property
     def tool_calls(self) -> dict[str, LedgerEntry]:
-        """``TOOL_CALL`` entries, refusals included, keyed by idempotency key."""
+        """``TOOL_CALL`` entries with content, keyed by idempotency key; refused calls included."""
         found = self._query("TOOL_CALL")
         return {entry.metadata["idempotency_key"]: entry for entry in found}
 
     @cached_property
     def requests(self) -> list[LedgerEntry]:
-        """The ``APPROVAL_REQUESTED`` entries."""
+        """The ``APPROVAL_REQUESTED`` entries of the order, in ledger order."""
         return list(self._query("APPROVAL_REQUESTED"))
 
     @cached_property
@@ -131,12 +134,16 @@ class OrderHistory:
         return found
 
     def is_granted(self, request_id: str) -> bool:
-        """Return True if a request was granted."""
+        """Return True if a request was granted; False if it is denied or undecided."""
         decision = self.decisions.get(request_id)
         return decision is not None and decision.event_type == "APPROVAL_GRANTED"
 
     def edit(self, key: str) -> LedgerEntry | None:
-        """Return the grant with changed arguments for a call; None if there is none."""
+        """Return the grant with changed arguments for a call; None if there is none.
+
+        Args:
+            key: idempotency key of the call.
+        """
         grants = (
             self.decisions[request.id]
             for request in self.requests
@@ -191,7 +198,10 @@ class OrderHistory:
         ]
 
     def last_answer(self, contract_id: str) -> Answer | None:
-        """Return the latest answer under a contract; None if there is none.
+        """Return the latest answer under a contract, with its messages; None if there is none.
+
+        Args:
+            contract_id: the contract, in any version.
 
         Raises:
             OrderRecordError: the content of that answer, or of its messages, was erased.
@@ -231,7 +241,11 @@ class OrderHistory:
         return {entry.metadata["idempotency_key"]: entry for entry in self._query("TOOL_INTENT")}
 
     def is_unknown(self, key: str) -> bool:
-        """Return True if a call began and nobody knows whether it took effect."""
+        """Return True if a call has no end, or ended with ``unknown`` or ``timeout``.
+
+        Args:
+            key: idempotency key of a call that began.
+        """
         end = self.tool_calls.get(key)
         return end is None or end.metadata["status"] in ("unknown", "timeout")
 
@@ -245,7 +259,10 @@ class OrderHistory:
         }
 
     def effects(self) -> dict[str, Effect]:
-        """Return the effect of each call that began, keyed by idempotency key, oldest first."""
+        """Return the effect of each call that began, keyed by idempotency key, oldest first.
+
+        Calls of sub-agents are not included.
+        """
         return {
             key: effect_of(
                 start, self.intents[key], self.tool_calls.get(key), self.asked_about.get(key)
@@ -257,9 +274,8 @@ class OrderHistory:
         """Return the result of each call that began, failures included.
 
         Returns:
-            Objects with ``tool_id``, ``status``, ``arguments``, ``output`` and ``error``. Erased
-            values
-            are None, or empty for ``error``.
+            Objects with ``tool_id``, ``status``, ``arguments``, ``output`` and ``error``, oldest
+            first. Erased values are None, or empty for ``error``.
         """
         found = []
         for start in {entry.metadata["idempotency_key"]: entry for entry in self._begun}.values():

@@ -28,7 +28,7 @@ class WriteBuffer:
         """Wait until writes in progress are durable; return and clear the held writes.
 
         Implements :class:`~remit.kernel.exchange.WritesAhead`. Raises the error of a write that
-        failed.
+        failed; the held writes stay then.
         """
         await self.settle()
         return self.take_held()
@@ -39,7 +39,7 @@ class WriteBuffer:
         return held
 
     def follow(self, write: asyncio.Future[Any]) -> None:
-        """Add a submitted transaction to those that :meth:`settle` waits for."""
+        """Add a submitted transaction to the writes that :meth:`settle` waits for."""
         write.add_done_callback(_retrieve)
         self._under_way.append(write)
 
@@ -51,7 +51,10 @@ class WriteBuffer:
                 raise outcome
 
     def check(self) -> None:
-        """Raise the error of a write that has failed already; never wait."""
+        """Raise the error of a write that has failed already; never wait.
+
+        Writes still in progress are not examined.
+        """
         for write in self._under_way:
             if write.done() and not write.cancelled() and (error := write.exception()):
                 raise error
@@ -78,6 +81,7 @@ class Journal:
         subject_id: person whom the entries are about, for erasure; empty for nobody.
 
     Attributes:
+        buffer: the writes held back and in progress.
         prompts_used: ids of prompt packs for the entries made from now on.
     """
 
@@ -132,11 +136,30 @@ class Journal:
         )
 
     async def write(self, event_type: str, work_order_id: str = "", /, **metadata: Any) -> str:
-        """Append an entry, wait until it and all earlier writes are durable, and return its id."""
+        """Append an entry, wait until it and all earlier writes are durable, and return its id.
+
+        Held writes go first, in the same transaction.
+
+        Args:
+            event_type: type of the entry.
+            work_order_id: order of the entry; by default the journal's.
+            metadata: further metadata.
+
+        Raises:
+            LedgerError: this or an earlier write failed.
+        """
         return await self.write_all([self.entry(event_type, work_order_id, **metadata)])
 
     async def write_all(self, writes: Sequence[Write]) -> str:
-        """Submit writes in one transaction, wait as :meth:`write` does, return the last id."""
+        """Submit writes in one transaction, wait as :meth:`write` does, return the last result.
+
+        Args:
+            writes: entries, and functions of a transaction; at least one. The result is an entry's
+                id, or a function's value as text.
+
+        Raises:
+            LedgerError: one of these or an earlier write failed.
+        """
         write = self.submit(*writes)
         await self.flush()
         return str(write.result()[-1])
@@ -157,7 +180,7 @@ class Journal:
         return write
 
     def note(self, event_type: str, **metadata: Any) -> None:
-        """Make an entry and hold it for the next transaction."""
+        """Make an entry and hold it for the next transaction; nothing is durable yet."""
         self.hold(self.entry(event_type, **metadata))
 
     def hold(self, *writes: Write) -> None:
@@ -174,11 +197,19 @@ class Journal:
         return self.prepared_entry(write) if isinstance(write, LedgerEntry) else write
 
     def prepared_entry(self, entry: LedgerEntry) -> Prepared:
-        """Return an entry validated, encoded and linked to its subject."""
+        """Return an entry validated, encoded and linked to its subject, not yet written.
+
+        Raises:
+            InvalidInputError: the entry cannot be recorded in this form.
+        """
         return self.ledger.prepare(entry, subject_id=self._subject_id)
 
     async def flush(self) -> None:
-        """Write everything held, and wait until all writes are durable."""
+        """Write everything held, and wait until all writes are durable.
+
+        Raises:
+            LedgerError: one of these or an earlier write failed.
+        """
         if held := self.buffer.take_held():
             self.buffer.follow(self.ledger.submit(held))
         await self.buffer.settle()

@@ -13,7 +13,15 @@ from remit.kernel.errors import RemitError
 
 
 class WorkOrderState(StrEnum):
-    """The state of an order."""
+    """The state of an order.
+
+    Attributes:
+        PLANNED: recorded, not started.
+        DISPATCHED: given to the worker.
+        EXECUTING: taken up by the worker; also while the order waits for a person.
+        COMPLETED: ended with a result.
+        FAILED: ended with an error; also after a cancellation.
+    """
 
     PLANNED = "planned"
     DISPATCHED = "dispatched"
@@ -23,7 +31,11 @@ class WorkOrderState(StrEnum):
 
 
 class WorkOrderType(StrEnum):
-    """The kind of work of an order."""
+    """The kind of work of an order.
+
+    A ``tool_call`` runs the tools that its input names, without a model. Orders of the other kinds
+    call a model under their contract.
+    """
 
     CLASSIFY = "classify"
     TOOL_CALL = "tool_call"
@@ -86,7 +98,17 @@ class WorkOrderConstraints:
 
 @dataclass(frozen=True, slots=True)
 class WorkOrderCost:
-    """Usage of an order so far."""
+    """Usage of an order so far.
+
+    Attributes:
+        input_tokens: tokens sent to models.
+        output_tokens: tokens received.
+        total_tokens: their sum.
+        llm_calls: number of model calls.
+        tool_calls: number of tool calls.
+        elapsed_ms: duration, milliseconds.
+        cost_usd: price in US dollars; None if it is unknown.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -102,7 +124,10 @@ class WorkOrderCost:
 
     @classmethod
     def sum(cls, costs: Iterable[WorkOrderCost]) -> WorkOrderCost:
-        """Return the sum; its cost is None if one order used tokens at an unknown price."""
+        """Return the sum of costs.
+
+        ``cost_usd`` is None if no cost has a use, or if one order used models at an unknown price.
+        """
         listed = list(costs)
         used = [cost for cost in listed if cost.llm_calls or cost.total_tokens]
         prices = [cost.cost_usd for cost in used if cost.cost_usd is not None]
@@ -135,8 +160,8 @@ class WorkOrder:
             that the contract's template needs.
         constraints: limits.
         acceptance_criteria: conditions that the result must meet.
-        output_result: result of a completed order.
-        error: ``{"code": …, "message": …}`` of a failed order.
+        output_result: result of a completed order; None otherwise.
+        error: ``{"code": …, "message": …}`` of a failed order; None otherwise.
         completed_at: time of the end, ISO 8601; None before.
         cost: usage.
         waiting_for: ids of the ``APPROVAL_REQUESTED`` entries that an order in state ``executing``
@@ -178,7 +203,7 @@ class WorkOrder:
         return list(result.get("tool_results", ())) if isinstance(result, Mapping) else []
 
     def with_input(self, further: Mapping[str, Any]) -> WorkOrder:
-        """Return the order with ``further`` merged into ``input_context``."""
+        """Return the order with ``further`` merged into ``input_context``; later values win."""
         return dataclasses.replace(self, input_context={**self.input_context, **further})
 
     def moved_to(self, state: WorkOrderState, *, by: str, **changes: Any) -> WorkOrder:
@@ -209,5 +234,10 @@ class WorkOrder:
 
 
 def work_order_id(session_id: str, sequence: int) -> str:
-    """Return ``WO-{session_id}-{sequence}``, the sequence with at least three digits."""
+    """Return ``WO-{session_id}-{sequence}``, the sequence with at least three digits.
+
+    Args:
+        session_id: the order's session.
+        sequence: number of the order in the session.
+    """
     return f"WO-{session_id}-{sequence:03d}"

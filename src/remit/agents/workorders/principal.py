@@ -37,7 +37,10 @@ class Caller:
 
     @classmethod
     def of(cls, recorded: Any) -> Caller | None:
-        """Return the caller that a ``SESSION_START`` records; None if it records none."""
+        """Return the caller from the ``caller`` field of a ``SESSION_START``.
+
+        None if the field is no object; absent members become empty texts.
+        """
         if not isinstance(recorded, Mapping):
             return None
         return cls(*(str(recorded.get(name, "")) for name in cls.__slots__))
@@ -100,7 +103,14 @@ def sub_session_id(idempotency_key: str) -> str:
 
 
 def callers_of(ledger: LedgerPort, session_id: str) -> tuple[Caller, ...]:
-    """Return the calls that a recorded session is a part of, from its own caller outwards."""
+    """Return the calls that a recorded session is a part of, from its own caller outwards.
+
+    Empty for a session that no agent called.
+
+    Args:
+        ledger: contains the sessions.
+        session_id: the session.
+    """
     found: list[Caller] = []
     while (caller := _caller_of(ledger, session_id)) is not None and caller not in found:
         found.append(caller)
@@ -117,7 +127,10 @@ def _caller_of(ledger: LedgerPort, session_id: str) -> Caller | None:
 
 
 def tools_usage(ledger: LedgerPort, session_id: str) -> Usage:
-    """Return the prices of a session's tools together with the usage of its sub-agents."""
+    """Return the prices of a session's tools together with the usage of its sub-agents.
+
+    Read from the ``TOOL_INTENT`` entries; each sub-agent's session counts once.
+    """
     used, seen = Usage(), set()
     for entry in ledger.query(session_id=session_id, event_type="TOOL_INTENT", with_content=False):
         if price := entry.metadata.get("price_usd"):
@@ -130,7 +143,12 @@ def tools_usage(ledger: LedgerPort, session_id: str) -> Usage:
 
 
 def session_usage(ledger: LedgerPort, session_id: str) -> Usage:
-    """Return the usage of a session's exchanges, with its tools and sub-agents."""
+    """Return the usage of a session's exchanges, with its tools and sub-agents. Read-only.
+
+    Args:
+        ledger: contains the session.
+        session_id: the session.
+    """
     used = Usage(ledger.query(session_id=session_id, event_type="EXCHANGE", with_content=False))
     used.include(tools_usage(ledger, session_id))
     return used

@@ -86,6 +86,11 @@ def recorded_order(
 ) -> WorkOrder | None:
     """Return the order with this id in its present state; None if the ledger has none.
 
+    Args:
+        ledger: contains the order; entries that are not authentic are ignored.
+        wo_id: the order.
+        allow_erased: if the input was erased, return the order without it, so that it can be ended.
+
     Raises:
         OrderRecordError: as :func:`replay`.
     """
@@ -139,9 +144,14 @@ def _planned(entry: LedgerEntry, allow_erased: bool) -> WorkOrder:
 def moved_by(order: WorkOrder, entry: LedgerEntry) -> WorkOrder:
     """Return the order after the transition of ``entry``, whether written or not.
 
+    A resumption (``WO_EXECUTING`` with ``resumed``) leaves the order unchanged.
+
+    Args:
+        order: the order before.
+        entry: a ``WO_DISPATCHED``, ``WO_EXECUTING``, ``WO_COMPLETED`` or ``WO_FAILED``.
+
     Raises:
-        OrderRecordError: the state machine does not allow the transition, or not to the
-            writer.
+        OrderRecordError: the state machine does not allow the transition, or not to the writer.
     """
     data: Mapping[str, Any] = entry.metadata
     state = _STATES[entry.event_type]
@@ -191,7 +201,12 @@ def trace_hash(
 
 
 def trace_hash_of(tx: Transaction, work_order_ids: Sequence[str]) -> str:
-    """Return :func:`trace_hash` of all entries up to this point of the transaction."""
+    """Return :func:`trace_hash` of all entries up to this point of the transaction.
+
+    Args:
+        tx: the transaction.
+        work_order_ids: the orders.
+    """
     marks = ", ".join("?" * len(work_order_ids))
     rows = tx.execute(
         f"SELECT seq, entry_hash FROM entries WHERE work_order_id IN ({marks}) "

@@ -11,6 +11,9 @@ from remit.ledger import LedgerEntry
 class Usage:
     """The sum of exchanges.
 
+    Args:
+        exchanges: ``EXCHANGE`` entries to begin with.
+
     Attributes:
         calls: number of exchanges.
         input_tokens: sum of input tokens.
@@ -31,7 +34,13 @@ class Usage:
         self.count(data["input_tokens"], data["output_tokens"], data.get("cost_usd"))
 
     def count(self, input_tokens: int, output_tokens: int, usd: float | None) -> None:
-        """Add an exchange by its tokens and price; ``usd`` is None if the price is unknown."""
+        """Add an exchange by its tokens and price.
+
+        Args:
+            input_tokens: tokens sent.
+            output_tokens: tokens received.
+            usd: price in US dollars; None if unknown.
+        """
         self.calls += 1
         self.input_tokens += input_tokens
         self.output_tokens += output_tokens
@@ -47,7 +56,7 @@ class Usage:
         self.priced += 1
 
     def include(self, other: Usage) -> None:
-        """Add another sum."""
+        """Add another sum to this one; the other is unchanged."""
         self.calls += other.calls
         self.input_tokens += other.input_tokens
         self.output_tokens += other.output_tokens
@@ -57,5 +66,5 @@ class Usage:
 
     @property
     def cost_usd(self) -> float | None:
-        """The sum of all prices in US dollars; None if one is unknown."""
+        """The sum of all prices in US dollars; None if one is unknown, 0 without prices."""
         return None if self.unpriced else float(self._usd)

@@ -73,26 +73,30 @@ class Connection:
     ) -> Future[_T]:
         """Run work with the session; return its future. Cancelling the future cancels the work.
 
-        The future raises ToolUnavailableError if the session has ended.
+        The future raises ToolUnavailableError if the session has ended, and otherwise the work's
+        error.
 
         Args:
-            work: takes the client.
+            work: takes the client; runs in the background loop.
             questions: receives questions that the server asks the person while the work runs
-                (elicitation). Each is declined.
+                (elicitation), at most five. Each is declined. None to drop them.
         """
         return start_background(self._call(work, questions))
 
     def retire(self) -> None:
-        """Accept no more calls, and end after the last running one."""
+        """Accept no more calls, and end after the last running one; do not wait."""
         self._is_retired = True
         start_background(self._end(unless_busy=True))
 
     def stop(self) -> None:
-        """Ask the session to end; :meth:`join` waits for the end."""
+        """Ask the session to end, and cancel its calls; :meth:`join` waits for the end."""
         start_background(self._end())
 
     def join(self, patience_s: float) -> None:
-        """Wait for the end; cancel the session after ``patience_s`` seconds, and wait again."""
+        """Wait for the end; cancel the session after ``patience_s`` seconds, and wait again.
+
+        Does not wait if called from the background loop.
+        """
         with contextlib.suppress(InvalidInputError):  # A loop cannot wait for itself.
             run_blocking(self._ended(patience_s))
 

@@ -17,7 +17,10 @@ _MAX_CHARS = 2000
 
 
 def mcp_origin(settings: McpServerSettings, redacted: Callable[[str], str]) -> str:
-    """Return a server's command line or URL without secrets, at most about 2,000 characters.
+    """Return a server's command line or URL without secrets, for the ledger.
+
+    Values of arguments and query fields whose names look secret become ``[secret]``. A text over
+    2,000 characters is cut, and ends with its SHA-256.
 
     Args:
         settings: the server's settings.

@@ -59,7 +59,10 @@ class ServerProcess:
 
     Args:
         settings: the server's settings.
-        environment: the process's environment variables.
+        environment: the process's environment variables, in place of this process's.
+
+    Attributes:
+        child: the process; None before its start.
 
     Raises:
         ToolError: the program was not found.
@@ -76,7 +79,10 @@ class ServerProcess:
         self.child: Process | None = None
 
     def last_words(self) -> str:
-        """Return the last lines of the server's stderr; may be empty, and may contain secrets."""
+        """Return the last five lines of the server's stderr, cut at 300 characters each.
+
+        Empty if it printed nothing. The text may contain secrets.
+        """
         text = self._stderr.decode("utf-8", "replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return "\n".join(line[:_MAX_LINE_CHARS] for line in lines[-_MAX_LINES:])
@@ -84,6 +90,9 @@ class ServerProcess:
     @asynccontextmanager
     async def streams(self, ended: Callable[[str], None]) -> AsyncIterator[Any]:
         """Start the server and yield its message streams; stop it at the end of the context.
+
+        To stop it, its stdin is closed, then its process group gets SIGTERM and at last SIGKILL,
+        each after ``stop_timeout_s``.
 
         Args:
             ended: called once when no more messages will come, with the reason; empty if the server

@@ -42,6 +42,8 @@ class ContextTool(Offered):
 async def context_tools(client: Client, reserved: set[str]) -> list[Offered]:
     """Return the tools for a server's resources and prompts, as far as it offers any.
 
+    Asks the server for the first page of each list.
+
     Args:
         client: the connected client.
         reserved: names of the server's own tools, which take precedence.
@@ -83,10 +85,20 @@ def _tool(name: str, schema: dict[str, Any], description: str) -> ContextTool:
 async def call_context_tool(
     client: Client, name: str, arguments: Mapping[str, Any], texts: PinnedTexts
 ) -> Any:
-    """Return the result of a tool of :func:`context_tools`, as JSON.
+    """Return the result of a tool of :func:`context_tools`, as JSON or as text.
+
+    Calls the server. The server's lists and the prompt's text are compared with their pins; new
+    ones are pinned. Images come as an :class:`Illustrated`.
+
+    Args:
+        client: the connected client.
+        name: ``list_resources``, ``read_resource``, ``list_prompts`` or ``get_prompt``.
+        arguments: the tool's arguments: ``uri``, or ``name`` and ``arguments``.
+        texts: the pins of the server's texts.
 
     Raises:
         ToolError: the prompt or the resource differs from its pin.
+        MCPError: the server refuses the request.
     """
     if name == "list_resources":
         found = await asyncio.to_thread(texts.lists, await text_lists(client, prompts=False))
@@ -116,12 +128,16 @@ async def text_lists(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the server's lists of resources, resource templates and prompts, keyed by request.
 
-    Items are returned as the server sent them.
+    Items are returned as the server sent them, at most 1,000 of each list. A list that the server
+    does not offer is absent or empty.
 
     Args:
         client: the connected client.
         resources: True to read resources and templates.
         prompts: True to read prompts.
+
+    Raises:
+        MCPError: the server refuses a request that it claims to know.
     """
     offers = client.server_capabilities
     found: dict[str, list[dict[str, Any]]] = {}

@@ -41,7 +41,12 @@ _DECLINED_QUESTION = (
 def mcp_tool_id(server: str, name: str) -> str:
     """Return the id of a server's tool, ``{server}__{tool}``, in characters that providers accept.
 
-    An id over 64 characters is cut and ends with the beginning of its hash.
+    Other characters become ``_``. An id over 64 characters is cut and ends with the beginning of
+    its hash.
+
+    Args:
+        server: the server's name.
+        name: the tool's name, as the server states it.
     """
     full = f"{server}__{name}"
     plain = re.sub(r"[^A-Za-z0-9_-]", "_", full)
@@ -54,7 +59,8 @@ def mcp_tool_id(server: str, name: str) -> str:
 def tool_output(result: CallToolResult, questions: Sequence[str] = ()) -> Any:
     """Return a tool's answer: its data, its texts, or both if they differ.
 
-    Media become short notes; images that a provider accepts are attached as content blocks.
+    Media become short notes; images that a provider accepts are attached, at most 20, as an
+    :class:`Illustrated`.
 
     Args:
         result: the server's answer.
@@ -78,7 +84,14 @@ def tool_output(result: CallToolResult, questions: Sequence[str] = ()) -> Any:
 
 
 def with_images(value: Any, blocks: Iterable[Any]) -> Any:
-    """Return a value, as Illustrated if the content blocks or resources contain images."""
+    """Return a value, as Illustrated if the content blocks or resources contain images.
+
+    Images in formats or sizes that providers do not accept are left out.
+
+    Args:
+        value: the result without images.
+        blocks: content blocks or resource contents of the server.
+    """
     images = [image for block in blocks if (image := _image(block))]
     return Illustrated(value, tuple(images[:_MAX_IMAGES])) if images else value
 

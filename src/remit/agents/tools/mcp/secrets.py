@@ -16,7 +16,11 @@ _MIN_CHARS = 6  # Shorter values (a port, "true") occur in many other texts.
 
 
 class McpSecrets:
-    """The values of a server's ``env`` and ``headers``."""
+    """The values of a server's ``env`` and ``headers``.
+
+    Args:
+        server: the server's name, for messages.
+    """
 
     def __init__(self, server: str) -> None:
         self._server = server
@@ -25,7 +29,10 @@ class McpSecrets:
     def filled(self, values: Mapping[str, SecretStr]) -> dict[str, str]:
         """Return values with each ``${VARIABLE}`` replaced from the environment.
 
-        The results are remembered as secrets.
+        Results of at least 6 characters are remembered as secrets, for :meth:`redacted`.
+
+        Args:
+            values: the configured values, keyed by name.
 
         Raises:
             ToolError: a variable is not set.

@@ -64,13 +64,15 @@ class McpServer(Closeable):
     """A server of ``[mcp.NAME]``, over stdio or streamable HTTP.
 
     The server is started when its tools are first requested; after its death, by the next call. The
-    operator, not the server, decides which tools are admitted and which may be repeated.
+    operator, not the server, decides which tools are admitted and which may be repeated. An open
+    server is closed when the process exits.
 
     Args:
         name: the server's name; the ids of its tools begin with it.
         settings: its address and limits.
-        pins: the pins of its definitions. A tool that differs from its pin is shown to models as
-            pinned, and refused. None accepts every definition.
+        pins: the pins of its definitions: the recorded definitions that may be called. A tool that
+            differs from its pin is shown to models as pinned, and refused. None accepts every
+            definition.
     """
 
     def __init__(self, name: str, settings: McpServerSettings, pins: Pins | None = None) -> None:
@@ -92,7 +94,7 @@ class McpServer(Closeable):
     def configured(
         cls, name: str, known: Mapping[str, McpServerSettings], pins: Pins | None = None
     ) -> Self:
-        """Return the server with a name.
+        """Return the server with a name, not yet started.
 
         Args:
             name: the server's name.
@@ -116,6 +118,10 @@ class McpServer(Closeable):
     def tools(self) -> list[Tool]:
         """Return the server's present tools; start the server if needed. Blocks.
 
+        New definitions are pinned, and differing ones recorded as a change (``TOOL_PINNED``). Tools
+        that the settings do not admit, or whose schema is not valid, are left out. Opens a closed
+        server again.
+
         Raises:
             ToolError: the server does not start or answer in time, or two tools would have the same
                 id.
@@ -126,6 +132,9 @@ class McpServer(Closeable):
     def refused(self) -> dict[str, PinnedTool]:
         """Return the refused tools and other texts of the server, by id. Blocks.
 
+        Starts the server if needed, and compares all its definitions and texts with the pins, see
+        :meth:`tools`. Empty without pins.
+
         Raises:
             ToolError: as for :meth:`tools`.
         """
@@ -135,7 +144,11 @@ class McpServer(Closeable):
         return {**self._refused, **self._texts.refused()}
 
     def close(self) -> None:
-        """End the connection; if the server was started here, end it with all its children."""
+        """End the connection and wait for the end.
+
+        A server that was started here is ended with all its children. Calls are refused until
+        :meth:`tools` is called again.
+        """
         self._end()
         self._join()
 

@@ -49,6 +49,9 @@ class PinnedTexts:
     def listed(self, request: str, items: Any) -> list[dict[str, Any]]:
         """Return the items of a list as they may be shown: changed ones as pinned.
 
+        An item without a pin is pinned, and a change is recorded (``TOOL_PINNED``). An item that is
+        refused and was never pinned keeps its name and says why.
+
         Args:
             request: a key of :data:`MCP_LISTS`.
             items: the items as the server sent them.
@@ -74,11 +77,22 @@ class PinnedTexts:
         ]
 
     def lists(self, found: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-        """Return lists, keyed by request, as they may be shown; see :meth:`listed`."""
+        """Return lists, keyed by request, as they may be shown; see :meth:`listed`.
+
+        Args:
+            found: the items of each list as the server sent them, keyed by request.
+        """
         return {request: self.listed(request, items) for request, items in found.items()}
 
     def initialized(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to ``initialize`` or ``server/discover`` with accepted texts only."""
+        """Return the answer to ``initialize`` or ``server/discover`` with accepted texts only.
+
+        Instructions and the server's title and description are pinned at first use. Differing ones
+        are replaced by the pinned texts, and recorded as a change.
+
+        Args:
+            result: the server's answer; not modified.
+        """
         instructions = result.get("instructions")
         server_info = result.get("serverInfo")
         stated = {
@@ -100,7 +114,18 @@ class PinnedTexts:
         return found
 
     def require_prompt(self, name: str, arguments: Any, result: Mapping[str, Any]) -> None:
-        """Raise ToolError if a prompt, or its text with these arguments, differs from its pin."""
+        """Raise ToolError if a prompt, or its text with these arguments, differs from its pin.
+
+        The text is pinned at its first use, for each set of arguments.
+
+        Args:
+            name: the prompt.
+            arguments: its arguments.
+            result: the server's answer, with ``description`` and ``messages``.
+
+        Raises:
+            ToolError: the prompt or its text waits for a person's acceptance.
+        """
         definition = self._id("prompt", name)
         identity = self._id("prompt_text", name, arguments)
         texts = {key: result.get(key) for key in ("description", "messages")}
@@ -111,12 +136,21 @@ class PinnedTexts:
                 raise ToolError(refused.reason)
 
     def require_resource(self, uri: str) -> None:
-        """Raise ToolError if a resource's description differs from its pin."""
+        """Raise ToolError if a resource's description differs from its pin.
+
+        Judged by the latest list that :meth:`listed` compared.
+
+        Args:
+            uri: the resource.
+
+        Raises:
+            ToolError: its description waits for a person's acceptance.
+        """
         if refused := self._refused.get(self._id("resource", uri)):
             raise ToolError(refused.reason)
 
     def refused(self) -> dict[str, PinnedTool]:
-        """Return the texts that wait for a person's acceptance, by id."""
+        """Return the texts that wait for a person's acceptance, by id, as last compared."""
         return dict(self._refused)
 
     def _id(self, kind: str, name: str, arguments: Any = None) -> str:

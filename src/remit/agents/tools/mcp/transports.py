@@ -16,6 +16,12 @@ def mcp_transport(
 ) -> tuple[Transport, ServerProcess | None]:
     """Return the transport to a server, and the process that it will start; None for a URL.
 
+    Nothing is started or opened yet.
+
+    Args:
+        settings: the server's settings.
+        secrets: fills ``env`` and ``headers`` from the environment.
+
     Raises:
         ToolError: an environment variable is not set, or the program was not found.
     """

@@ -14,9 +14,10 @@ from mcp.client.streamable_http import streamable_http_client
 async def web_streams(
     url: str, headers: Mapping[str, str], limit: int, connect_s: float
 ) -> AsyncIterator[Any]:
-    """Open the message streams to an MCP endpoint.
+    """Open the message streams to an MCP endpoint; close them at the end of the context.
 
-    There is no time limit for an answer; the caller sets it.
+    There is no time limit for an answer; the caller sets it. A longer or compressed answer ends
+    with an error of the HTTP client.
 
     Args:
         url: the endpoint.
