@@ -158,12 +158,11 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         since_mark: bool = False,
         progress: Progress | None = None,
     ) -> VerificationReport:
-        """Check every record, link, column, content value, tree hash and checkpoint; return the
-        report.
+        """Check every record, link, column, content value, tree hash and checkpoint.
 
-        The report is complete whatever is stored: a check that cannot be finished is a problem in
-        it. If the ledger is sound and ``first`` is 0, a mark is written for later runs. The ledger
-        is not changed.
+        The returned report is complete whatever is stored: a check that cannot be finished is a
+        problem in it. If the ledger is sound and ``first`` is 0, a mark is written for later runs.
+        The ledger is not changed.
 
         Args:
             checkpoint: a signed checkpoint held outside, which exposes a ledger that was cut off or
@@ -178,6 +177,9 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
                 read in samples, and the engine does not check its file. Without a mark, or after
                 any fault, everything is checked.
             progress: called at once, and then with the number of checked rows and their total.
+
+        Returns:
+            The report, with its problems in ledger order.
 
         Raises:
             InvalidInputError: ``first`` is not an entry id.
@@ -405,7 +407,7 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
 
     @property
     def retention_days(self) -> Mapping[str, float]:
-        """Days that content may be stored, by event type, from the settings; ``*`` for all others."""
+        """Days that content may be stored by the settings, by event type; ``*`` for all others."""
         return self._settings.retention_days
 
     def retain(

@@ -34,7 +34,7 @@ class LedgerReader(Protocol):
         ...
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a ``SELECT`` with ``?`` placeholders, on a connection that only reads."""
+        """Return the rows of a ``SELECT`` with ``?`` placeholders, on a read-only connection."""
         ...
 
     @property

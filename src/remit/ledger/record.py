@@ -62,7 +62,12 @@ def is_plain_text(value: Any) -> bool:
 
 
 def require_plain_text(name: str, value: Any) -> None:
-    """Raise InvalidInputError if ``value`` is not a text that every database keeps."""
+    """Raise InvalidInputError unless ``value`` is a text without NUL and lone surrogates.
+
+    Args:
+        name: name of the value, for the message.
+        value: the value to check.
+    """
     if not is_plain_text(value):
         raise InvalidInputError(
             f"{name} is not a text, or holds a NUL character or a lone surrogate."
@@ -70,7 +75,7 @@ def require_plain_text(name: str, value: Any) -> None:
 
 
 def record_problem(record: Any) -> str:
-    """Return the fault of a parsed record; empty if there is none."""
+    """Return the fault of a parsed record, as a sentence without its end; empty if there is none."""
     return inspect_record(record)[0]
 
 
