@@ -356,7 +356,7 @@ class Checkpoints:
         return LedgerTree(self._store.select, self._store).consistency(old, new)
 
     def lacks(self, head: Checkpoint) -> str:
-        """Return how the ledger fails to extend a head, as a sentence; empty if it extends the head.
+        """Return how the ledger fails to extend a head, as a sentence; empty if there is no fault.
 
         Raises:
             LedgerFormatError: stored hashes are missing.

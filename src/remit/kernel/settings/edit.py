@@ -18,15 +18,18 @@ BYTE_ORDER_MARK = "\ufeff"
 
 
 def set_values(path: Path, values: Mapping[str, str]) -> None:
-    """Set texts in ``remit.toml``, in one step; its mode becomes 0600.
+    """Set texts in ``remit.toml``, all or none; the rest of the file stays as it is.
+
+    The file is replaced durably, or made; its mode becomes 0600. Missing tables are added at the
+    end.
 
     Args:
         path: the file, which may be missing.
         values: by dotted key of a table and a name in it: ``providers.openai.base_url``.
 
     Raises:
-        ConfigError: the file is no TOML, is written in a way that is not understood here, or
-            cannot be written; nothing was changed.
+        ConfigError: the file is no TOML, is written in a way that is not understood here, or cannot
+            be written; nothing was changed.
     """
     try:
         text = path.read_text("utf-8-sig") if path.exists() else ""
