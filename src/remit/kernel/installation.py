@@ -182,8 +182,9 @@ class InstalledFiles:
             return stream.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
 
     def stated(self, path: str) -> str:
-        """Return the hash that an installed file must have, ``sha256:`` and hex; empty without an
-        owner.
+        """Return the hash that an installed file must have; empty without an owner.
+
+        The hash has the form of :func:`digest_of`.
 
         Raises:
             ChangedFileError: the table of owners cannot be read.

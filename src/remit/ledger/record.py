@@ -75,7 +75,7 @@ def require_plain_text(name: str, value: Any) -> None:
 
 
 def record_problem(record: Any) -> str:
-    """Return the fault of a parsed record, as a sentence without its end; empty if there is none."""
+    """Return the fault of a parsed record, as part of a sentence; empty if there is none."""
     return inspect_record(record)[0]
 
 
@@ -163,7 +163,10 @@ def _with_texts(value: Any, given: list[float]) -> Any:
 
 
 def columns_of(metadata: Mapping[str, Any]) -> Columns:
-    """Return the indexed columns of an entry with this metadata."""
+    """Return the indexed columns of an entry with this metadata.
+
+    A column is ``None`` if its value is missing, empty or not a text.
+    """
     get = metadata.get
     for place in (get("provenance"), get("scope")):
         if isinstance(place, dict):

@@ -93,7 +93,7 @@ class VerificationReport:
 
     @classmethod
     def of_failure(cls, error: Exception) -> Self:
-        """Return the report on a ledger that cannot be opened, with ``error`` as its only problem."""
+        """Return the report on a ledger that cannot be opened; ``error`` is its problem."""
         report = cls()
         report.add(None, "unreadable", reason_of(error))
         return report

@@ -111,11 +111,14 @@ class SignedCheckpoint:
         return self.checkpoint
 
     def cosign(self, signer: Signer, timestamp: int | None = None) -> NoteSignature:
-        """Return a cosignature line.
+        """Return a cosignature line by a witness's key; the checkpoint is not changed.
 
         Args:
-            signer: a witness's key; raises TlogError for a log's key.
+            signer: a witness's key.
             timestamp: seconds since 1970; ``None`` for the clock.
+
+        Raises:
+            TlogError: ``signer`` is a log's key.
         """
         if signer.verifier_key.kind != COSIGNATURE:
             raise TlogError("A log's own key cannot cosign.")
@@ -150,7 +153,10 @@ class SignedCheckpoint:
         return found
 
     def with_signatures(self, lines: Iterable[NoteSignature]) -> SignedCheckpoint:
-        """Return the checkpoint with further signature lines, each once."""
+        """Return a copy of the checkpoint with further signature lines, each once.
+
+        The lines are not verified.
+        """
         known = {(item.name, item.key_id) for item in self.note.signatures}
         new = tuple(item for item in lines if (item.name, item.key_id) not in known)
         return SignedCheckpoint(

@@ -48,7 +48,7 @@ class NoteSignature:
 
     @classmethod
     def parse(cls, line: str) -> NoteSignature:
-        """Return the signature in a line without newline; raise TlogError."""
+        """Return the signature in a line without newline; raise TlogError if it is malformed."""
         name, _, encoded = line.removeprefix(_DASH).partition(" ")
         if not line.startswith(_DASH) or not _is_key_name(name):
             raise TlogError("A signature line of the note is malformed.")
@@ -148,7 +148,7 @@ class Signer:
 
     @classmethod
     def generate(cls, name: str, kind: int = ED25519) -> Signer:
-        """Return a new random key."""
+        """Return a new random key; raise TlogError if the name cannot be a key's name."""
         return cls(name, Ed25519PrivateKey.generate(), kind)
 
     @classmethod
