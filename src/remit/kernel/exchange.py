@@ -108,7 +108,7 @@ class WritesAhead(Protocol):
     async def take(self) -> list[Any]:
         """Return the pending entries and forget them; the taker submits them to the ledger at once.
 
-        Waits for the entries taken before, and raises their error if they were not committed.
+        The entries taken before are waited for. If they were not committed, their error is raised.
         """
         ...
 

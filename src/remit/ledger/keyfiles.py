@@ -57,7 +57,10 @@ class KeyFiles:
     def locked(self) -> Iterator[None]:
         """Make the directory (mode 0700), and hold an exclusive lock on it during the block.
 
-        Other processes wait for the lock. Raises OSError if the directory cannot be made or opened.
+        Other processes wait for the lock.
+
+        Raises:
+            OSError: the directory cannot be made or opened.
         """
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(self.directory, os.O_RDONLY)
@@ -82,7 +85,9 @@ class KeyFiles:
     def verifier_key(self) -> VerifierKey | None:
         """Return the public key; ``None`` if there is none.
 
-        Raises ``error`` if the file is damaged, cannot be read, or holds a key of another kind.
+        Raises:
+            RemitError: the file is damaged, cannot be read, or holds a key of another kind. The
+                class is ``error`` of the constructor.
         """
         try:
             key = VerifierKey.parse(self.public.read_text("utf-8"))
@@ -103,8 +108,10 @@ class KeyFiles:
     def signer(self) -> Signer:
         """Return the private key.
 
-        Raises ``error`` if a file is missing, damaged or unreadable, if the private key's file can
-        be read by other users, or if the two files do not belong together.
+        Raises:
+            RemitError: a file is missing, damaged or unreadable, the private key's file can be read
+                by other users, or the two files do not belong together. The class is ``error`` of
+                the constructor.
         """
         public = self.verifier_key()
         if public is None or not self.exists:

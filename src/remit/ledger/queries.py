@@ -363,9 +363,10 @@ def _pages(store: Store, where: Filter, limit: int | None = None) -> Iterator[li
 
 
 def to_seq(value: str | int | None) -> int | None:
-    """Return the sequence number of a cursor: an entry id or a number; ``None`` for ``None``.
+    """Return the sequence number of a cursor, which is an entry id or a number.
 
-    Numbers outside the range of the column are brought to its nearest bound.
+    ``None`` gives ``None``. Numbers outside the range of the column are brought to its nearest
+    bound.
 
     Raises:
         InvalidInputError: a text is not an entry id.
