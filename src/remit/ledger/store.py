@@ -65,7 +65,8 @@ class Transaction(Clock, Protocol):
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one portable SQL statement with ``?`` placeholders; return its rows.
 
-        An error of the engine undoes the whole piece of work.
+        Rows of entries appended before are visible. A statement that the engine refuses undoes the
+        whole piece of work, whose submitter gets LedgerWriteError.
         """
         ...
 
