@@ -124,13 +124,13 @@ class PromptRequest:
     Attributes:
         prompt: the rendered prompt; may be empty when ``messages`` is given.
         prompt_pack_id: the prompt pack of the prompt, for the record; empty for none.
-        contract_id: the contract that the call is made under, for the record and the routing.
+        contract_id: the contract that the call is made under, for the record.
         agent_class: ``KERNEL.syntactic``, ``KERNEL.semantic``, ``ADMIN`` or ``RESIDENT``.
         framework_id: the framework of the agent's package; ``package_id`` names the package.
         work_order_id: the work order, which also pays; ``session_id`` names the session.
         tier: ``hot``, ``ho2`` or ``ho1``.
         model_id: the model or the name of a route; ``None`` for the default.
-        provider_id: the provider; ``None`` if the model decides.
+        provider_id: the provider; ``None`` if ``model_id`` or the settings decide.
         messages: a conversation (see above). If given, it is sent and recorded in place of
             ``prompt``.
         max_tokens: most output tokens the provider may produce; ``None`` leaves the end to the

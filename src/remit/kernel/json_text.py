@@ -77,9 +77,10 @@ def load(text: bytes) -> Any:
 
 
 def has_more_values(text: bytes, most: int) -> bool:
-    """Return True if a text contains more than ``most`` values; no value is made.
+    """Return True if a text contains more than ``most`` values, without parsing the text.
 
-    Commas and opening brackets outside of strings are counted; the text need not be JSON.
+    Commas and opening brackets outside of strings are counted; the text need not be JSON. More than
+    two texts for each of ``most`` values give True too.
     """
     if sum(map(text.count, (b",", b"[", b"{"))) <= most:
         return False  # The count includes characters in strings.

@@ -106,6 +106,11 @@ def problems(schema: Mapping[str, Any], value: Any, most: int) -> list[str]:
 
     The list is empty if the value fits. A schema that cannot be used, and a check that takes too
     many steps, give one problem.
+
+    Args:
+        schema: a JSON Schema of draft 2020-12.
+        value: a JSON value.
+        most: maximum number of problems.
     """
     found, unusable = _errors(schema, value, most)
     if unusable:

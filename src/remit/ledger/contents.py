@@ -273,7 +273,12 @@ def _check_utf8(data: bytes | memoryview) -> None:
 
 
 def commit(nonce: bytes, encoded: bytes) -> str:
-    """Return the HMAC-SHA256 of a value's encoding under its nonce, 64 hex digits."""
+    """Return the commitment to a value: the HMAC-SHA256 of its encoding, in 64 hex digits.
+
+    Args:
+        nonce: the key of the HMAC, 32 random bytes.
+        encoded: the bytes that the commitment covers.
+    """
     if len(nonce) != 32 or len(encoded) > _CHUNK_BYTES:
         return hmac.digest(nonce, encoded, "sha256").hex()
     # RFC 2104 for a key of half a block: OpenSSL's takes half as long again for a short text.
@@ -367,7 +372,9 @@ def _json_text(value: Any) -> str | None:
 def texts_in(value: Any, but: Collection[str] = ()) -> Iterator[str]:
     """Yield every text in a content value, in order; object keys are not yielded.
 
-    Members named in ``but`` are skipped unless they are objects.
+    Args:
+        value: a JSON value.
+        but: names of members that are skipped, unless their values are objects.
     """
     stack = [value]
     while stack:

@@ -263,7 +263,12 @@ class Eraser:
         return reports
 
     def quoted(self, query: str, parameters: tuple[Any, ...]) -> dict[str, set[str]]:
-        """Return by scope the texts of the content found by a query whose quotes are erased too."""
+        """Return the texts of content whose quotes an erasure erases too, by the content's scope.
+
+        Args:
+            query: SQL that finds the content's ids.
+            parameters: parameters of the query.
+        """
         rows = self._store.select(query, parameters)
         return self._texts_of(self._store.select, {int(row[0]) for row in rows})
 

@@ -135,7 +135,13 @@ class KeptHead:
 
 
 def contradiction(head: Checkpoint, tree: LedgerTree, size: int, location: str) -> str:
-    """Return the way in which a ledger of ``size`` entries fails to extend ``head``; empty if none.
+    """Return how a ledger fails to extend a signed head, as a sentence; empty if there is no fault.
+
+    Args:
+        head: the head.
+        tree: the ledger's tree.
+        size: number of entries in the ledger.
+        location: the place of the ledger, for the sentence.
 
     Raises:
         LedgerFormatError: the tree cannot be computed.

@@ -222,10 +222,14 @@ def _check_usage(row: Any) -> None:
 
 
 def statement_of(members: Mapping[str, Any], subjects: Collection[tuple[str, list[str]]]) -> bytes:
-    """Return the digest that the checkpoint of an export signs.
+    """Return the SHA-256 digest that the checkpoint of an export signs.
 
     The digest covers the members of the first line except the checkpoint, and the subjects that no
     record confirms.
+
+    Args:
+        members: members of the first line.
+        subjects: commitments of values, each with its unconfirmed subjects.
     """
     stated = {name: item for name, item in members.items() if name != "checkpoint"}
     stated["subjects"] = sorted([commitment, *names] for commitment, names in subjects)

@@ -104,7 +104,14 @@ class Marks:
 def read_mark(ledger: LedgerClient, name: str) -> dict[str, Any]:
     """Return the mark that :func:`keep_mark` wrote; empty if there is none.
 
-    A mark over entries that are missing or differ is ignored.
+    A mark over entries that are missing, archived or different is ignored.
+
+    Args:
+        ledger: the ledger.
+        name: name of the check.
+
+    Returns:
+        The result of the check, with ``size``, ``entry_hash`` and ``verified`` (the time).
     """
     found = ledger.marks.read(name) if ledger.marks is not None else {}
     size = found.get("size", 0)

@@ -122,7 +122,13 @@ class VerificationReport:
                 self.add(seq, kind, said)
 
     def add(self, seq: int | None, kind: str, message: str) -> None:
-        """Add one problem; at most 100 are listed, all are counted."""
+        """Add one problem; at most 100 are listed, all are counted.
+
+        Args:
+            seq: sequence number of the entry; ``None`` if the problem concerns no entry.
+            kind: as for :class:`Problem`.
+            message: a sentence.
+        """
         self.problem_count += 1
         if seq is not None and (self.first_bad_seq is None or seq < self.first_bad_seq):
             self.first_bad_seq = seq

@@ -70,8 +70,12 @@ def locked(ledger: LedgerClient, look: Callable[[Select], _T]) -> _T:
 def settled(ledger: LedgerClient, check: Callable[[Select], Iterable[Finding]]) -> list[Finding]:
     """Return the findings of a check, confirmed in a transaction.
 
-    A check that finds anything is repeated in a transaction, because another process may have been
-    writing.
+    A check that finds anything, except something uncheckable, is repeated in a transaction, because
+    another process may have been writing. The second result counts.
+
+    Args:
+        ledger: the ledger.
+        check: takes a function that runs queries, and returns findings.
     """
     found = list(check(ledger.select))
     if any(not isinstance(said, Uncheckable) for _, said in found):

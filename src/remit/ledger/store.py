@@ -425,7 +425,10 @@ class Store(Reader):
     ) -> None:
         """Remove ``(content_id, text)`` pairs from the text index, inside a transaction.
 
-        With ``merge`` the index is rewritten, so that no trace of the texts remains.
+        Args:
+            tx: the transaction.
+            texts: the pairs as they were indexed.
+            merge: True to rewrite the index, so that no trace of the texts remains.
         """
 
     @abstractmethod

@@ -288,7 +288,12 @@ def _hours_of(ranges: Sequence[ArchivedRange]) -> dict[str, str]:
 
 
 def archived_usage(select: Select, ranges: Sequence[ArchivedRange]) -> Iterator[Row]:
-    """Yield rows of archived hours, which do not follow from the present entries."""
+    """Yield the rows of ``usage`` of archived hours, which do not follow from the present entries.
+
+    Args:
+        select: runs a query.
+        ranges: the archived ranges.
+    """
     for text in _hours_of(ranges):
         for key, sums in _live(select, quarter_of(f"{text}:00") // _IN_HOUR).items():
             yield *key, *sums

@@ -35,7 +35,7 @@ _ABOVE = """
 
 
 def session_of(tx: Transaction, seq: int) -> str:
-    """Return the session of an entry; empty if the entry has none."""
+    """Return the id of an entry's session; empty if the entry has none or does not exist."""
     rows = tx.execute("SELECT session_id FROM entries WHERE seq = ?", (seq,))
     return str(rows[0][0] or "") if rows else ""
 

@@ -56,6 +56,10 @@ def set_values(path: Path, values: Mapping[str, str]) -> None:
 def parse_toml(text: str, path: Path) -> dict[str, Any]:
     """Return the TOML document in a file's text, which may begin with a byte order mark.
 
+    Args:
+        text: the file's text; the file is not read.
+        path: path of the file, for the message.
+
     Raises:
         ConfigError: the text is not TOML. The message names a byte order mark in the text by its
             line, because an editor does not show one.

@@ -132,6 +132,10 @@ def write_part(path: Path, lines: Iterable[Line]) -> None:
 
     The new part is written under another name, synced to disk and read back before the replacement.
 
+    Args:
+        path: path of the part, whose suffix decides the format.
+        lines: its lines, in ledger order.
+
     Raises:
         LedgerError: the new part does not read back as written; the old file stays.
         OSError: the new part cannot be written; the old file stays.
