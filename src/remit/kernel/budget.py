@@ -198,6 +198,9 @@ class TokenUsage(Struct, gc=False):
     """The tokens of a call, as the provider counted them.
 
     Attributes:
+        input_tokens: tokens of the request.
+        output_tokens: tokens of the answer.
+        model_id: the model; empty if unknown.
         cost_nano: cost in nano-dollars; ``None`` if no price is known.
     """
 
@@ -216,6 +219,7 @@ class Amount(Struct, gc=False):  # an Amount is never part of a reference cycle
     """The upper bound of a call's tokens and cost; immutable.
 
     Attributes:
+        tokens: input and output tokens together.
         nano: cost in nano-dollars; ``None`` if the model has no price.
         bounded: False if a part of the call has no known bound; limits then refuse the call.
         unbounded: name of that part, for people: ``tools[2] (type "bespoke")``.
@@ -411,10 +415,18 @@ class BudgetStatus:
     """The state of one scope. Limits of ``None`` mean no limit; money is in nano-dollars.
 
     Attributes:
+        scope: key of the account, as in :attr:`BudgetScope.path`.
+        token_limit: limit of input and output tokens; ``turn_limit`` of model calls, ``nano_limit``
+            of cost.
+        spent_tokens: tokens of ended calls in the window; ``spent_nano`` is their cost.
+        reserved_tokens: upper bound of the tokens of running calls; ``reserved_nano`` of their
+            cost.
         turns: number of model calls begun.
         unpriced_calls: number of ended calls without a known price, whose cost is unknown.
+        requests_per_minute: limit of calls in a minute; ``tokens_per_minute`` of their tokens.
         minute: the minute since 1970 of ``minute_requests`` and ``minute_tokens``.
         period: ``day``, ``week`` or ``month`` of limits and spending; empty for ever.
+        time_zone: IANA name of the zone in which windows begin; empty without a window.
         window_end: end of the window, in seconds since 1970; 0 for never.
         window_number: number of windows that have passed, or that a change restarted.
         on_short: ``clamp`` if a call's output limit is lowered to the remaining tokens; else empty.

@@ -125,6 +125,7 @@ class PromptRequest:
         prompt: the rendered prompt; may be empty when ``messages`` is given.
         prompt_pack_id: the prompt pack of the prompt, for the record; empty for none.
         contract_id: the contract that the call is made under, for the record.
+        agent_id: the agent, whose budget in the session also pays.
         agent_class: ``KERNEL.syntactic``, ``KERNEL.semantic``, ``ADMIN`` or ``RESIDENT``.
         framework_id: the framework of the agent's package; ``package_id`` names the package.
         work_order_id: the work order, which also pays; ``session_id`` names the session.
@@ -241,10 +242,18 @@ class PromptResponse:
     """The outcome of one :class:`PromptRequest`; receivers do not change it.
 
     Attributes:
+        content: text of the answer; empty without one.
+        outcome: success, or the kind of failure; ``error_code`` and ``error_message`` state its
+            cause, and are ``None`` after success.
+        input_tokens: tokens charged for the request; ``cached_input_tokens`` are a part of them.
+        output_tokens: tokens charged for the answer; ``reasoning_tokens`` are a part of them.
+        model_id: the model that answered; ``provider_id`` names its provider.
+        timestamp: time of the response, ISO 8601.
         exchange_entry_id: ledger id of the ``EXCHANGE``, or of the ``PROMPT_REJECTED``.
         dispatch_entry_id: ledger id of the ``DISPATCH``; empty if nothing was sent.
         latency_ms: milliseconds from dispatch to answer of the last attempt.
         output_valid: True if the output satisfied ``output_schema``; ``None`` without one.
+            ``output_validation_errors`` lists the faults.
         context_hash: SHA-256 (64 hex digits) of the sent request.
         attempts: number of times that the request was sent.
         error_param: the field of the request that is at fault; ``None`` for none.

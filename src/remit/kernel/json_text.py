@@ -47,6 +47,7 @@ class Member(NamedTuple):
     """A member of a JSON object: its name and the offsets of its parts in the text.
 
     Attributes:
+        name: the name, without escapes.
         start: offset of the name's opening quote.
         value: offset of the value's first byte.
         end: offset after the value's last byte.

@@ -174,7 +174,7 @@ async def call_in_thread(name: str, function: Callable[[], _T]) -> _T:
     """Run ``function`` in a thread of its own; return its result or raise its error.
 
     The thread is a daemon and is abandoned when the wait is cancelled: code that hangs neither
-    blocks the loop nor keeps the process from ending, as a pool's threads would. It sees the
+    blocks the loop nor keeps the process from ending, as a pool's threads would. Its code sees the
     caller's context variables, as they are now.
 
     Args:

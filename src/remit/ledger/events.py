@@ -20,6 +20,7 @@ class Event:
     """An event type.
 
     Attributes:
+        name: the event type.
         writer: the part of Remit that writes the event; empty if none does yet.
         keys: metadata keys that are always present.
         meaning: the meaning in one line.

@@ -29,7 +29,13 @@ MessageList = list[tuple[str, int | None]]
 
 @dataclass(frozen=True, slots=True)
 class EntryRow:
-    """A stored entry."""
+    """A stored entry.
+
+    Attributes:
+        seq: sequence number.
+        entry_hash: hash of the record, in hex.
+        record: the canonical record, as stored.
+    """
 
     seq: int
     entry_hash: str

@@ -187,7 +187,8 @@ class Filter:
         until: last instant, exclusive.
         first: a number below which no entry is at or after ``since``. See :meth:`Store.bounded`.
         last: a number above which no entry is before ``until``.
-        after: sequence number to continue after.
+        after: sequence number to continue after; ``None`` for the beginning.
+        descending: True for the newest first.
         text: the store's ``search_expression`` of the requested words.
     """
 
