@@ -417,7 +417,7 @@ class Store(Reader):
     def index_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
         """Add ``(content_id, text)`` pairs to the text index, inside a transaction.
 
-        A missing index is made.
+        On SQLite a missing index is made.
         """
 
     @abstractmethod
