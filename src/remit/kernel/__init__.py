@@ -24,8 +24,10 @@ __all__ = ["lazy_names"]
 def lazy_names(door: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a door, which imports a module at the first use of its names.
 
+    The function then sets the name in the door's module, and raises AttributeError for other names.
+
     Args:
-        door: the door's module.
+        door: the name of the door's module.
         modules: the exported names, separated by spaces, by the module that defines them:
             ``worker`` is a submodule of the door, ``remit.kernel.exchange`` any module.
     """

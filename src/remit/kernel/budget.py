@@ -32,15 +32,19 @@ class BudgetScope:
     """The accounts that a call is charged to: session, work order, agent, and the key's owners.
 
     Attributes:
+        session_id: the session; empty for a call that only the owners pay.
+        work_order_id: the work order in the session; ``None`` for none.
+        agent_id: the agent in the session; ``None`` for none.
         requested_tokens: upper bound of the call's tokens.
-        model_id: the model, if known.
+        model_id: the model; ``None`` if unknown.
         key_id: the virtual key that pays; ``user_id``, ``team_id`` and ``organisation_id`` name its
-            owners.
+            owners. ``None`` for none.
         charged_to: keys of further paying accounts: the sessions and orders that contain this
             session.
 
     Raises:
-        InvalidInputError: there is no session and no owner, or ``requested_tokens`` is negative.
+        InvalidInputError: there is no session and no owner, a work order or agent is given without
+            a session, or ``requested_tokens`` is negative.
     """
 
     session_id: str = ""
@@ -75,7 +79,7 @@ class BudgetScope:
 
     @property
     def key(self) -> str:
-        """The key of the narrowest account."""
+        """The key of the narrowest account, which is the last of :attr:`path`."""
         return self.path[-1]
 
 
@@ -90,7 +94,11 @@ def path_of(
     organisation_id: str | None,
     charged_to: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """Return the :attr:`BudgetScope.path` of a scope."""
+    """Return the :attr:`BudgetScope.path` of a scope with these fields, the narrowest key last.
+
+    A key has the form ``kind:id``, such as ``session:s1/agent:a``; ``%``, ``/`` and ``:`` in ids
+    are percent-encoded.
+    """
     keys = [
         f"{kind}:{_escaped(name)}"
         for kind, name in (
@@ -126,7 +134,14 @@ LEARNING = BudgetScope("learning")
 
 
 def owners_of(scopes: Iterable[str]) -> dict[str, str]:
-    """Return ``user_id``, ``team_id`` and ``organisation_id`` of the keys in a path."""
+    """Return the ids of the owners among the account keys of a path.
+
+    Args:
+        scopes: keys of a path, as in :attr:`BudgetScope.path`.
+
+    Returns:
+        ``user_id``, ``team_id`` and ``organisation_id``, each only if the path has such a key.
+    """
     owners = {}
     for key in scopes:
         kind, _, name = key.partition(":")
@@ -142,6 +157,9 @@ def charged_beside(scopes: Iterable[str], session_id: str, key_id: str = "") -> 
         scopes: keys of a path.
         session_id: the call's session.
         key_id: the call's virtual key; empty for none.
+
+    Returns:
+        The keys of sessions, of accounts in them and of virtual keys, in the order of the path.
     """
     own = f"session:{_escaped(session_id)}"
     named = f"key:{_escaped(key_id)}"
@@ -155,10 +173,10 @@ def charged_beside(scopes: Iterable[str], session_id: str, key_id: str = "") -> 
 
 
 def nano_of(usd: float | str | Decimal) -> int:
-    """Return a sum of dollars in whole nano-dollars, rounded down.
+    """Return a sum of dollars in whole nano-dollars (10⁻⁹ dollars), rounded down.
 
     Raises:
-        InvalidInputError: the value is not a sum, or is negative.
+        InvalidInputError: the value is not a finite number, or is negative.
     """
     try:
         nano = Decimal(str(usd)) * NANO
@@ -180,6 +198,9 @@ class TokenUsage(Struct, gc=False):
     """The tokens of a call, as the provider counted them.
 
     Attributes:
+        input_tokens: tokens of the request.
+        output_tokens: tokens of the answer.
+        model_id: the model; empty if unknown.
         cost_nano: cost in nano-dollars; ``None`` if no price is known.
     """
 
@@ -198,6 +219,7 @@ class Amount(Struct, gc=False):  # an Amount is never part of a reference cycle
     """The upper bound of a call's tokens and cost; immutable.
 
     Attributes:
+        tokens: input and output tokens together.
         nano: cost in nano-dollars; ``None`` if the model has no price.
         bounded: False if a part of the call has no known bound; limits then refuse the call.
         unbounded: name of that part, for people: ``tools[2] (type "bespoke")``.
@@ -216,7 +238,10 @@ class Amount(Struct, gc=False):  # an Amount is never part of a reference cycle
     lowered: Callable[[int], Amount] | None = None
 
     def raised(self, percent: int) -> Amount:
-        """Return ``percent`` hundredths of the amount, rounded up."""
+        """Return ``percent`` hundredths of the tokens and the cost, rounded up.
+
+        The maximum output stays. For 100 the amount itself is returned.
+        """
         if percent == 100:
             return self
         lowered = self.lowered
@@ -265,7 +290,12 @@ class BudgetLimits:
     on_short: OnShort = "refuse"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the limits that are set, by name, with money in US dollars."""
+        """Return the limits that are set, by name, with money in US dollars.
+
+        The names are ``usd_limit``, ``token_limit``, ``turn_limit``, ``requests_per_minute``,
+        ``tokens_per_minute``, ``window``, ``time_zone``, and ``on_short`` unless that is
+        ``refuse``.
+        """
         stated = {
             "usd_limit": None if self.nano is None else usd_of(self.nano),
             "token_limit": self.tokens,
@@ -291,20 +321,20 @@ class BudgetLimits:
         time_zone: str | None = None,
         on_short: OnShort | None = None,
     ) -> BudgetLimits:
-        """Return limits as people state them, with money in dollars.
+        """Return limits as people state them, with money in dollars; ``None`` means no limit.
 
         Args:
-            usd: US dollars.
+            usd: US dollars, rounded down to whole nano-dollars.
             tokens: input and output tokens together.
             turns: model calls.
             rpm: requests in a minute.
             tpm: tokens in a minute.
-            window: ``day``, ``week`` or ``month``.
-            time_zone: an IANA name.
-            on_short: ``refuse`` or ``clamp``.
+            window: ``day``, ``week`` or ``month``; ``None`` for ever.
+            time_zone: an IANA name; ``None`` for UTC.
+            on_short: ``refuse`` or ``clamp``; ``None`` for ``refuse``.
 
         Raises:
-            InvalidInputError: a value cannot be a limit.
+            InvalidInputError: a value cannot be a limit, or a time zone is given without a window.
         """
         nano = None if usd is None else nano_of(usd)
         return cls(tokens, nano, turns, rpm, tpm, window, time_zone or "", on_short or "refuse")
@@ -385,10 +415,18 @@ class BudgetStatus:
     """The state of one scope. Limits of ``None`` mean no limit; money is in nano-dollars.
 
     Attributes:
+        scope: key of the account, as in :attr:`BudgetScope.path`.
+        token_limit: limit of input and output tokens; ``turn_limit`` of model calls, ``nano_limit``
+            of cost.
+        spent_tokens: tokens of ended calls in the window; ``spent_nano`` is their cost.
+        reserved_tokens: upper bound of the tokens of running calls; ``reserved_nano`` of their
+            cost.
         turns: number of model calls begun.
         unpriced_calls: number of ended calls without a known price, whose cost is unknown.
+        requests_per_minute: limit of calls in a minute; ``tokens_per_minute`` of their tokens.
         minute: the minute since 1970 of ``minute_requests`` and ``minute_tokens``.
         period: ``day``, ``week`` or ``month`` of limits and spending; empty for ever.
+        time_zone: IANA name of the zone in which windows begin; empty without a window.
         window_end: end of the window, in seconds since 1970; 0 for never.
         window_number: number of windows that have passed, or that a change restarted.
         on_short: ``clamp`` if a call's output limit is lowered to the remaining tokens; else empty.
@@ -431,14 +469,14 @@ class BudgetStatus:
 
     @property
     def remaining(self) -> int | None:
-        """Tokens neither spent nor reserved; ``None`` without a limit."""
+        """The tokens neither spent nor reserved, possibly negative; ``None`` without a limit."""
         if self.token_limit is None:
             return None
         return self.token_limit - self.spent_tokens - self.reserved_tokens
 
     @property
     def limits(self) -> BudgetLimits:
-        """The limits alone."""
+        """The limits without the state."""
         return BudgetLimits(
             self.token_limit, self.nano_limit, self.turn_limit, self.requests_per_minute,
             self.tokens_per_minute, cast("Window | None", self.period or None), self.time_zone,

@@ -95,7 +95,10 @@ def is_fast(value: Any) -> bool:
 
 
 def is_plain_float(value: float) -> bool:
-    """Return True if every encoder writes a number's canonical text."""
+    """Return True if every encoder writes a number's canonical text.
+
+    These are fractions of at least 0.001 and below 10¹⁵. False means only that encoders may differ.
+    """
     # Where neither writes an exponent and a fraction remains, both write the same digits.
     return 1e-3 <= abs(value) < 1e15 and not value.is_integer()
 

@@ -22,6 +22,8 @@ def excerpt(text: object, most: int = 200, end: int = 0) -> str:
 class RemitError(Exception):
     """An error that Remit raises on purpose: its cause and the next step for the reader.
 
+    ``str`` gives both texts.
+
     Args:
         message: the event and its cause in one or two sentences, without secrets.
         next_step: the reader's next action; empty if there is none.
@@ -53,10 +55,13 @@ class ConfigError(RemitError):
 
 
 def let_go(error: BaseException | None) -> None:
-    """Clear the local variables of all frames that an error passed through.
+    """Clear the local variables of all frames that an error passed through, and of its causes.
 
     A function that raises an error bound to a local name stays in memory, with its request body or
     answer, until a garbage collection; a server collects seldom.
+
+    Args:
+        error: the error; ``None`` does nothing.
     """
     while error is not None:
         traceback.clear_frames(error.__traceback__)

@@ -40,7 +40,10 @@ _REQUIRED: dict[str, dict[str, type | tuple[type, ...]]] = {
 
 
 def conversation(turns: Iterable[tuple[str, str]]) -> list[Message]:
-    """Return the messages of turns, given as pairs of user text and assistant text."""
+    """Return the messages of turns, given as pairs of user text and assistant text.
+
+    Each turn gives a ``user`` and an ``assistant`` message, in order.
+    """
     return [
         {"role": role, "content": text}
         for turn in turns
@@ -49,7 +52,11 @@ def conversation(turns: Iterable[tuple[str, str]]) -> list[Message]:
 
 
 def check_messages(messages: Sequence[Any]) -> str:
-    """Return the first fault of ``messages``, without quoting content; empty if none."""
+    """Return the first fault of ``messages``, without quoting content; empty if none.
+
+    Checked are the form in the module's docstring, the roles, and the required members of known
+    blocks. An empty list is a fault.
+    """
     if not messages:
         return "messages is empty"
     for index, message in enumerate(messages):
@@ -71,7 +78,10 @@ def check_messages(messages: Sequence[Any]) -> str:
 
 
 def text_of(content: Any) -> str:
-    """Return the plain text of a message's content: a string, or text blocks joined."""
+    """Return the plain text of a message's content: a string, or text blocks joined.
+
+    Other blocks are left out; any other content gives an empty text.
+    """
     if isinstance(content, str):
         return content
     if not isinstance(content, (list, tuple)):
@@ -96,14 +106,14 @@ class WritesAhead(Protocol):
     """Entries that a caller commits in the transaction that begins its call."""
 
     async def take(self) -> list[Any]:
-        """Return the pending entries; the taker submits them to the ledger at once.
+        """Return the pending entries and forget them; the taker submits them to the ledger at once.
 
-        Waits for the entries taken before, and raises their error if they were not committed.
+        The entries taken before are waited for. If they were not committed, their error is raised.
         """
         ...
 
     def follow(self, write: asyncio.Future[Any]) -> None:
-        """Record the future of the transaction that contains the taken entries."""
+        """Note the future of the transaction with the taken entries; :meth:`take` awaits it."""
         ...
 
 
@@ -113,28 +123,37 @@ class PromptRequest:
 
     Attributes:
         prompt: the rendered prompt; may be empty when ``messages`` is given.
+        prompt_pack_id: the prompt pack of the prompt, for the record; empty for none.
+        contract_id: the contract that the call is made under, for the record.
+        agent_id: the agent, whose budget in the session also pays.
+        agent_class: ``KERNEL.syntactic``, ``KERNEL.semantic``, ``ADMIN`` or ``RESIDENT``.
+        framework_id: the framework of the agent's package; ``package_id`` names the package.
+        work_order_id: the work order, which also pays; ``session_id`` names the session.
+        tier: ``hot``, ``ho2`` or ``ho1``.
+        model_id: the model or the name of a route; ``None`` for the default.
+        provider_id: the provider; ``None`` if ``model_id`` or the settings decide.
         messages: a conversation (see above). If given, it is sent and recorded in place of
             ``prompt``.
         max_tokens: most output tokens the provider may produce; ``None`` leaves the end to the
             model, whose largest output is then reserved.
         temperature: sampling temperature, 0 to 2; ``None`` sends none.
-        structured_output: a JSON Schema the provider is asked to hold its output to, or
-            ``True`` for ``output_schema``.
+        structured_output: a JSON Schema the provider is asked to hold its output to, or ``True``
+            for ``output_schema``.
         input_schema: JSON Schema that ``template_variables`` must satisfy.
         output_schema: JSON Schema that the response's JSON is checked against; a mismatch is
             reported on the response, not refused.
         tools: definitions offered, each ``{"name", "description", "input_schema"}``.
         auth_token: the caller's credential; never recorded, never shown by ``repr``.
         subject_id: the person that the content is about; stored with the content for erasure.
-        body: a request body in wire form, a :class:`remit.providers.Body`. If given, it is
-            sent, and the content fields above are ignored.
+        body: a request body in wire form, a :class:`remit.providers.Body`. If given, it is sent,
+            and the content fields above are ignored.
         headers: client headers that are forwarded to the provider.
         keeper: a :class:`remit.gateway.answer_store.Keeper` if the answer is stored under an id.
         idempotency_key: a call that succeeded under the same key is answered from the record.
         user_id: the user whose budget also pays if the caller's key names no user.
         charged_to: further accounts that pay: the sessions and orders that contain this call.
-        for_key_id: the virtual key on whose behalf an agent's session works. The key must be
-            valid, and its restrictions apply to the call.
+        for_key_id: the virtual key on whose behalf an agent's session works. The key must be valid,
+            and its restrictions apply to the call.
         ahead: entries that are committed before the call's first entry, in its transaction.
         contract_version: version of the contract that the prompt was rendered from, if known.
         set_aside: models (``provider/model``) that are skipped as long as a fallback remains.
@@ -182,7 +201,14 @@ class PromptRequest:
 
 
 class RouteOutcome(StrEnum):
-    """The outcome of a call."""
+    """The outcome of a call.
+
+    Attributes:
+        SUCCESS: the provider answered.
+        REJECTED: the gateway refused the request; nothing was sent.
+        TIMEOUT: no answer came in time.
+        ERROR: the call failed for another reason.
+    """
 
     SUCCESS = "success"
     REJECTED = "rejected"
@@ -216,10 +242,18 @@ class PromptResponse:
     """The outcome of one :class:`PromptRequest`; receivers do not change it.
 
     Attributes:
+        content: text of the answer; empty without one.
+        outcome: success, or the kind of failure; ``error_code`` and ``error_message`` state its
+            cause, and are ``None`` after success.
+        input_tokens: tokens charged for the request; ``cached_input_tokens`` are a part of them.
+        output_tokens: tokens charged for the answer; ``reasoning_tokens`` are a part of them.
+        model_id: the model that answered; ``provider_id`` names its provider.
+        timestamp: time of the response, ISO 8601.
         exchange_entry_id: ledger id of the ``EXCHANGE``, or of the ``PROMPT_REJECTED``.
         dispatch_entry_id: ledger id of the ``DISPATCH``; empty if nothing was sent.
         latency_ms: milliseconds from dispatch to answer of the last attempt.
         output_valid: True if the output satisfied ``output_schema``; ``None`` without one.
+            ``output_validation_errors`` lists the faults.
         context_hash: SHA-256 (64 hex digits) of the sent request.
         attempts: number of times that the request was sent.
         error_param: the field of the request that is at fault; ``None`` for none.
@@ -376,7 +410,14 @@ class GatewayPort(Protocol):
     async def aroute(
         self, request: PromptRequest, *, on_text: TextSink | None = None
     ) -> PromptResponse:
-        """Send one request and return its response; a failed call is an outcome, not an error."""
+        """Send one request and return its response; a failed call is an outcome, not an error.
+
+        The call, its answer and its cost are recorded in the ledger.
+
+        Args:
+            request: the call.
+            on_text: receives the answer's text piece by piece; ``None`` for the response alone.
+        """
         ...
 
     def capabilities(self, request: PromptRequest) -> ModelCapabilities:

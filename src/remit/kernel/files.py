@@ -16,10 +16,11 @@ __all__ = ["fsync", "fsync_tree", "publish", "replacing", "write_new", "write_ov
 def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
     """Yield a new file that replaces ``path`` after the block, once it is on disk.
 
-    After an error in the block, ``path`` stays unchanged.
+    After an error in the block, ``path`` stays unchanged and the new file is deleted. Two writers
+    of one path at the same time disturb each other.
 
     Args:
-        path: a file in an existing directory.
+        path: a file in an existing directory; it need not exist.
         mode: mode of the new file, whatever the umask; ``None`` follows the umask.
 
     Raises:
@@ -53,7 +54,7 @@ def fsync(path: Path) -> None:
 
 
 def fsync_tree(path: Path) -> None:
-    """Flush a directory and everything below it to disk."""
+    """Flush a directory and everything below it to disk; raise OSError."""
     for place, _, names in os.walk(path):
         for name in names:
             fsync(Path(place, name))
@@ -61,14 +62,32 @@ def fsync_tree(path: Path) -> None:
 
 
 def write_over(path: Path, data: bytes, mode: int) -> None:
-    """Replace a file, complete and durable, or not at all; raise OSError if the disk refuses."""
+    """Replace or make a file, complete and durable, or not at all.
+
+    Args:
+        path: a file in an existing directory.
+        data: the new content.
+        mode: mode of the new file, less the umask.
+
+    Raises:
+        OSError: the file cannot be written; an old file stays.
+    """
     with _beside(path, data, mode) as temporary:
         temporary.replace(path)
         fsync(path.parent)
 
 
 def write_new(path: Path, data: bytes, mode: int) -> None:
-    """Make a file complete and durable, or not at all; raise OSError, also if it exists."""
+    """Make a file, complete and durable, or not at all.
+
+    Args:
+        path: a file in an existing directory.
+        data: the content.
+        mode: mode of the file, less the umask.
+
+    Raises:
+        OSError: the file cannot be written, or exists (FileExistsError).
+    """
     with _beside(path, data, mode) as temporary:
         publish(temporary, path)
 
@@ -89,6 +108,14 @@ def _beside(path: Path, data: bytes, mode: int) -> Iterator[Path]:
 
 
 def publish(temporary: Path, path: Path) -> None:
-    """Give a finished file its name, durably; raise OSError if ``path`` exists."""
+    """Give a finished file its name, durably, by a hard link; the temporary name stays too.
+
+    Args:
+        temporary: the finished file.
+        path: the new name, on the same file system.
+
+    Raises:
+        OSError: ``path`` exists (FileExistsError), or the link cannot be made.
+    """
     os.link(temporary, path)  # Unlike a rename, a link never replaces a file.
     fsync(path.parent)

@@ -36,7 +36,8 @@ FileIdentity = tuple[int, int, int, int, int]
 def file_identity(path: str | Path) -> FileIdentity | None:
     """Return values that change whenever the file changes; ``None`` if it changed just now.
 
-    File systems store times coarsely, so a very recent change cannot be told from the next one.
+    ``None`` also means that the file cannot be found. File systems store times coarsely, so a
+    change in the last second cannot be told from the next one.
     """
     try:
         found = os.stat(path)
@@ -48,7 +49,15 @@ def file_identity(path: str | Path) -> FileIdentity | None:
 
 
 def shipped_file(package_id: str, path: str) -> bytes:
-    """Return a file of a package shipped with Remit, for use without a root."""
+    """Return a file of a package shipped with Remit, for use without a root.
+
+    Args:
+        package_id: id of the package.
+        path: path of the file in the package, with ``/``.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
     return resources.files("remit").joinpath("assets", "packages", package_id, path).read_bytes()
 
 
@@ -75,18 +84,32 @@ class InstalledFiles:
         self._below: dict[str, list[str]] = {}
 
     def path_of(self, file: Path) -> str:
-        """Return the path of a file of the root in the form that packages use."""
+        """Return the path of a file of the root in the form that packages use.
+
+        Raises:
+            ValueError: the file is not below the root.
+        """
         return file.relative_to(self._root).as_posix()
 
     def paths(self, folder: str) -> list[str]:
-        """Return the installed files below a folder such as ``HO2/agents/``, sorted."""
+        """Return the installed files below a folder such as ``HO2/agents/``, sorted.
+
+        The paths are relative to the root, with ``/``.
+
+        Raises:
+            ChangedFileError: the table of owners cannot be read.
+        """
         table = self._table()
         if folder not in self._below:
             self._below[folder] = sorted(path for path in table if path.startswith(folder))
         return list(self._below[folder])
 
     def changed(self) -> list[str]:
-        """Return the installed files that are missing or differ from the installed content."""
+        """Return the installed files that are missing or differ from the installed content, sorted.
+
+        Raises:
+            ChangedFileError: the table of owners cannot be read.
+        """
         found = []
         for path in sorted(self._table()):
             data = self._bytes(path)
@@ -95,11 +118,21 @@ class InstalledFiles:
         return found
 
     def owner(self, path: str) -> str:
-        """Return the id of the package that owns a file; empty if none does."""
+        """Return the id of the package that owns a file; empty if none does.
+
+        Raises:
+            ChangedFileError: the table of owners cannot be read.
+        """
         return str(self._table().get(path, {}).get("package_id", ""))
 
     def matches(self, path: str, data: bytes) -> bool:
-        """Return True if ``data`` equals the content installed as ``path``."""
+        """Return True if ``data`` equals the content installed as ``path``.
+
+        False also means that no package owns ``path``.
+
+        Raises:
+            ChangedFileError: the table of owners cannot be read.
+        """
         return self.stated(path) == digest_of(data)
 
     def read(self, path: str) -> bytes:
@@ -149,7 +182,13 @@ class InstalledFiles:
             return stream.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
 
     def stated(self, path: str) -> str:
-        """Return the hash that an installed file must have; empty without an owner."""
+        """Return the hash that an installed file must have; empty without an owner.
+
+        The hash has the form of :func:`digest_of`.
+
+        Raises:
+            ChangedFileError: the table of owners cannot be read.
+        """
         return str(self._table().get(path, {}).get("sha256", ""))
 
     def _table(self) -> Mapping[str, Any]:
@@ -193,5 +232,5 @@ class InstalledFiles:
 
 
 def digest_of(data: bytes) -> str:
-    """Return a file's hash in the form of ``ownership.json``."""
+    """Return a file's hash in the form of ``ownership.json``: ``sha256:`` and 64 hex digits."""
     return f"sha256:{sha256_hex(data)}"

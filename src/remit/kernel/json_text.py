@@ -47,6 +47,7 @@ class Member(NamedTuple):
     """A member of a JSON object: its name and the offsets of its parts in the text.
 
     Attributes:
+        name: the name, without escapes.
         start: offset of the name's opening quote.
         value: offset of the value's first byte.
         end: offset after the value's last byte.
@@ -61,10 +62,11 @@ class Member(NamedTuple):
 def load(text: bytes) -> Any:
     """Return the value of a JSON text; integers that fit 64 bits are exact.
 
-    Unlike strict readers, this one accepts escaped lone surrogates and numbers beyond a double.
+    Unlike strict readers, this one accepts escaped lone surrogates and numbers beyond a double. Of
+    a name that an object has twice, the last member counts.
 
     Raises:
-        JsonTextError: the text is not JSON, or is nested too deep.
+        JsonTextError: the text is not JSON in UTF-8, or is nested too deep.
     """
     try:
         return orjson.loads(text)
@@ -76,9 +78,10 @@ def load(text: bytes) -> Any:
 
 
 def has_more_values(text: bytes, most: int) -> bool:
-    """Return True if a text contains more than ``most`` values; no value is made.
+    """Return True if a text contains more than ``most`` values, without parsing the text.
 
-    Commas and opening brackets outside of strings are counted; the text need not be JSON.
+    Commas and opening brackets outside of strings are counted; the text need not be JSON. More than
+    two texts for each of ``most`` values give True too.
     """
     if sum(map(text.count, (b",", b"[", b"{"))) <= most:
         return False  # The count includes characters in strings.
@@ -193,17 +196,20 @@ def read_integer(digits: str) -> int:
 
 
 def dump(value: Any, default: Callable[[Any], Any] | None = None, option: int = 0) -> bytes:
-    """The JSON text of what :func:`load_exact` gives: ``orjson``, which does not take great
-    integers and lone surrogates, else ``json``. Infinities are ``null``.
+    """Return the JSON text of a value from :func:`load_exact`, in UTF-8.
+
+    ``orjson`` writes it. Great integers and lone surrogates, which ``orjson`` refuses, are written
+    by ``json``. Infinities become ``null``.
 
     Args:
-        value: JSON values, and what ``default`` makes them of.
-        default: as ``orjson`` and ``json`` have it.
-        option: of ``orjson``.
+        value: JSON values, and values that ``default`` turns into them.
+        default: returns a JSON value in place of another value, as in ``orjson``; ``None`` for
+            none.
+        option: options of ``orjson``; 0 for none.
 
     Raises:
-        JsonTextError: it is nested too deep.
-        TypeError: it holds what JSON does not have.
+        JsonTextError: the value is nested too deep.
+        TypeError: the value holds a type that JSON does not have.
     """
     try:
         return orjson.dumps(value, default, option)
@@ -229,7 +235,7 @@ def sound_text(text: str) -> str:
 
 
 def sound(value: Any) -> Any:
-    """Return a JSON value with every text and every name as :func:`sound_text` makes it.
+    """Return a copy of a JSON value with every text and name as :func:`sound_text` makes it.
 
     Raises:
         JsonTextError: the value is nested too deep.
@@ -267,7 +273,12 @@ def _no_constant(name: str) -> Any:
 
 
 def members(text: bytes, at: int = 0) -> Iterator[Member]:
-    """The members of the object at ``at`` (white space before it is skipped), in order."""
+    """Yield the members of the object at ``at``, in order; a repeated name each time.
+
+    Args:
+        text: JSON text that :func:`load` has accepted.
+        at: offset of the object; white space before it is skipped.
+    """
     at = _skip(text, at) + 1
     while True:
         start = _skip(text, at)
@@ -285,7 +296,13 @@ def members(text: bytes, at: int = 0) -> Iterator[Member]:
 
 
 def member(text: bytes, name: str, at: int = 0) -> Member | None:
-    """Return the last member called ``name``, as JSON readers do; ``None`` if there is none."""
+    """Return the last member called ``name``, as JSON readers do; ``None`` if there is none.
+
+    Args:
+        text: JSON text that :func:`load` has accepted.
+        name: name of the member, without escapes.
+        at: offset of the object; white space before it is skipped.
+    """
     found = None
     for found_here in members(text, at):
         if found_here.name == name:
@@ -294,10 +311,13 @@ def member(text: bytes, name: str, at: int = 0) -> Member | None:
 
 
 def elements(array: bytes) -> list[bytes]:
-    """The exact text of each element of an array, with the white space around it.
+    """Return the exact text of each element of an array, with the white space around it.
 
-    ``b"[" + b",".join(elements(array)) + b"]"`` is ``array``; of an array without elements the
-    list is empty, whatever white space it holds.
+    ``b"[" + b",".join(elements(array)) + b"]"`` is ``array``; of an array without elements the list
+    is empty, whatever white space it holds.
+
+    Args:
+        array: JSON text of an array that :func:`load` has accepted.
     """
     try:
         parts = _raw_elements.decode(array)
@@ -337,10 +357,15 @@ def spans(
     Of a name that is there twice the last member counts.
 
     Args:
-        unique: refuse one of the names twice.
+        text: JSON text of an object that :func:`load` has accepted.
+        names: names of the members.
+        unique: True to refuse a text that has one of the names twice.
+
+    Returns:
+        By name, the offset of the value's first byte and the offset after its last.
 
     Raises:
-        RepeatedNameError: one of the names is there twice, and ``unique`` was asked for.
+        RepeatedNameError: one of the names is there twice, and ``unique`` is True.
     """
     found: dict[str, tuple[int, int]] = {}
     at = 0
@@ -369,7 +394,12 @@ def spans(
 
 
 def value_at(text: bytes, path: Sequence[str]) -> bytes | None:
-    """Return the exact text of the member at ``path``; ``None`` if there is none."""
+    """Return the exact text of the member at ``path``; ``None`` if there is none.
+
+    Args:
+        text: JSON text that :func:`load` has accepted.
+        path: names from the top; empty for the whole value.
+    """
     at = _skip(text, 0)
     end = len(text)
     for name in path:
@@ -380,12 +410,18 @@ def value_at(text: bytes, path: Sequence[str]) -> bytes | None:
 
 
 def set_member(text: bytes, path: Sequence[str], value: bytes) -> bytes:
-    """``text`` with the member at ``path`` (names, from the top) set to a JSON text.
+    """Return ``text`` with the member at ``path`` set to a JSON text; all other bytes stay.
 
-    Objects on the way that are missing, or are ``null``, are made. All other bytes stay.
+    Objects on the way that are missing, or are ``null``, are made. Of a repeated name the last
+    member is set.
+
+    Args:
+        text: JSON text that :func:`load` has accepted.
+        path: names from the top, at least one.
+        value: JSON text of the new value, which is not checked.
 
     Raises:
-        JsonTextError: a value on the way is not an object.
+        JsonTextError: a value on the way is not an object, or ``path`` is empty.
     """
     at = 0
     for depth, name in enumerate(path):
@@ -406,7 +442,14 @@ def set_member(text: bytes, path: Sequence[str], value: bytes) -> bytes:
 
 
 def remove_member(text: bytes, path: Sequence[str]) -> bytes:
-    """``text`` without the member at ``path``, and the comma that went with it."""
+    """Return ``text`` without the members at ``path``, and without their commas.
+
+    If there is no such member, ``text`` is returned unchanged.
+
+    Args:
+        text: JSON text of an object that :func:`load` has accepted.
+        path: names from the top, at least one.
+    """
     at = 0
     for name in path[:-1]:
         found = member(text, name, at)

@@ -47,18 +47,23 @@ class Closeable(ABC):
 
 
 def abandon(task: asyncio.Future[Any]) -> None:
-    """Let a task end without anybody who asks for its error, which asyncio prints otherwise."""
+    """Let a task run to its end without anybody who asks for its error.
+
+    The task is not cancelled. Its error is discarded, which asyncio prints otherwise.
+    """
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 def run_blocking(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Run ``coroutine`` on the process's background loop and wait for its result.
+    """Run ``coroutine`` on the process's background loop; return its result or raise its error.
 
-    When the wait is interrupted the coroutine is cancelled, and its end is waited for: what it
-    holds is let go and what it began is on record.
+    The loop runs in a daemon thread, which starts with the first use. If the wait is interrupted,
+    the coroutine is cancelled, and its end is waited for at most ten seconds, so that it can
+    release and record its work.
 
     Raises:
-        InvalidInputError: called from the loop's own thread, where waiting would be for ever.
+        InvalidInputError: called from the loop's own thread, where waiting would be for ever. The
+            coroutine is closed.
     """
     loop, thread = _background()
     if threading.current_thread() is thread:
@@ -104,7 +109,7 @@ def blocking(
 
 
 def has_running_loop() -> bool:
-    """Return True if the calling thread runs an event loop."""
+    """Return True if an event loop is running in the calling thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -113,7 +118,13 @@ def has_running_loop() -> bool:
 
 
 def start_background(coroutine: Coroutine[Any, Any, _T]) -> concurrent.futures.Future[_T]:
-    """Start ``coroutine`` on the background loop; its future can be waited for or cancelled."""
+    """Start ``coroutine`` on the process's background loop.
+
+    The loop runs in a daemon thread, which starts with the first use.
+
+    Returns:
+        A future of the result, which can be waited for in any other thread, or cancelled.
+    """
     loop, _ = _background()
     return asyncio.run_coroutine_threadsafe(coroutine, loop)
 
@@ -149,7 +160,10 @@ home: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("remit_home_loop
 
 
 async def at_home(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Run ``coroutine`` on the caller's own loop, where :data:`home` names one."""
+    """Run ``coroutine`` on the loop that :data:`home` names; return its result or raise its error.
+
+    Without such a loop, or on it, the coroutine is simply awaited.
+    """
     loop = home.get()
     if loop is None or loop is asyncio.get_running_loop():
         return await coroutine
@@ -157,11 +171,19 @@ async def at_home(coroutine: Coroutine[Any, Any, _T]) -> _T:
 
 
 async def call_in_thread(name: str, function: Callable[[], _T]) -> _T:
-    """Run ``function`` in a thread of its own and wait for its result.
+    """Run ``function`` in a thread of its own; return its result or raise its error.
 
-    The thread is a daemon and is abandoned when the wait is cancelled: code that hangs
-    neither blocks the loop nor keeps the process from ending, as a pool's threads would.
-    It sees the caller's context variables, as they are now.
+    The thread is a daemon and is abandoned when the wait is cancelled: code that hangs neither
+    blocks the loop nor keeps the process from ending, as a pool's threads would. Its code sees the
+    caller's context variables, as they are now.
+
+    Args:
+        name: name of the thread.
+        function: the function to run.
+
+    Raises:
+        RuntimeError: ``function`` raised ``StopIteration``, or an error that is no ``Exception``,
+            such as ``SystemExit``.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_T] = loop.create_future()

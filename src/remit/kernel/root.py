@@ -26,7 +26,11 @@ _FIRST_CONFIG = """\
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The paths of one root."""
+    """The paths of one root. Making the object reads and makes nothing.
+
+    Attributes:
+        path: directory of the root.
+    """
 
     path: Path
 
@@ -42,7 +46,7 @@ class Root:
 
     @property
     def marks(self) -> Path:
-        """The folder of the positions that incremental checks resume from."""
+        """The folder of the marks: results of checks, from which later checks continue."""
         return self.path / "marks"
 
     def tier(self, name: str) -> Path:
@@ -50,7 +54,7 @@ class Root:
         return self.path / name.upper()
 
     def exists(self) -> bool:
-        """Return True if the directory is a root."""
+        """Return True if the directory is a root: it has a ``remit.toml``."""
         return self.config.is_file()
 
     def require(self) -> Self:
@@ -69,7 +73,11 @@ class Root:
     def create(self) -> list[Path]:
         """Make missing folders and ``remit.toml``; return the files made. Existing files stay.
 
-        Packages fill the folders of the tiers later.
+        The folders are the root itself (mode 0700) and those of the three tiers, which packages
+        fill later. ``remit.toml`` (mode 0600) holds only comments.
+
+        Returns:
+            The path of ``remit.toml`` if it was made, else an empty list.
 
         Raises:
             RemitError: the directory cannot be written.

@@ -55,7 +55,14 @@ _LONGEST_PLACE = 1_000  # characters
 
 @functools.cache
 def shipped_schema(name: str) -> dict[str, Any]:
-    """The schema called ``name`` of those that come with Remit, in PKG-PHASE2-SCHEMAS-001."""
+    """Return a schema that comes with Remit in PKG-PHASE2-SCHEMAS-001; do not change it.
+
+    Args:
+        name: name of the file without ``.schema.json``.
+
+    Raises:
+        FileNotFoundError: there is no such schema.
+    """
     data = shipped_file("PKG-PHASE2-SCHEMAS-001", f"HOT/schemas/{name}.schema.json")
     schema: dict[str, Any] = orjson.loads(data)
     return schema
@@ -65,6 +72,7 @@ def schema_problem(schema: Mapping[str, Any]) -> str:
     """Return why ``schema`` cannot be used; an empty text if it can.
 
     The text is a predicate: ``not a JSON Schema: …``, or ``a JSON Schema that cannot be used: …``.
+    A reference to another document, which would have to be fetched, cannot be used.
     """
     try:
         _compiled(dump(dict(schema)))
@@ -82,7 +90,8 @@ def schema_problem(schema: Mapping[str, Any]) -> str:
 def first_problem(schema: Mapping[str, Any], value: Any) -> str:
     """Return the most telling way in which ``value`` fails ``schema``; empty if it does not fail.
 
-    The text may quote the value: a caller that records it records content.
+    A schema that cannot be used, and a check that takes too many steps, give a problem too. The
+    text may quote the value: a caller that records it records content.
     """
     found, unusable = _errors(schema, value, MAX_COMPARED)
     error = best_match(found)
@@ -93,7 +102,16 @@ def first_problem(schema: Mapping[str, Any], value: Any) -> str:
 
 
 def problems(schema: Mapping[str, Any], value: Any, most: int) -> list[str]:
-    """Return up to ``most`` ways in which ``value`` fails ``schema``, quoting nothing of it."""
+    """Return up to ``most`` ways in which ``value`` fails ``schema``, quoting nothing of it.
+
+    The list is empty if the value fits. A schema that cannot be used, and a check that takes too
+    many steps, give one problem.
+
+    Args:
+        schema: a JSON Schema of draft 2020-12.
+        value: a JSON value.
+        most: maximum number of problems.
+    """
     found, unusable = _errors(schema, value, most)
     if unusable:
         return [unusable]

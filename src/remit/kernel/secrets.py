@@ -32,6 +32,11 @@ _SECRETS = re.compile(
 class ConfiguredSecrets:
     """The secret values of a configuration, and of the environment variables that it names.
 
+    The environment is read when the object is made.
+
+    Args:
+        settings: the configuration.
+
     Attributes:
         values: the secrets of at least six characters.
     """
@@ -49,7 +54,10 @@ class ConfiguredSecrets:
         self._any = re.compile("|".join(map(re.escape, longest_first))) if self.values else None
 
     def hidden(self, value: Any) -> Any:
-        """Return a JSON value with ``[secret]`` in place of each secret in its texts and keys."""
+        """Return a JSON value with ``[secret]`` in place of each secret in its texts and keys.
+
+        The given value is not changed; tuples become lists. Secrets of under six characters stay.
+        """
         if self._any is None:
             return value
         if isinstance(value, str):

@@ -91,7 +91,7 @@ class TenantFile:
 
     @classmethod
     def of(cls, value: Any) -> Self:
-        """Read the record from its JSON value; raise TypeError if the value does not fit."""
+        """Return the record in a JSON value; raise TypeError if the value does not fit."""
         found = cls(**value)
         names = {field.name for field in fields(cls)} - {"ready"}
         if not all(type(getattr(found, name)) is str for name in names):
@@ -100,7 +100,11 @@ class TenantFile:
 
     @classmethod
     def planned(cls, value: Any, root: Path) -> Self:
-        """Read the record from a plan in a tenant's root.
+        """Return the record in the value of a plan to move or remove a tenant.
+
+        Args:
+            value: a JSON value from the plan.
+            root: directory of the tenant's root, whose name is the tenant's.
 
         Raises:
             TypeError: the value does not fit.
@@ -128,18 +132,21 @@ class TenantFile:
 
     @classmethod
     def is_held_back(cls, root: Path) -> bool:
-        """Return True if the tenant is being moved or removed."""
+        """Return True if the tenant is being moved or removed: a plan lies in the root."""
         return cls.moving_path(root).exists() or cls.removing_path(root).exists()
 
     def encoded(self) -> bytes:
-        """Return the content of the file."""
+        """Return the content of the file: JSON in UTF-8. Nothing is written."""
         return json.dumps(asdict(self), indent=1).encode() + b"\n"
 
     def ledger_path(self, host_path: str) -> str:
         """Return the path or URL of the tenant's ledger, as ``[ledger] path`` holds it.
 
+        A path is relative to the tenant's root or absolute. A URL names the schema in its query.
+
         Args:
-            host_path: ``[ledger] path`` of the host's root.
+            host_path: ``[ledger] path`` of the host's root; used only for a ledger in the host's
+                database.
 
         Raises:
             RemitError: the ledger is in the host's database, and the host names none.
@@ -157,12 +164,15 @@ class TenantFile:
 
 
 def is_name(name: str) -> bool:
-    """Return True if a tenant can have this name."""
+    """Return True if a tenant can have this name.
+
+    A name has 1 to 32 lower-case letters, digits and hyphens, with no hyphen at either end.
+    """
     return _NAME.fullmatch(name) is not None
 
 
 def check_name(name: str) -> str:
-    """Return a tenant's name; raise RemitError if a tenant cannot have it."""
+    """Return a tenant's name unchanged; raise RemitError if :func:`is_name` is False."""
     if not is_name(name):
         raise RemitError(
             f"{name[:40]!r} is not a valid tenant name.",
@@ -178,7 +188,7 @@ def tenant_of_origin(origin: str) -> str:
 
 
 def with_schema(url: str, schema: str) -> str:
-    """Return the URL of a schema in the database of a PostgreSQL URL."""
+    """Return a PostgreSQL URL with ``search_path`` set to a schema; other parts stay."""
     base, _, query = url.partition("?")
     kept = [item for item in query.split("&") if item and not item.startswith("search_path=")]
     return f"{base}?{'&'.join([*kept, f'search_path={schema}'])}"

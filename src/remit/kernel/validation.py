@@ -22,14 +22,20 @@ _FEW, _MANY = 5_000, 200_000
 
 
 def first_error(error: ValidationError) -> tuple[str, str]:
-    """Return the first error: its dotted key (empty for the document) and its message."""
+    """Return the first error: its dotted key (empty for the document) and its message.
+
+    The message may quote the value, cut to 200 characters.
+    """
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     message = first["msg"].removeprefix("Value error, ")
     return excerpt(".".join(map(str, first["loc"]))), excerpt(message[:1].lower() + message[1:])
 
 
 def all_errors(error: ValidationError) -> str:
-    """Return the first three problems of a value with their places, on one line."""
+    """Return the first three problems of a value with their places, on one line.
+
+    The number of further problems follows. The text may quote the value.
+    """
     found = error.errors(include_url=False, include_context=False, include_input=False)
     shown = "; ".join(
         f"{excerpt('/'.join(map(str, problem['loc']))) or 'value'}: {excerpt(problem['msg'])}"
@@ -40,7 +46,12 @@ def all_errors(error: ValidationError) -> str:
 
 
 def changed(value: _T, **changes: Any) -> _T:
-    """Return a copy of a slotted dataclass with some fields replaced, without validation."""
+    """Return a copy of a slotted dataclass with some fields replaced, without validation.
+
+    Args:
+        value: the dataclass, frozen or not; it is not changed.
+        changes: new values by field; names that are no field are ignored.
+    """
     kind = value.__class__
     copy = object.__new__(kind)
     put = object.__setattr__  # The dataclass may be frozen.

@@ -52,7 +52,7 @@ def _dates(window: str, local: datetime) -> tuple[datetime, datetime]:
 
 
 def zone_of(name: str) -> ZoneInfo:
-    """Return a time zone by its IANA name.
+    """Return a time zone by its IANA name, such as ``Europe/Berlin``.
 
     Raises:
         InvalidInputError: this machine does not know the zone.

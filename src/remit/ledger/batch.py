@@ -179,7 +179,10 @@ class Batch(ABC):
         return self.head.timestamp
 
     def forget(self) -> None:
-        """Insert the collected rows, and forget known content, as rows of it were deleted."""
+        """Insert the collected rows, and forget known content.
+
+        Call this after rows of content were deleted in the transaction.
+        """
         self.flush()
         self._known.clear()
         self._steps.clear()
@@ -381,7 +384,12 @@ class Batch(ABC):
         self.complete_tile(index, [leaf_hash(as_bytes(row[0])) for row in rows])
 
     def complete_tile(self, index: int, hashes: list[bytes]) -> None:
-        """Store the levels above the leaf hashes of a tile if all 256 hashes exist."""
+        """Store the tree hashes above the leaf hashes of a tile if all 256 hashes exist.
+
+        Args:
+            index: number of the tile, from 0.
+            hashes: its leaf hashes.
+        """
         level = 1
         while len(hashes) == TILE_WIDTH:
             self._rows["tree_hashes"].append((level, index, tree_root(hashes)))
@@ -425,7 +433,10 @@ class Batch(ABC):
                 self._stages.pop(opener, None)
 
     def do(self, unit: Unit) -> Any:
-        """Run one unit; return its result, or an error of its own.
+        """Run one unit; return its result, or an error of its own, which is not raised.
+
+        A unit with an error leaves no rows. If the engine refused a statement of a call, the error
+        is a LedgerWriteError.
 
         Raises:
             ENGINE_ERRORS: the engine failed; the whole transaction is lost.
@@ -485,7 +496,7 @@ class Batch(ABC):
         return result
 
     def flush(self) -> None:
-        """Have all stages write, then insert the collected rows."""
+        """Have all stages write, then insert the collected rows; nothing is committed."""
         for stage in self._stages.values():
             stage.write()
         if collected := [(table, rows) for table, rows in self._rows.items() if rows]:

@@ -68,7 +68,11 @@ class Checkpoints:
         self.signer = signer
 
     def latest(self) -> SignedCheckpoint | None:
-        """Return the greatest readable checkpoint with its cosignatures; ``None`` without one."""
+        """Return the greatest stored checkpoint with its cosignatures; ``None`` without one.
+
+        Checkpoints that are damaged, not signed by the key, or of more entries than there are, are
+        skipped.
+        """
         return self._first("size >= ? ORDER BY size DESC", 0)
 
     def _first(self, condition: str, size: int) -> SignedCheckpoint | None:
@@ -86,8 +90,12 @@ class Checkpoints:
     def problem(self) -> str:
         """Return how the ledger contradicts the head stored with the key; empty if it does not.
 
+        Missing entries that an earlier process noted, and another owner of the database, are
+        contradictions too. Without a stored head the result is empty.
+
         Raises:
             LedgerKeyError: the head cannot be read.
+            LedgerRollbackError: the ledger was forked since this client was opened.
         """
         return self._contradiction(self._read_kept(), self._store.select)
 
@@ -108,6 +116,9 @@ class Checkpoints:
 
     def hold(self, execute: Execute) -> None:
         """Refuse a database that does not extend the stored head; then advance the head.
+
+        The head becomes the last stored checkpoint if that is larger. A head that cannot be written
+        is only logged. Outside a root nothing is done.
 
         Args:
             execute: runs a statement in the first transaction on the database.
@@ -160,13 +171,15 @@ class Checkpoints:
         return last, Checkpoint(self.key.name, size, tree.root(size))
 
     def sign(self) -> str:
-        """Sign the present tree, store the checkpoint and return it.
+        """Sign the present tree, store the checkpoint and return the note as text.
 
-        The head next to the key is advanced before the checkpoint is stored.
+        The head next to the key is advanced before the checkpoint is stored. If the tree has not
+        grown, the stored checkpoint of it is returned.
 
         Raises:
             LedgerRollbackError: the ledger does not extend the head stored with the key.
             LedgerFormatError: the tree does not extend the last stored checkpoint.
+            LedgerKeyError: the head next to the key cannot be read.
             LedgerWriteError: the head or the checkpoint cannot be written.
             NoSignerError: there is no private key.
         """
@@ -175,9 +188,11 @@ class Checkpoints:
     def sign_in(self, transact: Transact, *, is_forked: bool = False) -> str:
         """Sign the present tree in transactions of the caller, as :meth:`sign` does.
 
+        The result and the errors are those of :meth:`sign`.
+
         Args:
             transact: runs a function in a transaction.
-            is_forked: True to leave the stored head of the old origin behind.
+            is_forked: True to leave the stored head of the old origin behind: it is not compared.
         """
         signer = self.signer
         if signer is None:
@@ -225,14 +240,21 @@ class Checkpoints:
     def fork(self, signer: Signer, entry: LedgerEntry) -> tuple[str, str]:
         """Continue the present entries under another origin; see :func:`~remit.ledger.forks.fork`.
 
-        The key's file is renamed, and a first checkpoint is signed.
+        The entry is appended and the ledger's key replaced in one transaction. Then the key's
+        public file is rewritten, a first checkpoint is signed, and the note of missing entries is
+        deleted.
 
         Args:
             signer: the key under its new name.
             entry: the entry that names the old history.
 
         Returns:
-            The id of ``entry``, and the first checkpoint.
+            The id of ``entry``, and the first checkpoint as text.
+
+        Raises:
+            LedgerWriteError: the ledger or the key files cannot be written. The fork can be
+                repeated.
+            LedgerError: the first checkpoint is refused, as by :meth:`sign`.
         """
         assert self._kept is not None
         self._store.guard = None
@@ -255,8 +277,11 @@ class Checkpoints:
     def add_cosignatures(self, signed: SignedCheckpoint) -> None:
         """Add the cosignatures of a checkpoint to the stored one of the same size.
 
+        Args:
+            signed: the checkpoint with cosignatures, which are not verified here.
+
         Raises:
-            LedgerError: this ledger has no such checkpoint.
+            LedgerError: this ledger has no such checkpoint, or cannot be written.
         """
         size = signed.checkpoint.size
 
@@ -271,7 +296,13 @@ class Checkpoints:
         self._transact(add)
 
     def covering(self, seq: int) -> SignedCheckpoint | None:
-        """Return the smallest readable checkpoint that covers an entry; ``None`` without one."""
+        """Return the smallest stored checkpoint that covers an entry; ``None`` without one.
+
+        Checkpoints that are damaged or not signed by the key are skipped.
+
+        Args:
+            seq: sequence number of the entry.
+        """
         return self._first("size >= ? ORDER BY size", seq + 1)
 
     def prove(self, seq: int, signed: SignedCheckpoint | None) -> TlogProof:
@@ -279,11 +310,12 @@ class Checkpoints:
 
         Args:
             seq: sequence number of the entry.
-            signed: a checkpoint that covers the entry; ``None`` signs a new one.
+            signed: a checkpoint that covers the entry; ``None`` signs and stores a new one.
 
         Raises:
             NoSignerError: a new checkpoint is needed and there is no private key.
             LedgerFormatError: stored hashes are missing.
+            LedgerError: a new checkpoint is refused, as by :meth:`sign`.
         """
         if signed is None:
             signed = SignedCheckpoint.parse(self.sign())
@@ -324,21 +356,31 @@ class Checkpoints:
         return LedgerTree(self._store.select, self._store).consistency(old, new)
 
     def lacks(self, head: Checkpoint) -> str:
-        """Return how the ledger fails to extend a head; empty if it extends it."""
+        """Return how the ledger fails to extend a head, as a sentence; empty if there is no fault.
+
+        Raises:
+            LedgerFormatError: stored hashes are missing.
+        """
         tree = LedgerTree(self._store.select, self._store)
         return contradiction(head, tree, self._store.count(), self._store.location)
 
     def head(self) -> Checkpoint:
-        """Return the present tree head, unsigned."""
+        """Return the present tree head, unsigned; without a key its origin is empty.
+
+        Raises:
+            LedgerFormatError: stored hashes are missing.
+        """
         tree = LedgerTree(self._store.select, self._store)
         size = tree.size()
         return Checkpoint(self.key.name if self.key else "", size, tree.root(size))
 
     def bind(self, key: VerifierKey) -> None:
-        """Record the key that the ledger belongs to, unless a key is recorded.
+        """Store the key that the ledger belongs to in ``ledger_info``, unless a key is stored.
 
         Raises:
             LedgerKeyError: the ledger belongs to another key or origin.
+            LedgerError: the ledger cannot be read or written. A ledger that lacks entries is no
+                error here: its next write is refused.
         """
         if not (owner := self.owner()):
             try:
@@ -352,7 +394,7 @@ class Checkpoints:
             raise not_owned(owner, key, self._store.location)
 
     def owner(self) -> str:
-        """Return the verifier key that the ledger belongs to; empty before it has one."""
+        """Return the verifier key that the ledger belongs to, as text; empty before it has one."""
         return _owner(self._store.select)
 
 

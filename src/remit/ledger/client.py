@@ -35,18 +35,23 @@ from remit.ledger.writes import LedgerWrites
 class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
     """An open ledger. Threads can share a client; each process opens its own.
 
+    A client holds connections to the database and one thread, which commits all writes.
+    :meth:`close` ends both, as does a ``with`` block.
+
     Args:
         path_or_url: the SQLite file, or the ``postgresql://…`` URL of a database.
         ledger_path: another name of ``path_or_url``; give one of the two.
         settings: content keys and limits; ``None`` for the shipped defaults.
         create: True to make the file or the tables if there are none; False raises LedgerError
             then.
-        signer: the ledger's private key, with which checkpoints are signed as the ledger grows.
-        verifier_key: the public key that checkpoints are checked by; ``None`` for the signer's.
+        signer: the ledger's private key, with which checkpoints are signed as the ledger grows. The
+            ledger is bound to the key on first use. ``None`` signs nothing.
+        verifier_key: the public key that checkpoints are checked by, if there is no ``signer``;
+            ``None`` leaves checkpoints unchecked.
         marks: the files from which later checks continue; ``None`` for none.
         checks: checks of other parts' tables, which end a full :meth:`verify`.
         kept: the last head that the key signed, stored outside the database. A ledger that does not
-            extend it is not written.
+            extend it is not written. ``None`` skips this check.
 
     Attributes:
         checkpoints: signed tree heads, their cosignatures, and consistency proofs.
@@ -116,7 +121,11 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         return self.checkpoints.key
 
     def close(self) -> None:
-        """Commit pending entries and close. Closing twice, or in two threads, is harmless."""
+        """Commit pending entries, sign a last checkpoint if there is a signer, and close.
+
+        Closing twice, or in two threads, is harmless. In a process forked after opening, nothing
+        happens. A failure to sign is logged. Later calls raise LedgerClosedError.
+        """
         if self._committer.close():
             with self._closing:
                 self._store.close()
@@ -126,8 +135,12 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
     def require_whole(self) -> None:
         """Check, without writing, that the entries which this client has seen still exist.
 
+        Before the first write, the ledger is also compared with the head stored with the key, if
+        any.
+
         Raises:
             LedgerRollbackError: the database was replaced, or lacks entries.
+            LedgerKeyError: the stored head cannot be read.
             LedgerError: the database cannot be read.
         """
         self._store.require_seen()
@@ -145,16 +158,18 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         since_mark: bool = False,
         progress: Progress | None = None,
     ) -> VerificationReport:
-        """Check every record, link, column, content value, tree hash and checkpoint; return the
-        report.
+        """Check every record, link, column, content value, tree hash and checkpoint.
 
-        The report is complete whatever is stored: a check that cannot be finished is a problem in
-        it. A sound result is written as a mark for later runs.
+        The returned report is complete whatever is stored: a check that cannot be finished is a
+        problem in it. If the ledger is sound and ``first`` is 0, a mark is written for later runs.
+        The ledger is not changed.
 
         Args:
             checkpoint: a signed checkpoint held outside, which exposes a ledger that was cut off or
-                rewritten. A malformed one, or another log's, is a problem in the report.
-            first: id or sequence number of the first entry to check.
+                rewritten. A malformed one, or another log's, is a problem in the report. ``None``
+                for none.
+            first: id or sequence number of the first entry to check, rounded down to a multiple of
+                256. Above 0, the tables of other parts are not checked.
             jobs: number of processes; small ledgers use one.
             deep: True to have the database engine check its file too.
             witnesses: keys whose cosignatures on the checkpoint the report names.
@@ -162,6 +177,9 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
                 read in samples, and the engine does not check its file. Without a mark, or after
                 any fault, everything is checked.
             progress: called at once, and then with the number of checked rows and their total.
+
+        Returns:
+            The report, with its problems in ledger order.
 
         Raises:
             InvalidInputError: ``first`` is not an entry id.
@@ -182,16 +200,25 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         return report
 
     def verify_chain(self) -> tuple[bool, list[str]]:
-        """Return the result of :meth:`verify` as ``(verified, problems)``."""
+        """Return the result of a full :meth:`verify` as ``(verified, problems)``.
+
+        Each problem is a text; at most 100 are listed, in ledger order. A sound result writes a
+        mark.
+        """
         report = self.verify()
         return report.verified, [str(problem) for problem in report.problems]
 
     def checkpoint(self) -> str:
         """Sign the present tree, store the checkpoint and return it (C2SP tlog-checkpoint).
 
+        If the tree has not grown, the stored checkpoint of it is returned. The head stored with the
+        key is replaced first.
+
         Raises:
             LedgerRollbackError: the ledger does not extend the head stored with the key.
             LedgerFormatError: the ledger does not extend the last stored checkpoint.
+            LedgerKeyError: the head stored with the key cannot be read.
+            LedgerWriteError: the head or the checkpoint cannot be written.
             NoSignerError: this client holds no key.
         """
         return self.checkpoints.sign()
@@ -199,11 +226,14 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
     def prove(self, entry_id: str) -> str:
         """Return a proof that an entry is in the log, verifiable offline (C2SP tlog-proof).
 
-        The proof refers to the smallest stored checkpoint that covers the entry, or to a new one.
+        The proof refers to the smallest stored checkpoint that covers the entry. If there is none,
+        a new one is signed and stored. Archived entries can be proven too.
 
         Raises:
             EntryNotFoundError: there is no such entry.
+            LedgerFormatError: stored tree hashes are missing.
             NoSignerError: a new checkpoint is needed, and this client holds no key.
+            LedgerError: a new checkpoint is refused, as by :meth:`checkpoint`.
         """
         seq = parse_entry_id(entry_id)
         signed = self.checkpoints.covering(seq) if seq is not None and seq < 1 << 62 else None
@@ -284,8 +314,9 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         """Erase content for good; records, chain and proofs stay.
 
         Give exactly one of the first three arguments. For an entry, the shown content is erased
-        wherever the session shows it. A longer text is erased with every value of that session that
-        quotes it. An ``ERASURE`` entry is appended, and the database's files are compacted.
+        wherever the session shows it. For an entry or a person, a longer text is erased with every
+        value of that session that quotes it. An ``ERASURE`` entry is appended, and the database's
+        files are compacted.
 
         Args:
             entry_id: the entry whose content is erased.
@@ -293,13 +324,16 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
             subject_id: the person whose content is erased, in every session.
             reason: recorded for good; name the request, not the person.
             requested_by: the person who asked, recorded too; ``operator`` if empty.
-            dry_run: True to report the result without erasing.
+            dry_run: True to report the result without erasing or appending.
 
         Raises:
-            ErasureError: there is nothing to erase, or some of it may be in an archive.
+            ErasureError: there is nothing to erase, some of it may be in an archive, or the entry
+                records an installation or an archived range.
             EntryNotFoundError: there is no such entry.
             EntryArchivedError: the entry is in an archive.
             InvalidInputError: none or several targets were given, or no reason.
+            LedgerWriteError: the ledger cannot be written. Nothing was erased.
+            LedgerError: the files cannot be compacted. The content is erased from the tables.
         """
         if self.archived_to:
             self._require_here(entry_id, session_id, subject_id)
@@ -325,7 +359,9 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
 
         A value that another entry of the session shows stays, and so does every text that quotes an
         erased value. A value is erased together with the last entry that shows it; entries
-        withdrawn earlier do not count. Feedback on the entries is withdrawn with them.
+        withdrawn earlier do not count. Feedback on the entries is withdrawn with them. Each session
+        of the entries gets an ``ERASURE`` entry. At most 1,000 entries share a transaction. The
+        database's files are compacted if anything was erased. An empty list does nothing.
 
         Args:
             entry_ids: all entries of one call, batch, file or conversation.
@@ -333,8 +369,8 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
             requested_by: the caller, recorded too.
             texts: the exact JSON texts of the only values to erase, such as one item of a list. The
                 entries themselves are then not withdrawn. None for all values.
-            also: called in the transaction of the erasure, to delete rows that refer to the
-                entries.
+            also: called in the last transaction of the erasure, to delete rows that refer to the
+                entries; ``None`` for nothing.
 
         Returns:
             A report for each session of the entries; empty if there was nothing left to withdraw.
@@ -343,6 +379,7 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
             ErasureError: some of the content may be in an archive. Nothing was erased.
             EntryNotFoundError: there is no such entry.
             EntryArchivedError: an entry is in an archive.
+            LedgerWriteError: the ledger cannot be written.
         """
         seqs = [self._row(entry_id).seq for entry_id in entry_ids]
         if self.archived_to:
@@ -370,7 +407,7 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
 
     @property
     def retention_days(self) -> Mapping[str, float]:
-        """Days that content may be stored, by event type, from the settings."""
+        """Days that content may be stored by the settings, by event type; ``*`` for all others."""
         return self._settings.retention_days
 
     def retain(
@@ -382,22 +419,28 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
     ) -> list[ErasureReport]:
         """Erase content older than the limit of its event type; return a report for each.
 
-        Archives are not erased (:func:`remit.ledger.archive.retain_archived`). Each event type with
-        old content gets an ``ERASURE`` entry.
+        A value has the age and the event type of the entry that first showed it. Archives are not
+        erased (:func:`remit.ledger.archive.retain_archived`). Each event type with old content gets
+        an ``ERASURE`` entry and a report, in the order of ``days_by_event``; other types get none.
+        The database's files are compacted after each.
 
         Args:
             days_by_event: days by event type, ``*`` for all others; ``None`` for the settings.
             requested_by: the person or program that asked, for the record.
-            dry_run: True to report the result without erasing.
+            dry_run: True to report the result without erasing or appending.
 
         Raises:
-            InvalidInputError: an event type is named whose content may not be erased by age.
+            InvalidInputError: an event type is named whose content may not be erased by age:
+                ``INSTALLED`` or ``ARCHIVED``.
+            LedgerWriteError: the ledger cannot be written.
         """
         days = dict(self.retention_days if days_by_event is None else days_by_event)
         return self._eraser.retain(days, requested_by=requested_by, dry_run=dry_run)
 
     def compact(self) -> str:
         """Remove erased bytes from the files; return the reason if some remain, else empty.
+
+        Some remain, for example, while other processes are reading a SQLite file.
 
         Raises:
             LedgerError: the database cannot be compacted.

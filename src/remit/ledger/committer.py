@@ -96,6 +96,8 @@ class GroupCommitter:
     def run(self, unit: Unit) -> Any:
         """Submit one unit and wait until it is durable; return its result, or raise its error.
 
+        The ids, times and hashes of its entries are filled.
+
         Raises:
             LedgerClosedError: the committer is closed, or belongs to another process.
             LedgerError: called inside a transaction.
@@ -107,16 +109,22 @@ class GroupCommitter:
     def submit(self, unit: Unit) -> asyncio.Future[Any]:
         """Submit one unit; return a future of the running loop, which cannot be cancelled.
 
+        The future gets the unit's result once it is durable, or its error.
+
         Raises:
             LedgerClosedError: the committer is closed, or belongs to another process.
             LedgerError: called inside a transaction.
+            RuntimeError: no event loop is running.
         """
         future = _Write(loop=asyncio.get_running_loop())
         self._put((unit, future))
         return future
 
     def submit_both(self, first: Unit, second: Unit) -> Sequence[asyncio.Future[Any]]:
-        """Submit two units together, as :meth:`submit` does; return both futures."""
+        """Submit two units in succession, as :meth:`submit` does; return both futures.
+
+        The units share a transaction unless it is full.
+        """
         loop = asyncio.get_running_loop()
         futures = [_Write(loop=loop), _Write(loop=loop)]
         self._put((first, futures[0]), (second, futures[1]))
@@ -146,7 +154,7 @@ class GroupCommitter:
         self._wake.release()
 
     def close(self) -> bool:
-        """Commit pending units and end the thread.
+        """Commit pending units, sign a due checkpoint, and end the thread.
 
         Returns:
             True when the thread has ended; False in a forked process, which does not have the

@@ -73,7 +73,8 @@ class Content(Struct, eq=False, gc=False):
         """Return a value given as its JSON text, which is recorded byte for byte.
 
         The caller guarantees that ``text`` is valid JSON in UTF-8; it is not parsed. Surrounding
-        white space, escapes of lone surrogates, any number and duplicate keys are kept.
+        white space, escapes of lone surrogates, any number and duplicate keys are kept. A text that
+        is empty, not UTF-8 or has a NUL character is refused with InvalidInputError on write.
         """
         return cls(None, bytes(text), EXACT)
 
@@ -90,10 +91,12 @@ class Content(Struct, eq=False, gc=False):
 
 
 def content(value: Any) -> Any:
-    """Mark ``value`` as content: personal, large, or derived from such data; return it.
+    """Return ``value`` marked as content: personal, large, or derived from such data.
 
-    Use it for a metadata value whose key is not a configured content key, and for a ``reason`` that
-    quotes a user or a provider. A text stays a ``str``.
+    Content is stored apart from the record, which only commits to it, so it can be erased. Use the
+    mark for a metadata value whose key is not a configured content key, and for a ``reason`` that
+    quotes a user or a provider. A text stays a ``str``; any other value becomes a :class:`Content`.
+    The value is not checked here.
     """
     return ContentText(value) if isinstance(value, str) else Content(value)
 
@@ -150,8 +153,13 @@ class StoredValue(NamedTuple):
     def encode(cls, value: EncodedValue, compress_above: int) -> StoredValue:
         """Return the stored form of a value, compressed if longer than ``compress_above`` bytes.
 
+        Args:
+            value: the value.
+            compress_above: the size in bytes. A value that compression does not shorten, or above
+                :data:`MAX_INFLATED_BYTES`, stays as it is.
+
         Raises:
-            InvalidInputError: an exact text is not JSON in UTF-8.
+            InvalidInputError: an exact text is empty, holds a NUL character, or is not UTF-8.
         """
         codec, data = "json", value.encoded
         if value.is_exact:
@@ -175,7 +183,10 @@ class StoredValue(NamedTuple):
             raise InvalidInputError(f"An exact JSON text is not UTF-8: {error}.") from error
 
     def decode(self) -> Any:
-        """Return the value; raise LedgerFormatError if the row cannot be read."""
+        """Return the value; raise LedgerFormatError if the row cannot be read.
+
+        Unreadable are an unknown codec, damaged bytes, and more than :data:`MAX_INFLATED_BYTES`.
+        """
         try:
             data = self._unpacked()
             if self._is_text:
@@ -262,7 +273,12 @@ def _check_utf8(data: bytes | memoryview) -> None:
 
 
 def commit(nonce: bytes, encoded: bytes) -> str:
-    """Return the HMAC-SHA256 of a value's encoding under its nonce, 64 hex digits."""
+    """Return the commitment to a value: the HMAC-SHA256 of its encoding, in 64 hex digits.
+
+    Args:
+        nonce: the key of the HMAC, 32 random bytes.
+        encoded: the bytes that the commitment covers.
+    """
     if len(nonce) != 32 or len(encoded) > _CHUNK_BYTES:
         return hmac.digest(nonce, encoded, "sha256").hex()
     # RFC 2104 for a key of half a block: OpenSSL's takes half as long again for a short text.
@@ -356,7 +372,9 @@ def _json_text(value: Any) -> str | None:
 def texts_in(value: Any, but: Collection[str] = ()) -> Iterator[str]:
     """Yield every text in a content value, in order; object keys are not yielded.
 
-    Members named in ``but`` are skipped unless they are objects.
+    Args:
+        value: a JSON value.
+        but: names of members that are skipped, unless their values are objects.
     """
     stack = [value]
     while stack:

@@ -99,7 +99,12 @@ def erasure_digest(commitments: list[str]) -> str:
 
 
 def is_erasure_of(record: dict[str, Any], commitments: list[str]) -> bool:
-    """Return True if a record is the kernel's ``ERASURE`` of exactly these commitments."""
+    """Return True if a record is the kernel's ``ERASURE`` of exactly these commitments.
+
+    Args:
+        record: the parsed record.
+        commitments: commitments of the erased values, in any order.
+    """
     metadata = record["metadata"]
     return bool(
         record["event_type"] == "ERASURE"
@@ -143,11 +148,13 @@ class Eraser:
             reason: recorded for good.
             requested_by: the person who asked, recorded too.
             dry_run: True to report the result without erasing.
-            beside: the archived part of the erasure; ``None`` if nothing was archived.
+            beside: the archived part of the erasure, which the caller erases; ``None`` if nothing
+                was archived.
 
         Raises:
             InvalidInputError: none or several targets were given, or no reason.
             ErasureError: there is nothing to erase, or the entry may not be erased.
+            LedgerWriteError: the ledger cannot be written. Nothing was erased.
         """
         given = {"entry": entry_seq, "session": session_id, "subject": subject_id}
         kinds = [name for name, value in given.items() if value is not None]
@@ -256,7 +263,12 @@ class Eraser:
         return reports
 
     def quoted(self, query: str, parameters: tuple[Any, ...]) -> dict[str, set[str]]:
-        """Return by scope the texts of the content found by a query whose quotes are erased too."""
+        """Return the texts of content whose quotes an erasure erases too, by the content's scope.
+
+        Args:
+            query: SQL that finds the content's ids.
+            parameters: parameters of the query.
+        """
         rows = self._store.select(query, parameters)
         return self._texts_of(self._store.select, {int(row[0]) for row in rows})
 
@@ -270,15 +282,19 @@ class Eraser:
     ) -> list[ErasureReport]:
         """Erase content older than the limit of its event type; write an ``ERASURE`` per type.
 
-        A value has the age and the event type of the entry that first showed it.
+        A value has the age and the event type of the entry that first showed it. Types without old
+        content get no entry and no report.
 
         Args:
             days_by_event: days by event type; ``*`` means every other type.
+            requested_by: the person or program that asked, for the record.
+            dry_run: True to report the result without erasing.
             archived: returns the archived content of an event type (``*``: every other) that is
-                older than a time.
+                older than a time; ``None`` if nothing was archived.
 
         Raises:
-            InvalidInputError: an event type is named that defines the installed files.
+            InvalidInputError: ``INSTALLED`` or ``ARCHIVED`` is named, on which the installed files
+                and the archive depend.
         """
         if kept := sorted(set(_KEPT_EVENTS) & set(days_by_event)):
             raise InvalidInputError(

@@ -20,6 +20,7 @@ class Event:
     """An event type.
 
     Attributes:
+        name: the event type.
         writer: the part of Remit that writes the event; empty if none does yet.
         keys: metadata keys that are always present.
         meaning: the meaning in one line.
@@ -286,8 +287,9 @@ def may_write(tier: str, event_type: str) -> bool:
 def is_authentic(entry: LedgerEntry) -> bool:
     """Return True if the recorded writer of an entry may write such entries.
 
-    Code that acts on an entry (an approval, installation, key, limit or waiver) calls this first,
-    so that an entry written by a worker has no effect.
+    The writer is known by the tier in the entry's metadata; no tier means the kernel. A program's
+    own event types are always authentic. Code that acts on an entry (an approval, installation,
+    key, limit or waiver) calls this first, so that an entry written by a worker has no effect.
     """
     event = EVENTS.get(entry.event_type)
     if event is None:

@@ -68,12 +68,18 @@ class Exporter:
     def export(self, target: str | Path | IO[bytes], kind: Format) -> int:
         """Write the ledger to a path or an open file (jsonl); return the number of entries.
 
-        An export to a file is repeated, at most twice, if content is erased during it.
+        A client that can sign first stores a new checkpoint. An export to a file is repeated, at
+        most twice, if content is erased during it. A file is replaced only by a complete one.
+
+        Args:
+            target: path of a file, path of a directory for tiles, or for jsonl an open binary file.
+            kind: ``jsonl``, ``tiles`` or ``parquet``.
 
         Raises:
             NoSignerError: tiles need a checkpoint, and there is neither one nor a key.
-            LedgerError: the target cannot be written, tiles are requested of a ledger with archived
-                entries, or content was erased during the export.
+            LedgerError: the target cannot be written, holds tiles of another log or newer ones;
+                tiles are requested of a ledger with archived entries; pyarrow is missing; the
+                ledger is damaged; or content was erased during the export.
         """
         if (end := archived_to(self._store.select)) and kind == "tiles":
             raise LedgerError(

@@ -22,6 +22,10 @@ EVENT = "CONFIG_CHANGED"
 def fork(ledger: LedgerClient, kept: KeptHead, *, reason: str, by: str) -> dict[str, Any]:
     """Continue the present entries under a new origin.
 
+    A ``CONFIG_CHANGED`` entry (``FORKED``) that names the old history is appended, the key's public
+    file gets the new origin, a first checkpoint is signed and stored, and the mark of the last
+    verification is deleted.
+
     Args:
         ledger: the ledger, opened with its key by this process alone.
         kept: the stored head that the ledger does not extend.

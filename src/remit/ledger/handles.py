@@ -30,11 +30,11 @@ class LedgerReader(Protocol):
         ...
 
     def read_many(self, entry_ids: Iterable[str]) -> Iterator[LedgerEntry]:
-        """Yield the existing entries among these ids, in ledger order."""
+        """Yield the existing entries among these ids with content, in ledger order."""
         ...
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a portable query, on a connection that only reads."""
+        """Return the rows of a ``SELECT`` with ``?`` placeholders, on a read-only connection."""
         ...
 
     @property
@@ -47,7 +47,7 @@ class LedgerPort(Protocol):
     """The part of a ledger that agents use: a client, or a scoped handle."""
 
     def write(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
-        """Append one entry; return its id once it is durable."""
+        """Append one entry and fill its id, time and hashes; return its id once it is durable."""
         ...
 
     def submit(self, work: Iterable[Write]) -> asyncio.Future[list[Any]]:
@@ -55,7 +55,7 @@ class LedgerPort(Protocol):
         ...
 
     def prepare(self, entry: LedgerEntry, *, subject_id: str | None = None) -> Prepared:
-        """Check and encode an entry before the :meth:`submit` that appends it."""
+        """Check and encode an entry before the :meth:`submit` that appends it; write nothing."""
         ...
 
     def read(self, entry_id: str) -> LedgerEntry:
@@ -63,11 +63,11 @@ class LedgerPort(Protocol):
         ...
 
     def exact(self, entry_id: str) -> dict[str, ExactText]:
-        """Return the entry's content as bytes, by metadata key."""
+        """Return the entry's content as bytes, by metadata key; raise EntryNotFoundError."""
         ...
 
     def has_left(self, session_id: str) -> bool:
-        """Return True if the session is archived."""
+        """Return True if the entries of the session may have left the database for an archive."""
         ...
 
     @property
@@ -80,12 +80,14 @@ class ScopedLedger:
     """A handle that writes only entries of one tier and reads only entries the tier may see.
 
     ``hot`` sees all entries, ``ho2`` those of ``ho2`` and ``ho1``, and ``ho1`` those of ``ho1`` in
-    its own work order.
+    its own work order. A program's own event types may be written by every tier; an event type of
+    Remit only by the tier whose part writes it (see ``docs/events.md``).
 
     Args:
         ledger: the ledger, or a handle of the same tier to narrow.
         tier: ``hot``, ``ho2`` or ``ho1``.
-        work_order_id: the work order of the handle; required for ``ho1`` to read anything.
+        work_order_id: the work order of the handle; required for ``ho1`` to read anything. ``None``
+            does not limit writing to an order.
 
     Raises:
         InvalidInputError: there is no such tier, or the given handle has another tier.
@@ -117,11 +119,14 @@ class ScopedLedger:
 
         Args:
             entry: the entry; its metadata may be replaced.
-            subject_id: the person that the content is about, stored for erasure.
+            subject_id: the person that the content is about, stored for erasure; ``None`` for none.
 
         Raises:
-            LedgerError: the entry belongs to another tier or work order, or another part of Remit
-                writes such entries.
+            LedgerError: the entry belongs to another tier or work order, another part of Remit
+                writes such entries, or ``scope`` or ``provenance`` in the metadata is not an
+                object.
+            InvalidInputError: the entry cannot be recorded.
+            LedgerWriteError: the store refused the entry. Nothing was written.
         """
         return self._ledger.write(self._owned(entry), subject_id=subject_id)
 
@@ -132,7 +137,8 @@ class ScopedLedger:
         rights of its maker. Both are passed on in their place between the entries.
 
         Raises:
-            LedgerError: an entry may not be written by this handle.
+            LedgerError: an entry may not be written by this handle; nothing is submitted.
+            InvalidInputError: an entry cannot be recorded; nothing is submitted.
         """
         return self._ledger.submit(
             [self._owned(write) if isinstance(write, LedgerEntry) else write for write in work]
@@ -141,8 +147,11 @@ class ScopedLedger:
     def prepare(self, entry: LedgerEntry, *, subject_id: str | None = None) -> Prepared:
         """Check and encode an entry of this tier as :meth:`LedgerClient.prepare` does.
 
+        An entry without a tier, or without the handle's work order, gets them.
+
         Raises:
             LedgerError: the entry may not be written by this handle.
+            InvalidInputError: the entry cannot be recorded.
         """
         return self._ledger.prepare(self._owned(entry), subject_id=subject_id)
 
@@ -171,7 +180,14 @@ class ScopedLedger:
         return self._ledger.has_left(session_id)
 
     def query(self, **filters: Any) -> Iterator[LedgerEntry]:
-        """Yield matching visible entries; arguments as for :meth:`LedgerClient.query`."""
+        """Yield matching visible entries; arguments as for :meth:`LedgerClient.query`.
+
+        Of a ``ho1`` handle, only entries of its own work order are yielded; without an order, none.
+        ``limit`` counts the visible entries.
+
+        Raises:
+            InvalidInputError: an argument cannot be understood.
+        """
         if self._tier == "ho1":
             if self._work_order_id is None:
                 return iter(())

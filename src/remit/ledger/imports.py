@@ -67,7 +67,10 @@ class ImportReport:
 
 @contextlib.contextmanager
 def opened(source: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
-    """Yield an export as an open file; raise LedgerError if it cannot be read."""
+    """Yield an export as an open file; raise LedgerError if it cannot be read.
+
+    A file opened from a path is closed after the block; a given open file stays open.
+    """
     if not isinstance(source, (str, Path)):
         yield source
         return
@@ -105,14 +108,17 @@ class Import:
         self._leaves: list[bytes] = []  # Leaf hashes of the present tile.
 
     def read(self, source: IO[bytes], progress: Progress | None) -> ImportReport:
-        """Read an export and restore its rows; return the result.
+        """Read an export and restore its rows in the transaction; return the result.
+
+        After an error the caller undoes the transaction.
 
         Args:
             source: an open file of JSON lines.
-            progress: called with the number of lines read and their total.
+            progress: called with the number of lines read and their total; ``None`` for none.
 
         Raises:
-            LedgerFormatError: the ledger is not empty, or a line is malformed or does not hold.
+            LedgerFormatError: the ledger is not empty, a line is malformed or does not hold,
+                entries are missing, or a key is given and the export has no checkpoint.
             TlogError: the checkpoint is another log's.
         """
         if self._tx.execute("SELECT 1 FROM entries LIMIT 1"):

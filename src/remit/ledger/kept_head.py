@@ -34,8 +34,12 @@ class KeptHead:
     def read(self, key: VerifierKey) -> SignedCheckpoint | None:
         """Return the head; ``None`` if none is stored yet.
 
+        Args:
+            key: the log's key under its present origin. A head of the log before a fork is
+                accepted.
+
         Raises:
-            LedgerKeyError: the file is damaged, or belongs to another key.
+            LedgerKeyError: the file cannot be read, is damaged, or belongs to another key.
             LedgerRollbackError: the ledger was forked since ``key`` was read.
         """
         try:
@@ -84,14 +88,19 @@ class KeptHead:
             ) from error
 
     def write(self, signed: SignedCheckpoint) -> None:
-        """Replace the head durably; the caller holds :meth:`locked`."""
+        """Replace the file of the head durably; the caller holds :meth:`locked`.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
         write_over(self.path, str(signed).encode(), 0o600)
 
     def move_to(self, signed: SignedCheckpoint, key: VerifierKey) -> None:
-        """Store ``signed`` as the head unless the stored head is larger.
+        """Store ``signed`` as the head if the stored head is smaller, or if there is none.
 
         Raises:
             LedgerKeyError: the stored head is damaged.
+            LedgerRollbackError: the ledger was forked since ``key`` was read.
             LedgerWriteError: the head cannot be written.
         """
         with self.locked():
@@ -101,6 +110,9 @@ class KeptHead:
 
     def note_seen(self, seq: int, entry_hash: str) -> None:
         """Store the last entry that this process saw and now misses, for the next process.
+
+        The entry goes to the file ``ledger.seen`` next to the head, unless a later entry is stored
+        there.
 
         Raises:
             LedgerWriteError: the file cannot be written.
@@ -118,12 +130,18 @@ class KeptHead:
             return -1, ""
 
     def forget_seen(self) -> None:
-        """Forget the missing entry; raise OSError if the file cannot be removed."""
+        """Delete the note of the missing entry, if any; raise OSError if that fails."""
         self._seen.unlink(missing_ok=True)
 
 
 def contradiction(head: Checkpoint, tree: LedgerTree, size: int, location: str) -> str:
-    """Return the way in which a ledger of ``size`` entries fails to extend ``head``; empty if none.
+    """Return how a ledger fails to extend a signed head, as a sentence; empty if there is no fault.
+
+    Args:
+        head: the head.
+        tree: the ledger's tree.
+        size: number of entries in the ledger.
+        location: the place of the ledger, for the sentence.
 
     Raises:
         LedgerFormatError: the tree cannot be computed.

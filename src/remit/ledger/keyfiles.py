@@ -26,6 +26,8 @@ _FORK = re.compile(r"(.+)/fork-([1-9][0-9]{0,8})")
 class KeyFiles:
     """A private key and its verifier key, ``NAME.key`` and ``NAME.vkey`` in one directory.
 
+    Making the object reads and makes nothing.
+
     Args:
         directory: the directory, which :meth:`locked` makes.
         name: name of the files.
@@ -53,7 +55,13 @@ class KeyFiles:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the directory, and keep other processes from making keys in it; raise OSError."""
+        """Make the directory (mode 0700), and hold an exclusive lock on it during the block.
+
+        Other processes wait for the lock.
+
+        Raises:
+            OSError: the directory cannot be made or opened.
+        """
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(self.directory, os.O_RDONLY)
         try:
@@ -65,6 +73,8 @@ class KeyFiles:
     def write(self, signer: Signer) -> None:
         """Write both files, the private key last, mode 0600; the caller holds :meth:`locked`.
 
+        A public file without a private one is replaced.
+
         Raises:
             OSError: a file cannot be written, or there is a private key already.
         """
@@ -73,7 +83,12 @@ class KeyFiles:
         write_new(self.private, signer.to_pem(), 0o600)
 
     def verifier_key(self) -> VerifierKey | None:
-        """Return the public key; ``None`` if there is none. Raise ``error`` if it is damaged."""
+        """Return the public key; ``None`` if there is none.
+
+        Raises:
+            RemitError: the file is damaged, cannot be read, or holds a key of another kind. The
+                class is ``error`` of the constructor.
+        """
         try:
             key = VerifierKey.parse(self.public.read_text("utf-8"))
         except FileNotFoundError:
@@ -91,7 +106,13 @@ class KeyFiles:
         return key
 
     def signer(self) -> Signer:
-        """Return the private key; raise ``error`` if it is missing, damaged, exposed or foreign."""
+        """Return the private key.
+
+        Raises:
+            RemitError: a file is missing, damaged or unreadable, the private key's file can be read
+                by other users, or the two files do not belong together. The class is ``error`` of
+                the constructor.
+        """
         public = self.verifier_key()
         if public is None or not self.exists:
             command = "remit init" if self._kind == ED25519 else "remit witness init"
@@ -133,7 +154,10 @@ class LedgerKey(KeyFiles):
         self._origin = origin
 
     def create(self) -> list[Path]:
-        """Make the key if there is none; return the paths of the new files.
+        """Make the key if there is none; return the paths of the new files, else an empty list.
+
+        The name of a new key is the origin by the settings, or ``remit.local/`` and random digits.
+        An existing key is read and checked.
 
         Raises:
             LedgerKeyError: the files cannot be written or read, or the origin cannot be a key's
@@ -169,7 +193,14 @@ class LedgerKey(KeyFiles):
         return key
 
     def rename(self, signer: Signer) -> None:
-        """Write the key's name in ``signer`` to the public file; raise OSError."""
+        """Replace the public file by the key's new name; the caller holds :meth:`locked`.
+
+        Args:
+            signer: the same key under its new name.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
         write_over(self.public, f"{signer.verifier_key}\n".encode(), 0o644)
 
 
@@ -185,7 +216,11 @@ def known_as(key: VerifierKey, origin: str) -> VerifierKey | None:
 
 
 def next_origin(*names: str) -> str:
-    """Return the origin after the latest of ``names``, which are origins of one key."""
+    """Return the origin of the next fork: ``BASE/fork-N``, after the latest of ``names``.
+
+    Args:
+        names: origins of one key.
+    """
     base, number = max(map(_parts, names), key=lambda parts: parts[1])
     return f"{base}/fork-{number + 1}"
 

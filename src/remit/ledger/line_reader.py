@@ -141,7 +141,13 @@ class CheckedLine(NamedTuple):
 
 
 def require(holds: object, condition: str, otherwise: str) -> None:
-    """Raise ValueError unless a condition of the format holds."""
+    """Raise ValueError unless a condition of the format holds.
+
+    Args:
+        holds: true if the condition holds.
+        condition: name of the condition in ``docs/ledger-format.md``, for the message.
+        otherwise: the fault, for the message.
+    """
     if not holds:
         raise ValueError(f"{otherwise} ({condition})")
 
@@ -173,7 +179,11 @@ def is_hash(value: Any) -> bool:
 
 
 def read_head(value: Any) -> ExportHead:
-    """Return the first line of an export; raise ValueError if it is malformed."""
+    """Return the first line of an export; raise ValueError if it is malformed.
+
+    Args:
+        value: the parsed JSON of the line.
+    """
     is_export = type(value) is dict and value.get("format") == EXPORT_FORMAT
     require(is_export, "head-format", "this is not an export of a ledger")
     plain = {name: item for name, item in value.items() if item is not None}
@@ -212,10 +222,14 @@ def _check_usage(row: Any) -> None:
 
 
 def statement_of(members: Mapping[str, Any], subjects: Collection[tuple[str, list[str]]]) -> bytes:
-    """Return the digest that the checkpoint of an export signs.
+    """Return the SHA-256 digest that the checkpoint of an export signs.
 
     The digest covers the members of the first line except the checkpoint, and the subjects that no
     record confirms.
+
+    Args:
+        members: members of the first line.
+        subjects: commitments of values, each with its unconfirmed subjects.
     """
     stated = {name: item for name, item in members.items() if name != "checkpoint"}
     stated["subjects"] = sorted([commitment, *names] for commitment, names in subjects)
@@ -323,7 +337,15 @@ class LineReader:
         return CheckedLine(seq, entry_hash, text, record, columns, values, new, shown, ends)
 
     def note_erased_under(self, line: CheckedLine, commitments: Any) -> None:
-        """Record the values in a line's member ``erased``; raise ValueError."""
+        """Check and note the values that a line's member ``erased`` lists.
+
+        Args:
+            line: the checked line of an ``ERASURE`` entry.
+            commitments: the member ``erased``.
+
+        Raises:
+            ValueError: a condition of the format does not hold.
+        """
         is_list = (
             type(commitments) is list
             and all(map(is_hash, commitments))

@@ -76,10 +76,15 @@ class TakenHead:
 
 
 def latest_head(host: LedgerClient, name: str) -> TakenHead | None:
-    """Return the last head taken of a tenant's log; ``None`` if none was.
+    """Return the last head that the host took of a tenant's log; ``None`` if none was.
+
+    Args:
+        host: the log of logs.
+        name: name of the tenant.
 
     Raises:
-        LedgerError: the entry that took the head cannot be read.
+        TlogError: the entry that took the head is damaged, or its signature does not hold.
+        LedgerError: the host's ledger cannot be read.
     """
     return _latest(host.select, name)
 
@@ -125,7 +130,11 @@ def check_heads(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
     """Yield findings about heads taken of tenants' logs, as a :data:`~remit.ledger.StateCheck`.
 
     Each head must be signed by the key with which its tenant was made, and must extend the head
-    before it. A check that continues from a mark skips the heads.
+    before it.
+
+    Args:
+        ledger: the host's ledger, which is only read.
+        since_mark: True to skip the heads, which a check since a mark does.
     """
     last: dict[str, Checkpoint] = {}
     if since_mark:
@@ -163,6 +172,9 @@ def take_head(
 ) -> str:
     """Record a head of a tenant's log in the host's ledger if it extends the one before.
 
+    A ``TENANT_CHECKPOINT`` entry is appended, unless this head is the last recorded one. A log that
+    was forked begins anew under its new origin.
+
     Args:
         host: the log of logs, which others may write meanwhile.
         name: name of the tenant.
@@ -174,8 +186,9 @@ def take_head(
         The id of the entry that recorded this head, now or before.
 
     Raises:
-        LedgerError: the head does not extend the one recorded before (nothing was recorded), the
-            host cannot be written, or the tenant's ledger cannot be read.
+        LedgerError: the head does not extend the one recorded before or is not signed by the
+            tenant's key (nothing was recorded), the host cannot be written, or the tenant's ledger
+            cannot be read.
     """
     try:
         key = _signer_of(signed, log.verifier_key or key, key)
@@ -320,7 +333,7 @@ class TenantProof:
         )  # fmt: skip
 
     def verify(self, key: VerifierKey) -> tuple[Checkpoint, Checkpoint]:
-        """Return the heads of host and tenant if the record is under both.
+        """Return the heads of host and tenant, in this order, if the record is under both.
 
         Args:
             key: the host's verifier key, the only trusted input.
@@ -338,16 +351,19 @@ class TenantProof:
 def prove_through(host: LedgerClient, name: str, log: LedgerClient, entry: str) -> TenantProof:
     """Return the proof of a tenant's entry from a head of the host.
 
+    If no checkpoint of the host covers its entry yet, a new one is signed and stored.
+
     Args:
         host: the log of logs.
         name: name of the tenant.
-        log: the tenant's ledger.
+        log: the tenant's ledger, which is only read.
         entry: id of the tenant's entry.
 
     Raises:
-        EntryNotFoundError: the tenant has no such entry.
+        EntryNotFoundError: the tenant has no such entry; EntryArchivedError if it is in an archive.
         LedgerError: the host has no head yet that covers the entry.
         NoSignerError: the host has to sign a checkpoint and has no key.
+        TlogError: the host's entry with the head is damaged.
     """
     record, seq = log.read_record(entry), parse_entry_id(entry)
     if seq is None:

@@ -35,7 +35,7 @@ class Marks:
 
     Args:
         directory: directory of the files, made with the first.
-        key: key of the root's ledger; without its private key there are no marks.
+        key: key of the root's ledger. Without its private key no mark is read or written.
         place: path or URL of the ledger; marks of another place are not valid.
     """
 
@@ -56,7 +56,10 @@ class Marks:
     def read(self, name: str) -> dict[str, Any]:
         """Return the mark of a kind of check; empty if there is no valid one.
 
-        Marks of other roots, and of other versions of Remit with other checks, are not valid.
+        Marks of other roots, changed marks, and marks of other versions of Remit are not valid.
+
+        Args:
+            name: name of the check.
         """
         try:
             mac, _, data = self.path(name).read_bytes().partition(b"\n")
@@ -68,7 +71,12 @@ class Marks:
         return found
 
     def write(self, name: str, mark: dict[str, Any]) -> None:
-        """Replace the mark of a kind of check; a failure to write is ignored."""
+        """Replace the mark of a kind of check; a failure to write is ignored.
+
+        Args:
+            name: name of the check and of its file.
+            mark: the result of the check, as JSON values.
+        """
         if not self._secret:
             return
         data = orjson.dumps(mark)
@@ -96,7 +104,14 @@ class Marks:
 def read_mark(ledger: LedgerClient, name: str) -> dict[str, Any]:
     """Return the mark that :func:`keep_mark` wrote; empty if there is none.
 
-    A mark over entries that are missing or differ is ignored.
+    A mark over entries that are missing, archived or different is ignored.
+
+    Args:
+        ledger: the ledger.
+        name: name of the check.
+
+    Returns:
+        The result of the check, with ``size``, ``entry_hash`` and ``verified`` (the time).
     """
     found = ledger.marks.read(name) if ledger.marks is not None else {}
     size = found.get("size", 0)
@@ -111,11 +126,16 @@ def read_mark(ledger: LedgerClient, name: str) -> dict[str, Any]:
 def keep_mark(ledger: LedgerClient, name: str, size: int, found: dict[str, Any]) -> None:
     """Write the result of a check of the first ``size`` entries of a ledger as a mark.
 
+    An earlier mark of the check is replaced; a failure to write the file is ignored.
+
     Args:
         ledger: the ledger; nothing is written if it has no marks.
         name: name of the check.
         size: number of checked entries; nothing is written for 0.
         found: the result, to which size, hash of the last entry and time are added.
+
+    Raises:
+        EntryNotFoundError: the last of these entries is not in the database.
     """
     if ledger.marks is not None and size:
         of = {"size": size, "entry_hash": _hash_before(ledger, size), "verified": utc_now()}

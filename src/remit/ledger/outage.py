@@ -46,7 +46,11 @@ class Outage:
         return bool(self.reason) and time.monotonic() - self._began > _BLIP_S
 
     def check(self) -> None:
-        """Raise LedgerUnavailableError during an outage; let one caller a second try the store."""
+        """Raise LedgerUnavailableError during an outage; let one caller a second try the store.
+
+        While the writer itself is retrying, callers are refused once the outage has lasted over a
+        second.
+        """
         if not self.reason:
             return
         now = time.monotonic()

@@ -26,7 +26,12 @@ def require_owner(key: VerifierKey, owner: str, location: str) -> None:
 
 
 def is_owner(key: VerifierKey, owner: str) -> bool:
-    """Return True if a ledger's recorded key is ``key``, under any origin of its log."""
+    """Return True if a ledger's recorded key is ``key``, under any origin of its log.
+
+    Args:
+        key: a log's verifier key.
+        owner: text of the recorded key; False for a malformed one.
+    """
     try:
         other = VerifierKey.parse(owner)
     except TlogError:

@@ -125,16 +125,19 @@ class Prepared:
 def prepare(
     entry: LedgerEntry, content_keys: Collection[str], subject_id: str | None = None
 ) -> Prepared:
-    """Check ``entry``, separate its content, and encode it.
+    """Check ``entry``, separate its content, and encode it; write nothing.
 
     Args:
-        entry: the entry.
+        entry: the entry, which is not changed.
         content_keys: metadata keys whose values are content.
         subject_id: the person that the content is about; ``None`` for none.
 
     Raises:
-        NotCanonicalError: a value has no canonical form.
-        InvalidInputError: a field has the wrong type, or an object key starts with ``$``.
+        NotCanonicalError: a value has no canonical form (NaN, a lone surrogate, a key that is no
+            text, another type), or the metadata is nested more than 100 deep.
+        InvalidInputError: a field has the wrong type, ``event_type`` is empty, an object key starts
+            with ``$``, an indexed text or ``subject_id`` holds a NUL character, or the metadata
+            uses the subject's key.
     """
     event_type, reason = entry.event_type, entry.reason
     stands: Any = reason

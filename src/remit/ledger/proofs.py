@@ -17,17 +17,19 @@ def proof_bundle(ledger: LedgerClient, entry_id: str) -> dict[str, Any]:
     """Return the record of an entry, its inclusion proof and a checkpoint, without content.
 
     The result is JSON for ``RemitProof.verify`` of ``remit/views/assets/verify.js``, which checks
-    it in a browser.
+    it in a browser. If no stored checkpoint covers the entry, a new one is signed and stored.
 
     Returns:
         ``entry_id``, ``seq``, ``entry_hash`` (hex), ``record`` (the text whose SHA-256 that is),
         ``size`` (entries under the checkpoint), ``proof`` (hashes in base64, from the leaf's
-        sibling
-        up), ``checkpoint`` (signed note), ``vkey`` (verifier key; empty if the ledger has none).
+        sibling up), ``checkpoint`` (signed note), ``vkey`` (verifier key; empty if the ledger has
+        none).
 
     Raises:
         EntryNotFoundError: there is no such entry.
+        EntryArchivedError: the entry is in an archive.
         NoSignerError: a new checkpoint is needed, and this client holds no key.
+        LedgerError: a new checkpoint is refused, as by :meth:`LedgerClient.checkpoint`.
     """
     entry = ledger.read(entry_id, with_content=False)
     proof = TlogProof.parse(ledger.prove(entry_id))

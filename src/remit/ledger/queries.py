@@ -70,7 +70,7 @@ class LedgerQueries:
         return archived_to(self.select)
 
     def archived_ranges(self) -> list[ArchivedRange]:
-        """Return the ranges of the ``ARCHIVED`` entries, in order.
+        """Return the archived ranges by the ``ARCHIVED`` entries, oldest first; empty for none.
 
         Raises:
             LedgerFormatError: the entries and ``ledger_info`` differ.
@@ -78,9 +78,11 @@ class LedgerQueries:
         return archived_ranges(self._store)
 
     def has_left(self, session_id: str) -> bool:
-        """Return True if the session is archived.
+        """Return True if the entries of the session may have left the database for an archive.
 
-        Sessions without a ``SESSION_START`` cannot be told apart and count as archived.
+        The result is False if nothing was archived, if the session began after all archived ranges,
+        or if work entries of it remain before their end. Other sessions without a
+        ``SESSION_START``, unknown ones too, cannot be told apart and count as archived.
         """
         end = self.archived_to
         sql = "SELECT min(seq) FROM entries WHERE session_id = ? AND event_type = 'SESSION_START'"
@@ -95,7 +97,10 @@ class LedgerQueries:
         return not rows
 
     def steps_back(self) -> list[int]:
-        """Return the sequence numbers among the latest entries at which a clock went back."""
+        """Return the sequence numbers at which a clock went back by a second or more, ascending.
+
+        Only the last 10,000 entries are compared, each with the entry before it.
+        """
         return steps_back(self.select, self.count())
 
     def back_for_ms(self) -> int:
@@ -121,17 +126,24 @@ class LedgerQueries:
 
         Args:
             entry_id: id of the entry.
-            with_content: False leaves commitments in place of content.
+            with_content: False leaves commitments in place of content. With True,
+                :class:`~remit.ledger.Erased` replaces erased content.
 
         Raises:
             EntryNotFoundError: there is no such entry.
             EntryArchivedError: the entry is in an archive.
-            LedgerFormatError: the record cannot be read.
+            LedgerFormatError: the record or a content value cannot be read.
         """
         return self._store.entries([self._row(entry_id)], with_content)[0]
 
     def read_many(self, entry_ids: Iterable[str]) -> Iterator[LedgerEntry]:
-        """Yield the existing entries among these ids with content, in ledger order."""
+        """Yield the existing entries among these ids with content, in ledger order, each once.
+
+        Unknown, archived and malformed ids are skipped.
+
+        Raises:
+            LedgerFormatError: a record or a content value cannot be read.
+        """
         seqs = sorted({seq for one in entry_ids if (seq := parse_entry_id(one)) is not None})
         for part in chunks(seqs):
             rows = self.select(
@@ -142,15 +154,22 @@ class LedgerQueries:
             yield from self._store.entries([EntryRow(s, h, as_bytes(r)) for s, h, r in rows])
 
     def read_record(self, entry_id: str) -> bytes:
-        """Return an entry's canonical record, the bytes of its hash; raise as :meth:`read`."""
+        """Return an entry's canonical record: the JSON bytes whose SHA-256 is the entry's hash.
+
+        The record holds commitments in place of content.
+
+        Raises:
+            EntryNotFoundError: there is no such entry.
+            EntryArchivedError: the entry is in an archive.
+        """
         return self._row(entry_id).record
 
     def exact(self, entry_id: str, names: Collection[str] = ()) -> dict[str, ExactText]:
         """Return the content of an entry as the bytes that its commitments cover, by metadata key.
 
         Exact content gives its JSON text, a list the text of each element, other content the RFC
-        8785 encoding. :class:`Erased` replaces erased content. Content inside objects of the
-        metadata is not returned.
+        8785 encoding. :class:`Erased` replaces erased content. Metadata that is not content, and
+        content inside objects of the metadata, is not returned.
 
         Args:
             entry_id: id of the entry.
@@ -159,19 +178,20 @@ class LedgerQueries:
         Raises:
             EntryNotFoundError: there is no such entry.
             EntryArchivedError: the entry is in an archive.
+            LedgerFormatError: the record or a content value cannot be read.
         """
         return self._store.exact(self._row(entry_id), names)
 
     def read_all(self) -> list[LedgerEntry]:
-        """Return all entries, in ledger order."""
+        """Return all entries in the database with content, in ledger order, in one list."""
         return list(self.query())
 
     def read_by_event_type(self, event_type: str) -> list[LedgerEntry]:
-        """Return the entries of an event type, in ledger order."""
+        """Return the entries of an event type with content, in ledger order; empty for none."""
         return list(self.query(event_type=event_type))
 
     def read_by_submission(self, submission_id: str) -> list[LedgerEntry]:
-        """Return the entries of a submission, in ledger order."""
+        """Return the entries of a submission with content, in ledger order; empty for none."""
         return list(self.query(submission_id=submission_id))
 
     def query(
@@ -188,13 +208,15 @@ class LedgerQueries:
     ) -> Iterator[LedgerEntry]:
         """Return an iterator over the entries that match all arguments, read page by page.
 
+        Archived entries are not found. Entries appended during the iteration may appear in it.
+
         Args:
             equals: ``event_type``, ``submission_id``, ``session_id``, ``work_order_id``,
                 ``agent_id``, ``tier``, ``framework_id``, ``contract_id``, ``model_id``,
-                ``outcome``: value of the column.
-            since: first instant, inclusive; ISO 8601 or an aware ``datetime``.
+                ``outcome``: value of the column; ``None`` compares nothing.
+            since: first instant, inclusive; ISO 8601 or a ``datetime``; UTC without a zone.
             until: last instant, exclusive.
-            after: id or sequence number of the entry to continue after.
+            after: id or sequence number of the entry to continue after, in the requested order.
             limit: maximum number of entries; ``None`` for all.
             order: ``asc`` (ledger order) or ``desc`` (newest first).
             text: words that content shown by the entry must all contain; words ``"in double
@@ -203,8 +225,11 @@ class LedgerQueries:
             with_content: False leaves commitments in place of content, which is faster.
 
         Raises:
-            InvalidInputError: a bound, a cursor, a name or the order cannot be understood.
+            InvalidInputError: a bound, a cursor, a value or the order cannot be understood,
+                ``limit`` is negative, or ``text`` contains no word or more than 100.
+            TypeError: there is no such column.
             LedgerWriteError: ``text`` is given, and new content cannot be indexed.
+            LedgerFormatError: a record or a content value cannot be read; raised by the iterator.
         """
         where = _build_filter(equals, since, until, after, limit, order)
         if text is not None:
@@ -217,7 +242,11 @@ class LedgerQueries:
         )
 
     def index_text(self, progress: Progress | None = None) -> None:
-        """Bring the text index up to date.
+        """Index the content that was written since the last search, in transactions of 200 values.
+
+        Args:
+            progress: called after each transaction with the number of new values done and their
+                total.
 
         Raises:
             LedgerWriteError: the ledger cannot be written.
@@ -225,11 +254,14 @@ class LedgerQueries:
         self._index.catch_up(progress)
 
     def count(self) -> int:
-        """Return the number of entries."""
+        """Return the number of entries, archived ones included."""
         return self._store.count()
 
     def count_by_event(self) -> dict[str, int]:
-        """Return the number of entries of each event type; reads the whole index."""
+        """Return the number of entries in the database by event type; reads the whole index.
+
+        Archived entries are not counted.
+        """
         return self._store.count_by_event()
 
     def head(self) -> tuple[int, str] | None:
@@ -256,7 +288,10 @@ class LedgerQueries:
         return self._store.select(sql, parameters)
 
     def orphans(self) -> list[LedgerEntry]:
-        """Return the ``DISPATCH`` entries without ``EXCHANGE`` or ``EXCHANGE_ORPHANED``."""
+        """Return the ``DISPATCH`` entries without ``EXCHANGE`` or ``EXCHANGE_ORPHANED``.
+
+        These are calls without a recorded end, running ones included. The list is in ledger order.
+        """
         closed = {
             str(decode_record(row)["metadata"].get("dispatch_entry_id", ""))
             for event_type in ("EXCHANGE", "EXCHANGE_ORPHANED")
@@ -328,7 +363,14 @@ def _pages(store: Store, where: Filter, limit: int | None = None) -> Iterator[li
 
 
 def to_seq(value: str | int | None) -> int | None:
-    """Return the sequence number of a cursor; raise InvalidInputError for another text."""
+    """Return the sequence number of a cursor, which is an entry id or a number.
+
+    ``None`` gives ``None``. Numbers outside the range of the column are brought to its nearest
+    bound.
+
+    Raises:
+        InvalidInputError: a text is not an entry id.
+    """
     if isinstance(value, int):
         return max(-1, min(value, _GREATEST))
     if value is None:

@@ -95,7 +95,12 @@ class Places:
 
     @classmethod
     def of_text(cls, end: int, text: str) -> Places:
-        """Return the set in a text of :meth:`to_text`; raise ValueError if it does not fit."""
+        """Return the set in a text of :meth:`to_text`; raise ValueError if it does not fit.
+
+        Args:
+            end: the first number that cannot be in the set.
+            text: the text.
+        """
         packed, length = zlib.decompressobj(), (end + 7) // 8
         try:
             bits = bytearray(packed.decompress(base64.b64decode(text, validate=True), length + 1))
@@ -152,12 +157,18 @@ class ArchivedRange:
 
 
 def archived_to(select: Callable[..., Any]) -> int:
-    """Return the first sequence number that no archive has; 0 if nothing was archived."""
+    """Return the first sequence number after all archived ranges; 0 if nothing was archived.
+
+    Args:
+        select: runs a query.
+    """
     return info_number(select, ARCHIVED_TO)
 
 
 def archived_ranges(store: Store) -> list[ArchivedRange]:
-    """Return the archived ranges, in order; together they cover all entries up to an end.
+    """Return the archived ranges, oldest first; together they cover all entries up to an end.
+
+    The list is empty if nothing was archived.
 
     Raises:
         LedgerFormatError: no ``ARCHIVED`` entries account for all archived entries.
@@ -197,7 +208,14 @@ def _range_of(entry: LedgerEntry, seq: int) -> ArchivedRange | None:
 
 
 def left_of(ranges: Sequence[ArchivedRange]) -> Places:
-    """Return all archived entries; raise LedgerFormatError if a range does not name them."""
+    """Return the sequence numbers of all archived entries in some ranges.
+
+    Args:
+        ranges: ranges in order, from the first.
+
+    Raises:
+        LedgerFormatError: a range does not name its entries.
+    """
     places = Places(ranges[-1].end if ranges else 0)
     for one in ranges:
         places.update(one.left)

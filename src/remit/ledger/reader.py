@@ -29,7 +29,13 @@ MessageList = list[tuple[str, int | None]]
 
 @dataclass(frozen=True, slots=True)
 class EntryRow:
-    """A stored entry."""
+    """A stored entry.
+
+    Attributes:
+        seq: sequence number.
+        entry_hash: hash of the record, in hex.
+        record: the canonical record, as stored.
+    """
 
     seq: int
     entry_hash: str
@@ -47,7 +53,15 @@ class Reader(ABC):
 
     @abstractmethod
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run a portable read-only statement outside any transaction; safe in any thread."""
+        """Run a portable read-only statement outside any transaction; return its rows.
+
+        Any thread may call this.
+
+        Raises:
+            LedgerFormatError: the statement failed.
+            LedgerClosedError: the store is closed.
+            LedgerConnectionError: the database server cannot be reached.
+        """
 
     def get(self, seq: int) -> EntryRow | None:
         """Return the row at a sequence number; ``None`` if there is none."""
@@ -62,12 +76,12 @@ class Reader(ABC):
         return (rows[0][0], rows[0][1]) if rows else None
 
     def count(self) -> int:
-        """Return the number of entries."""
+        """Return the number of entries, archived ones included."""
         head = self.head()
         return min(head[0] + 1, GREATEST) if head else 0
 
     def count_by_event(self) -> dict[str, int]:
-        """Return the number of entries of each event type."""
+        """Return the number of entries in the database by event type, sorted by the type."""
         rows = self.select(
             "SELECT event_type, count(*) FROM entries GROUP BY event_type ORDER BY event_type"
         )
@@ -128,7 +142,11 @@ class Reader(ABC):
             yield from self.select(f"{sql} IN ({marks(chunk)})", chunk)
 
     def erased_under(self, seq: int) -> list[str]:
-        """Return the commitments erased under one entry."""
+        """Return the commitments of the values that one ``ERASURE`` entry erased, in no order.
+
+        Args:
+            seq: sequence number of the entry.
+        """
         rows = self.select("SELECT commitment FROM erasures WHERE seq = ?", (seq,))
         return [str(row[0]) for row in rows]
 
@@ -169,7 +187,15 @@ class Reader(ABC):
         ]
 
     def exact(self, row: EntryRow, names: Collection[str] = ()) -> dict[str, ExactText]:
-        """Return the content of an entry's row as bytes; see :meth:`LedgerClient.exact`."""
+        """Return the content of an entry's row as bytes; see :meth:`LedgerClient.exact`.
+
+        Args:
+            row: row of the entry.
+            names: metadata keys to return; all if empty.
+
+        Raises:
+            LedgerFormatError: the record or a content value cannot be read.
+        """
         record = decode_record(row)
         if names:
             metadata = {key: item for key, item in record["metadata"].items() if key in names}
@@ -288,7 +314,7 @@ def as_bytes(value: Any) -> bytes:
 
 
 def chunks(values: Sequence[_T], size: int = _CHUNK) -> Iterator[Sequence[_T]]:
-    """Yield ``values`` in pieces that fit one statement."""
+    """Yield ``values``, in order, in pieces of at most ``size``, which fit one statement."""
     for start in range(0, len(values), size):
         yield values[start : start + size]
 

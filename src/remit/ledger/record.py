@@ -62,7 +62,12 @@ def is_plain_text(value: Any) -> bool:
 
 
 def require_plain_text(name: str, value: Any) -> None:
-    """Raise InvalidInputError if ``value`` is not a text that every database keeps."""
+    """Raise InvalidInputError unless ``value`` is a text without NUL and lone surrogates.
+
+    Args:
+        name: name of the value, for the message.
+        value: the value to check.
+    """
     if not is_plain_text(value):
         raise InvalidInputError(
             f"{name} is not a text, or holds a NUL character or a lone surrogate."
@@ -70,7 +75,7 @@ def require_plain_text(name: str, value: Any) -> None:
 
 
 def record_problem(record: Any) -> str:
-    """Return the fault of a parsed record; empty if there is none."""
+    """Return the fault of a parsed record, as part of a sentence; empty if there is none."""
     return inspect_record(record)[0]
 
 
@@ -158,7 +163,10 @@ def _with_texts(value: Any, given: list[float]) -> Any:
 
 
 def columns_of(metadata: Mapping[str, Any]) -> Columns:
-    """Return the indexed columns of an entry with this metadata."""
+    """Return the indexed columns of an entry with this metadata.
+
+    A column is ``None`` if its value is missing, empty or not a text.
+    """
     get = metadata.get
     for place in (get("provenance"), get("scope")):
         if isinstance(place, dict):

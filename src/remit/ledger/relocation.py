@@ -32,7 +32,8 @@ _ROWS = 5_000
 def copy_ledger(source: LedgerClient, target: LedgerClient, file: Path) -> SignedCheckpoint:
     """Copy a ledger that nobody writes: record, content, erasures, checkpoints and all tables.
 
-    The copy is one transaction.
+    The copy is one transaction of the target. Rows about running processes (leases, breakers) are
+    not copied. The source only gets a new checkpoint, if it has grown since the last one.
 
     Args:
         source: the ledger, opened with its key.
@@ -40,10 +41,11 @@ def copy_ledger(source: LedgerClient, target: LedgerClient, file: Path) -> Signe
         file: path of the export, which holds content and remains afterwards.
 
     Returns:
-        The head of both ledgers.
+        The head of both ledgers, signed.
 
     Raises:
-        LedgerError: calls are in flight in the source, or the target refuses the copy.
+        LedgerError: calls are in flight in the source, the source cannot be signed or exported, or
+            the target refuses the copy.
     """
     if source.select("SELECT 1 FROM in_flight LIMIT 1"):
         raise LedgerError(

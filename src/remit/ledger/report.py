@@ -93,14 +93,20 @@ class VerificationReport:
 
     @classmethod
     def of_failure(cls, error: Exception) -> Self:
-        """Return the report on a ledger that cannot be opened."""
+        """Return the report on a ledger that cannot be opened; ``error`` is its problem."""
         report = cls()
         report.add(None, "unreadable", reason_of(error))
         return report
 
     @contextlib.contextmanager
     def guard(self, name: str) -> Iterator[None]:
-        """Report an error of the block as a problem, so that the next check runs."""
+        """Report an error of the block as a problem, so that the next check runs.
+
+        The block's error is not raised.
+
+        Args:
+            name: name of the check, for the problem.
+        """
         try:
             yield
         except Exception as error:  # noqa: BLE001 - the report has to be made
@@ -116,7 +122,13 @@ class VerificationReport:
                 self.add(seq, kind, said)
 
     def add(self, seq: int | None, kind: str, message: str) -> None:
-        """Add one problem; at most 100 are listed, all are counted."""
+        """Add one problem; at most 100 are listed, all are counted.
+
+        Args:
+            seq: sequence number of the entry; ``None`` if the problem concerns no entry.
+            kind: as for :class:`Problem`.
+            message: a sentence.
+        """
         self.problem_count += 1
         if seq is not None and (self.first_bad_seq is None or seq < self.first_bad_seq):
             self.first_bad_seq = seq
@@ -124,7 +136,7 @@ class VerificationReport:
             self.problems.append(Problem(seq, kind, message))
 
     def merge(self, part: VerificationReport) -> None:
-        """Add the counts and problems of another range."""
+        """Add the counts and problems of another range to this report."""
         self.entries += part.entries
         self.archived += part.archived
         self.contents += part.contents

@@ -24,7 +24,7 @@ _log = logging.getLogger("remit.ledger")
 
 
 def ledger_key(root: Root, settings: LedgerSettings) -> LedgerKey:
-    """Return the key files of a root's ledger."""
+    """Return the key files of a root's ledger, which may not exist; nothing is read or made."""
     return LedgerKey(root.keys, settings.origin)
 
 
@@ -38,17 +38,18 @@ def open_root_ledger(
 ) -> LedgerClient:
     """Open the ledger of a root.
 
-    The place of a database is recorded in the root.
+    If the ledger is in a database, the place is noted in the root (:func:`remember_place`).
 
     Args:
         root: the root.
         settings: ``[ledger]``.
-        create: True to make the ledger if there is none.
+        create: True to make the ledger if there is none; else LedgerError is raised.
         signing: True to open with the private key if it exists, so that checkpoints are signed.
         checks: as for :class:`LedgerClient`.
 
     Raises:
-        LedgerKeyError: the key is damaged, or the ledger belongs to another.
+        LedgerKeyError: the key is damaged, readable by others, or made for another origin than the
+            settings name, or the ledger belongs to another key.
         LedgerError: the ledger cannot be opened, or is in a database that the settings do not name.
     """
     remember_place(root, settings)
@@ -70,11 +71,13 @@ def open_root_ledger(
 def remember_place(root: Root, settings: LedgerSettings) -> None:
     """Note in the root that its ledger is in PostgreSQL; refuse to open a file in its place later.
 
-    Without the note, a forgotten variable would look like a lost ledger, and a second one would
-    begin.
+    The file ``ledger.place`` holds the database's name and host, without user and password. If it
+    cannot be written, nothing is noted. Without the note, a forgotten variable would look like a
+    lost ledger, and a second one would begin.
 
     Raises:
-        LedgerError: the ledger is in a database, and the settings name none.
+        LedgerError: the noted ledger is in a database, the settings name none, and their file does
+            not exist.
     """
     file = root.path / _PLACE_FILE
     try:
@@ -101,6 +104,9 @@ def remember_place(root: Root, settings: LedgerSettings) -> None:
 class RetentionSchedule:
     """Periodic retention of a ledger in a thread of its own, which starts at once.
 
+    Each run calls :meth:`LedgerClient.retain` with the settings' limits. Its reports and its errors
+    are logged.
+
     Args:
         ledger: the ledger; old content is erased in it.
         every_s: seconds between two runs.
@@ -114,7 +120,7 @@ class RetentionSchedule:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after a run in progress."""
+        """End the thread; wait for a run in progress."""
         self._stopped.set()
         self._thread.join()
 

@@ -71,7 +71,11 @@ class TextIndex:
         return self._store.search_expression(terms)
 
     def catch_up(self, progress: Callable[[int, int], None] | None = None) -> None:
-        """Index the content written since the last search.
+        """Index the content written since the last search, in transactions of 200 values.
+
+        Args:
+            progress: called after each transaction with the number of values done and their total;
+                ``None`` for none.
 
         Raises:
             LedgerWriteError: content is not indexed, and the ledger cannot be written.
@@ -101,6 +105,8 @@ class TextIndex:
     def forget(self, tx: Transaction, content_ids: list[int], *, merge: bool = True) -> None:
         """Remove values from the index before their rows are deleted.
 
+        Without an index, nothing is done.
+
         Args:
             tx: the transaction that deletes the rows.
             content_ids: ids of the values.
@@ -120,7 +126,7 @@ class TextIndex:
         self._store.unindex_texts(tx, texts, merge=merge and bool(texts))
 
     def merge(self, tx: Transaction) -> None:
-        """Remove the words of forgotten values from the files."""
+        """Remove the words of forgotten values from the index's files, inside a transaction."""
         if self._store.has_text_index():
             self._store.unindex_texts(tx, (), merge=True)
 

@@ -38,6 +38,10 @@ def until_failure(name: str, find: Callable[[], Iterable[Finding]]) -> Iterator[
 
     Stored values are not trusted, so a check can fail in any way. A failure ends only this check;
     the next one runs, and the report is complete.
+
+    Args:
+        name: name of the check, for the finding about its failure.
+        find: returns the findings.
     """
     try:
         yield from find()
@@ -53,8 +57,9 @@ def reason_of(error: Exception) -> str:
 def locked(ledger: LedgerClient, look: Callable[[Select], _T]) -> _T:
     """Return the result of ``look`` while nobody else writes.
 
-    A ledger that accepts no transaction (a read-only medium, or a damaged one) is read without the
-    lock.
+    ``look`` gets a function that runs queries. A ledger that accepts no transaction (a read-only
+    medium, or a damaged one) is read without the lock. If ``look`` raises an error, it is called
+    again without the lock, and that error is raised.
     """
     try:
         return ledger.transact(lambda tx: look(tx.execute))
@@ -65,8 +70,12 @@ def locked(ledger: LedgerClient, look: Callable[[Select], _T]) -> _T:
 def settled(ledger: LedgerClient, check: Callable[[Select], Iterable[Finding]]) -> list[Finding]:
     """Return the findings of a check, confirmed in a transaction.
 
-    A check that finds anything is repeated in a transaction, because another process may have been
-    writing.
+    A check that finds anything, except something uncheckable, is repeated in a transaction, because
+    another process may have been writing. The second result counts.
+
+    Args:
+        ledger: the ledger.
+        check: takes a function that runs queries, and returns findings.
     """
     found = list(check(ledger.select))
     if any(not isinstance(said, Uncheckable) for _, said in found):
@@ -80,7 +89,12 @@ _STORED = {"bigint": "integer", "text": "text", "bytea": "blob"}
 def of_other_types(
     ledger: LedgerClient | Store, tables: Mapping[str, Sequence[Column]]
 ) -> Iterator[Finding]:
-    """Yield each row with a value of another type than its column's; only SQLite stores those."""
+    """Yield each row with a value of another type than its column's; only SQLite stores those.
+
+    Args:
+        ledger: the ledger, which is only read.
+        tables: the columns of each table. At most 50 rows of a table are yielded.
+    """
     for table, columns in tables.items() if "://" not in ledger.location else ():
         yield from until_failure(table, lambda: _of_other_types(ledger, table, columns))  # noqa: B023
 
@@ -109,5 +123,8 @@ def readable(value: Any) -> str:
 
 
 def imported_size(select: Select) -> int:
-    """Return the number of imported entries. An import brings no rows of state."""
+    """Return the number of imported entries; 0 without an import.
+
+    An import brings no rows of state, so checks of state skip these entries.
+    """
     return info_number(select, "imported")

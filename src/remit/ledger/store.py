@@ -49,8 +49,11 @@ class Transaction(Clock, Protocol):
     def append(self, entry: LedgerEntry | Prepared) -> str:
         """Append one entry, prepared or not; return its id.
 
+        Rows are written with the transaction. The entry's own fields are not filled.
+
         Raises:
             InvalidInputError: the entry cannot be recorded.
+            LedgerFormatError: a stored content value that the entry repeats is damaged.
         """
         ...
 
@@ -60,7 +63,11 @@ class Transaction(Clock, Protocol):
         ...
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one portable SQL statement with ``?`` placeholders; return its rows."""
+        """Run one portable SQL statement with ``?`` placeholders; return its rows.
+
+        Rows of entries appended before are visible. A statement that the engine refuses undoes the
+        whole piece of work, whose submitter gets LedgerWriteError.
+        """
         ...
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
@@ -71,7 +78,7 @@ class Transaction(Clock, Protocol):
         ...
 
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Run one portable SQL statement for each of ``rows``."""
+        """Run one portable SQL statement for each of ``rows``, which hold its parameters."""
         ...
 
 
@@ -86,11 +93,14 @@ class Stage(Protocol):
     """State that steps of one kind share within a transaction, read once and written once."""
 
     def do(self, step: Any) -> Any:
-        """Do a step in memory and return its result; raise an error only before any change."""
+        """Do a step in memory and return its result.
+
+        An error is raised only before any change; it fails this step alone.
+        """
         ...
 
     def write(self) -> None:
-        """Write the changes since the last call, by ``execute_many`` alone."""
+        """Write the changes since the last call to the tables, by ``execute_many`` alone."""
         ...
 
 
@@ -118,7 +128,13 @@ class Unit:
     opener: StageOpener | None = None
 
     def finish(self, result: Any) -> Any:
-        """Return the submitter's result: the ids of entries, or the result of the call or step."""
+        """Return the submitter's result: the ids of entries, or the result of the call or step.
+
+        The ids, times and hashes of :attr:`entries` are filled.
+
+        Args:
+            result: the unit's result from :meth:`Store.run`.
+        """
         if self.call is not None or self.opener is not None:
             return result
         for entry, sealed in zip(self.entries, result, strict=True):
@@ -171,7 +187,8 @@ class Filter:
         until: last instant, exclusive.
         first: a number below which no entry is at or after ``since``. See :meth:`Store.bounded`.
         last: a number above which no entry is before ``until``.
-        after: sequence number to continue after.
+        after: sequence number to continue after; ``None`` for the beginning.
+        descending: True for the newest first.
         text: the store's ``search_expression`` of the requested words.
     """
 
@@ -215,7 +232,7 @@ class Store(Reader):
     is_held: bool = False
 
     def doubt(self) -> None:
-        """Have the guard called again before the next write."""
+        """Have the guard called again before the next write, as the database may be another."""
         self.is_held = False
 
     def _miss(self) -> None:
@@ -245,8 +262,11 @@ class Store(Reader):
     def require_seen(self) -> None:
         """Check without writing that the entries this store has seen still exist.
 
+        An entry that may have been archived counts as existing.
+
         Raises:
             LedgerRollbackError: entries that this store has seen are missing or differ.
+            LedgerError: the database cannot be read.
         """
         seq, entry_hash = self.seen
         rows = self.select("SELECT entry_hash FROM entries WHERE seq = ?", (max(seq, 0),))
@@ -258,14 +278,14 @@ class Store(Reader):
         """Do all units in one durable transaction.
 
         If the engine refuses a statement that several units share, each unit runs in a transaction
-        of its own, so that only the faulty one fails.
+        of its own, so that only the faulty one fails. A unit may be called more than once.
 
         Returns:
             For each unit its result (the sealed records of prepared entries), or the exception that
-            undid
-            this unit alone.
+            undid this unit alone.
 
         Raises:
+            LedgerRollbackError: the database lacks entries that this store has seen.
             RemitError: the whole transaction failed; nothing of it is recorded.
         """
 
@@ -287,7 +307,8 @@ class Store(Reader):
         """Return ``where`` with bounds in number for its bounds in time, so that pages read less.
 
         Clocks may have gone back, so numbers and times can differ in order. The index of times is
-        read from the bound on, once for all pages of a query.
+        read from the bound on, once for all pages of a query. A filter without bounds in time stays
+        as it is.
         """
         # Each by itself: of both at once SQLite reads all of the index.
         ((earliest, latest),) = self.select(
@@ -305,7 +326,7 @@ class Store(Reader):
         return replace(where, first=first, last=last)
 
     def page(self, where: Filter, limit: int) -> list[EntryRow]:
-        """At most ``limit`` rows, in the filter's order."""
+        """Return at most ``limit`` rows of matching entries, in the filter's order."""
         if found := self._page_of_session(where, limit):
             return self._rows(*found, where.descending, limit)
         clauses = self.equalities(where)
@@ -376,13 +397,17 @@ class Store(Reader):
         """Return the faults of the database and its layout, a clause each; empty if there are none.
 
         Args:
-            deep: have SQLite check every page and index too, up to the first fault. PostgreSQL has
-                no such check, so nothing is added there.
+            deep: True to have SQLite check every page and index too, up to the first fault.
+                PostgreSQL has no such check, so nothing is added there.
         """
 
     @abstractmethod
     def search_expression(self, terms: Sequence[Sequence[str]]) -> str:
-        """Return the :attr:`Filter.text` for contents with all ``terms``, which are phrases."""
+        """Return the :attr:`Filter.text` that finds contents with all of ``terms``.
+
+        Args:
+            terms: phrases; each is a list of words that must follow one another.
+        """
 
     @abstractmethod
     def has_text_index(self) -> bool:
@@ -390,7 +415,10 @@ class Store(Reader):
 
     @abstractmethod
     def index_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
-        """Add ``(content_id, text)`` pairs to the text index, inside a transaction."""
+        """Add ``(content_id, text)`` pairs to the text index, inside a transaction.
+
+        On SQLite a missing index is made.
+        """
 
     @abstractmethod
     def unindex_texts(
@@ -398,7 +426,10 @@ class Store(Reader):
     ) -> None:
         """Remove ``(content_id, text)`` pairs from the text index, inside a transaction.
 
-        With ``merge`` the index is rewritten, so that no trace of the texts remains.
+        Args:
+            tx: the transaction.
+            texts: the pairs as they were indexed.
+            merge: True to rewrite the index, so that no trace of the texts remains.
         """
 
     @abstractmethod
@@ -416,5 +447,10 @@ class Store(Reader):
 
 
 def may_have_left(select: Execute, seq: int) -> bool:
-    """Return True if a missing entry may have been archived."""
+    """Return True if a missing entry may have been archived: it lies below the archived end.
+
+    Args:
+        select: runs a query.
+        seq: sequence number of the entry.
+    """
     return seq < info_number(select, "archived_to")

@@ -22,17 +22,21 @@ def open_store(
 ) -> Store:
     """Open the store at a SQLite path or ``postgresql://…``.
 
+    A ledger of an earlier layout is migrated.
+
     Args:
         target: the path, or the URL.
         settings: content keys and limits.
-        create: True to make the ledger if there is none.
+        create: True to make the ledger if there is none; else LedgerError is raised.
         require: called with the verifier key in the ledger (empty if there is none) and its
             location, before anything else is read and before a migration; raises LedgerKeyError to
-            refuse it.
+            refuse it. ``None`` accepts any ledger.
 
     Raises:
-        LedgerFormatError: the file or database is not a ledger.
+        LedgerFormatError: the file or database is not a ledger, is damaged, or is of a newer
+            version.
         LedgerKeyError: ``require`` refused the ledger.
+        LedgerConnectionError: the server cannot be reached.
         LedgerError: the ledger cannot be opened or made.
     """
     keys = frozenset(settings.content_keys)

@@ -45,5 +45,5 @@ def commitment_in(metadata: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def subjects_before(select: Callable[..., Any]) -> int:
-    """Return the first entry whose subject its record vouches for."""
+    """Return the first entry whose subject its record confirms; 0 if all records confirm theirs."""
     return info_number(select, BEFORE)

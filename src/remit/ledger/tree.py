@@ -54,17 +54,31 @@ class LedgerTree:
         return self._range(0, size)
 
     def inclusion(self, index: int, size: int) -> list[bytes]:
-        """Return the inclusion proof of a leaf; raise TlogError or LedgerFormatError."""
+        """Return the inclusion proof of a leaf, from its sibling up (RFC 6962).
+
+        Raises:
+            TlogError: a tree of that size has no such leaf.
+            LedgerFormatError: leaves or stored hashes are missing.
+        """
         self._look_up(size, index)
         return inclusion_proof(index, size, self._range)
 
     def consistency(self, old: int, new: int) -> list[bytes]:
-        """Return the consistency proof of two sizes; raise TlogError or LedgerFormatError."""
+        """Return the proof that the tree of ``new`` leaves extends that of ``old`` (RFC 6962).
+
+        Raises:
+            TlogError: ``old`` is greater than ``new``, or negative.
+            LedgerFormatError: leaves or stored hashes are missing.
+        """
         self._look_up(new, max(0, old - 1), old)
         return consistency_proof(old, new, self._range)
 
     def multiproof(self, leaves: Sequence[int], size: int) -> Iterator[bytes]:
-        """Yield the hashes that lead from the leaves, ascending, to the root, left to right."""
+        """Yield the hashes that lead from the leaves, ascending, to the root, left to right.
+
+        Raises:
+            LedgerFormatError: leaves or stored hashes are missing.
+        """
         for start, end in unlisted_subtrees(leaves, 0, size):
             self._look_up(size, start)  # also forgets the tiles of the subtrees before
             yield self._range(start, end)
@@ -83,7 +97,12 @@ class LedgerTree:
         self._tiles = kept | self._read(tile for tile in wanted if tile not in kept)
 
     def tile(self, level: int, index: int) -> list[bytes]:
-        """Return the existing hashes of a tile, at most 256."""
+        """Return the existing hashes of a tile, left to right: at most 256, fewer at the edge.
+
+        Args:
+            level: 0 for leaf hashes; a hash of a level covers 256 of the level below.
+            index: number of the tile in its level, from 0.
+        """
         return self._read([(level, index)])[level, index]
 
     def _read(self, tiles: Iterable[tuple[int, int]]) -> dict[tuple[int, int], list[bytes]]:

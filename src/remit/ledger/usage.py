@@ -87,7 +87,7 @@ def _quarter_at(minute: str) -> int:
 
 
 def quarter_of(timestamp: str) -> int:
-    """Return the quarter of an hour of an entry's time, counted from 1970 UTC.
+    """Return the number of the quarter hour of an entry's time, counted from 1970 UTC.
 
     Raises:
         ValueError: the text is not a time.
@@ -162,7 +162,14 @@ def _count(name: str, metadata: Mapping[str, Any], given: Mapping[str, Any]) -> 
 
 
 def key_of(event_type: str, metadata: Mapping[str, Any]) -> Row | None:
-    """Return the row of ``usage_keys`` that an entry adds; ``None`` if it adds none."""
+    """Return the row of ``usage_keys`` that an entry adds; ``None`` if it adds none.
+
+    Only a ``KEY_CREATED`` that the kernel wrote adds a row.
+
+    Args:
+        event_type: event type of the entry.
+        metadata: metadata of the entry.
+    """
     if event_type != "KEY_CREATED" or not _is_own(metadata):
         return None
     return _names(*(_text(metadata.get(name)) for name in _KEY_COLUMNS))
@@ -234,7 +241,9 @@ def fill(
     record: str,
     write: Callable[[str, Sequence[Row]], object],
 ) -> None:
-    """Insert the rows of all entries into empty tables.
+    """Insert the rows of all entries into the empty tables ``usage`` and ``usage_keys``.
+
+    Unreadable entries add nothing.
 
     Args:
         read: runs a query.

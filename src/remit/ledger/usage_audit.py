@@ -95,14 +95,21 @@ def audit_usage(
 ) -> list[UsageDifference]:
     """Return the first thousand figures that differ between the table and the entries.
 
-    Entries written meanwhile are no difference. A mark is written for later audits.
+    The tables are ``usage`` and ``usage_keys``. Entries written during the audit are no difference.
+    A mark is written for later audits.
 
     Args:
         ledger: the ledger with both.
         repair: True to correct the rows, each hour in a transaction of its own; hours with archived
-            entries are not corrected.
+            entries are not corrected. The differences are returned as they were before.
         since_mark: True to read only the entries of hours that changed since this root's last
             audit; the rows of other hours are compared with that audit.
+
+    Returns:
+        The differences, by hour, the keys last; empty if there are none.
+
+    Raises:
+        LedgerWriteError: ``repair`` is True, and the ledger cannot be written.
     """
     end, archived = _archived(ledger)
     mark = read_mark(ledger, _MARK) if since_mark else {}
@@ -249,7 +256,15 @@ def _settle(
 def carried_usage(ledger: LedgerClient, first: int, end: int) -> dict[str, str]:
     """Return a digest of the rows of each hour with an entry from ``first`` to before ``end``.
 
-    Amounts of entries at or after ``end`` are subtracted.
+    Amounts of entries at or after ``end`` are subtracted. The ledger is only read.
+
+    Args:
+        ledger: the ledger.
+        first: the first sequence number.
+        end: the first sequence number after the range.
+
+    Returns:
+        A SHA-256 in hex by hour, such as ``2026-01-31T12``.
     """
     hours = ledger.select(f"{_HOURS} WHERE seq >= ? AND seq < ?", (first, end))
     found = {}
@@ -273,7 +288,12 @@ def _hours_of(ranges: Sequence[ArchivedRange]) -> dict[str, str]:
 
 
 def archived_usage(select: Select, ranges: Sequence[ArchivedRange]) -> Iterator[Row]:
-    """Yield rows of archived hours, which do not follow from the present entries."""
+    """Yield the rows of ``usage`` of archived hours, which do not follow from the present entries.
+
+    Args:
+        select: runs a query.
+        ranges: the archived ranges.
+    """
     for text in _hours_of(ranges):
         for key, sums in _live(select, quarter_of(f"{text}:00") // _IN_HOUR).items():
             yield *key, *sums

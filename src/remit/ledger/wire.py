@@ -19,12 +19,16 @@ _EMPTY = b"[]"
 
 
 def call_body(ledger: LedgerClient | Archive, entry_id: str) -> bytes:
-    """Return the request body of an ``EXCHANGE``, byte for byte.
+    """Return the request body that an ``EXCHANGE`` of a call over HTTP recorded, byte for byte.
+
+    Args:
+        ledger: the ledger or its archive; only read.
+        entry_id: id of the entry.
 
     Raises:
-        EntryNotFoundError: there is no such entry.
+        EntryNotFoundError: there is no such entry; EntryArchivedError if it is in an archive.
         InvalidInputError: the entry has no recorded body: it is not a call in a provider's dialect.
-        LedgerError: a part of the body was erased.
+        LedgerError: a part of the body was erased, or the record is damaged.
     """
     entry = ledger.read(entry_id)
     cut = entry.metadata.get("cut")
@@ -42,10 +46,14 @@ def call_answer(ledger: LedgerClient | Archive, entry_id: str) -> bytes:
 
     An answer that is not JSON is returned as UTF-8 text.
 
+    Args:
+        ledger: the ledger or its archive; only read.
+        entry_id: id of the entry.
+
     Raises:
-        EntryNotFoundError: there is no such entry.
+        EntryNotFoundError: there is no such entry; EntryArchivedError if it is in an archive.
         InvalidInputError: the entry has no recorded answer.
-        LedgerError: the answer was erased.
+        LedgerError: the answer was erased, or the record is damaged.
     """
     entry = ledger.read(entry_id)
     text = ledger.exact(entry_id).get("answer")

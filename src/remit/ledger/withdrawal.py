@@ -35,7 +35,7 @@ _ABOVE = """
 
 
 def session_of(tx: Transaction, seq: int) -> str:
-    """Return the session of an entry; empty if the entry has none."""
+    """Return the id of an entry's session; empty if the entry has none or does not exist."""
     rows = tx.execute("SELECT session_id FROM entries WHERE seq = ?", (seq,))
     return str(rows[0][0] or "") if rows else ""
 
@@ -45,6 +45,9 @@ def withdrawn_from(tx: Transaction, session_id: str) -> set[int]:
 
     Their ``ERASURE`` entries have the session as submission. An entry of the same type by a lower
     tier does not count.
+
+    Returns:
+        The sequence numbers.
     """
     found: set[int] = set()
     for (record,) in tx.execute(
@@ -58,7 +61,15 @@ def withdrawn_from(tx: Transaction, session_id: str) -> set[int]:
 
 
 def feedback_on(tx: Transaction, seqs: Collection[int]) -> set[int]:
-    """Return the ``FEEDBACK`` entries on these entries: they speak of the same content."""
+    """Return the ``FEEDBACK`` entries on these entries, which speak of the same content.
+
+    Args:
+        tx: the transaction that erases the content.
+        seqs: sequence numbers of the entries.
+
+    Returns:
+        The sequence numbers of the feedback.
+    """
     found: set[int] = set()
     for part in chunks([entry_id(seq) for seq in seqs]):
         rows = tx.execute(
@@ -85,6 +96,9 @@ def erasable(
         seqs: entries that are withdrawn now.
         earlier: entries of the session that were withdrawn before; they show nothing.
         digests: SHA-256 of the only values to consider; None for all values.
+
+    Returns:
+        The content ids.
     """
     wanted = _directly_shown(tx, seqs) | _in_lists(tx, _list_ends(tx, seqs))
     if digests is not None:

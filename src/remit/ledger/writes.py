@@ -27,23 +27,34 @@ class LedgerWrites:
     def write(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
         """Append ``entry`` and return its id once it is durable.
 
-        The entry's ``id``, ``timestamp``, ``previous_hash`` and ``entry_hash`` are filled.
+        The entry's ``id``, ``timestamp``, ``previous_hash`` and ``entry_hash`` are filled. Metadata
+        under a configured content key, or marked with :func:`remit.ledger.content`, is stored as
+        content.
 
         Args:
             entry: the entry.
-            subject_id: the person that its content is about, stored for erasure.
+            subject_id: the person that its content is about, stored for erasure; ``None`` for none.
 
         Raises:
             InvalidInputError: the entry cannot be recorded (NaN, a lone surrogate, a key that is no
                 text, an over-long record). Nothing was written.
             LedgerWriteError: the store refused the entry. Nothing was written.
+            LedgerClosedError: the client is closed, or was opened before a fork.
+            LedgerError: called inside a transaction.
         """
         return self.write_many([entry], subject_id=subject_id)[0]
 
     def write_many(
         self, entries: Iterable[LedgerEntry], *, subject_id: str | None = None
     ) -> list[str]:
-        """Append all ``entries`` in one transaction, or none; return their ids."""
+        """Append all ``entries`` in one transaction, or none; return their ids, in order.
+
+        The fields of each entry are filled as by :meth:`write`, which raises the same errors.
+
+        Args:
+            entries: the entries.
+            subject_id: the person that the content of all entries is about; ``None`` for none.
+        """
         ids: list[str] = self._committer.run(self._unit(entries, subject_id))
         return ids
 
@@ -53,8 +64,13 @@ class LedgerWrites:
         ``call`` runs in the writer's thread and must not block. An exception from it undoes all its
         changes and is raised here. On PostgreSQL it may be called again after a lost connection.
 
+        Args:
+            call: takes the transaction, through which it appends entries and runs SQL.
+
         Raises:
             LedgerWriteError: the store refused the transaction. Nothing was written.
+            LedgerClosedError: the client is closed, or was opened before a fork.
+            LedgerError: called inside a transaction.
         """
         result: _T = self._committer.run(Unit(call=call))
         return result
@@ -85,17 +101,22 @@ class LedgerWrites:
 
         Args:
             work: entries and functions of the transaction, in order, all or none; or one function.
-            subject_id: the person that the entries' content is about.
+            subject_id: the person that the entries' content is about; ``None`` for none.
 
         Returns:
-            A future of the running loop: for each piece of work an entry's id, or a function's
-            result. The
+            A future of the running loop: a list with an entry's id or a function's result for each
+            piece of
+            work, or the result of the one function. A refusal of the store is raised by the future.
+            The
             future cannot be cancelled: a cancelled task that awaits it gets its ``CancelledError``
             when
             the work has ended, and the future is then ``done()``.
 
         Raises:
             InvalidInputError: an entry cannot be recorded; nothing is written.
+            LedgerClosedError: the client is closed, or was opened before a fork.
+            LedgerError: called inside a transaction.
+            RuntimeError: no event loop is running.
         """
         if callable(work):
             return self._committer.submit(Unit(call=work))
@@ -111,7 +132,11 @@ class LedgerWrites:
         return self._committer.submit(Unit((), prepared, functools.partial(_do_all, writes)))
 
     def prepare(self, entry: LedgerEntry, *, subject_id: str | None = None) -> Prepared:
-        """Check and encode ``entry`` before a :meth:`transact` that appends it.
+        """Check and encode ``entry`` before a :meth:`transact` that appends it; write nothing.
+
+        Args:
+            entry: the entry, which is not changed.
+            subject_id: the person that its content is about; ``None`` for none.
 
         Raises:
             InvalidInputError: the entry cannot be recorded.
@@ -128,6 +153,15 @@ class LedgerWrites:
             opener: opens the stage, once in a transaction.
             step: the argument of :meth:`Stage.do`. The content of entries in its attribute
                 ``prepared`` is looked up beforehand.
+
+        Returns:
+            A future of the running loop with the result of :meth:`Stage.do` or its error. The
+            future cannot
+            be cancelled.
+
+        Raises:
+            LedgerClosedError: the client is closed, or was opened before a fork.
+            LedgerError: called inside a transaction.
         """
         return self._committer.submit(Unit(step=step, opener=opener))
 
@@ -137,6 +171,13 @@ class LedgerWrites:
         """Submit two steps that run in succession, in one transaction unless it is full.
 
         A step that needs both in one transaction must check that.
+
+        Args:
+            first: opener and argument of the first step, as for :meth:`step`.
+            second: opener and argument of the second step.
+
+        Returns:
+            The futures of both steps, as :meth:`step` returns them.
         """
         return self._committer.submit_both(
             Unit(step=first[1], opener=first[0]), Unit(step=second[1], opener=second[0])
@@ -148,6 +189,7 @@ class LedgerWrites:
         Raises:
             LedgerRollbackError: the ledger lacks signed or recorded entries.
             LedgerWriteError: the store cannot be written.
+            LedgerClosedError: the client is closed, or was opened before a fork.
         """
         self.transact(lambda _: None)
 
@@ -157,7 +199,12 @@ class LedgerWrites:
         return self._store.outage
 
     def probe(self) -> None:
-        """Start a small write, without waiting, that shows whether an outage is over."""
+        """Start a small write, without waiting, that shows whether an outage is over.
+
+        The write inserts and deletes a row of ``ledger_info``; its outcome appears in
+        :attr:`outage`. While an earlier probe is running, nothing is started. Call it in a running
+        event loop.
+        """
         if self._probing is None or self._probing.done():
             self._probing = self.submit(_probe)
             self._probing.add_done_callback(lambda probing: probing.exception())

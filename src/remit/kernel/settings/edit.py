@@ -18,15 +18,18 @@ BYTE_ORDER_MARK = "\ufeff"
 
 
 def set_values(path: Path, values: Mapping[str, str]) -> None:
-    """Set texts in ``remit.toml``, in one step; its mode becomes 0600.
+    """Set texts in ``remit.toml``, all or none; the rest of the file stays as it is.
+
+    The file is replaced durably, or made; its mode becomes 0600. Missing tables are added at the
+    end.
 
     Args:
         path: the file, which may be missing.
         values: by dotted key of a table and a name in it: ``providers.openai.base_url``.
 
     Raises:
-        ConfigError: the file is no TOML, is written in a way that is not understood here, or
-            cannot be written; nothing was changed.
+        ConfigError: the file is no TOML, is written in a way that is not understood here, or cannot
+            be written; nothing was changed.
     """
     try:
         text = path.read_text("utf-8-sig") if path.exists() else ""
@@ -52,6 +55,10 @@ def set_values(path: Path, values: Mapping[str, str]) -> None:
 
 def parse_toml(text: str, path: Path) -> dict[str, Any]:
     """Return the TOML document in a file's text, which may begin with a byte order mark.
+
+    Args:
+        text: the file's text; the file is not read.
+        path: path of the file, for the message.
 
     Raises:
         ConfigError: the text is not TOML. The message names a byte order mark in the text by its

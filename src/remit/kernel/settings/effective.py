@@ -31,7 +31,10 @@ class EffectiveSettings:
 
     @classmethod
     def of(cls, loaded: LoadedSettings) -> Self:
-        """Return the settings of a loaded configuration, secrets redacted."""
+        """Return the settings of a loaded configuration, secrets redacted.
+
+        A configured secret, and text with the form of one, becomes ``[secret]`` inside other texts.
+        """
         secrets = ConfiguredSecrets(loaded.settings)
 
         def shown(value: Any) -> Any:
@@ -53,7 +56,7 @@ class EffectiveSettings:
 
     @property
     def changed(self) -> dict[str, Any]:
-        """Return the settings that differ from the packages' defaults."""
+        """The settings that differ from the packages' defaults, by dotted key."""
         found = self.values.items()
         return {key: value for key, value in found if self.defaults.get(key) != value}
 

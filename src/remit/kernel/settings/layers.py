@@ -66,7 +66,10 @@ class LoadedSettings:
     defaults: Mapping[str, Any]
 
     def rows(self) -> Iterator[tuple[str, Any, str]]:
-        """Yield ``(dotted key, value, source)`` of every setting; secrets stay hidden."""
+        """Yield ``(dotted key, value, source)`` of every setting; secrets appear as ``**********``.
+
+        The source of a value that no layer states is ``default``.
+        """
         for key, value in flattened(self.settings.model_dump()):
             shown = str(value) if isinstance(value, SecretStr) else value
             yield key, shown, self.sources.get(key, "default")
@@ -74,7 +77,7 @@ class LoadedSettings:
 
 @functools.cache
 def default_settings() -> Settings:
-    """Return the shipped defaults, without any other layer."""
+    """Return the shipped defaults, without any other layer; always the same object."""
     return Settings.model_validate(_defaults())
 
 
@@ -303,7 +306,14 @@ def _kind_of(path: Iterable[int | str]) -> Any:
 
 
 def describe(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str, str]:
-    """The meaning of each setting by dotted key; providers under ``providers.*``."""
+    """Return the description of each setting by dotted key.
+
+    Keys of free tables have a ``*``: ``providers.*.api_key``.
+
+    Args:
+        model: the section to describe; by default all settings.
+        prefix: beginning of every key.
+    """
     meanings: dict[str, str] = {}
     for name, field in model.model_fields.items():
         key = f"{prefix}{name}"
@@ -318,7 +328,12 @@ def describe(model: type[BaseModel] = Settings, prefix: str = "") -> dict[str, s
 
 
 def flattened(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Each value of nested tables with its dotted key."""
+    """Yield each value of nested tables with its dotted key, in order; empty tables give nothing.
+
+    Args:
+        table: the tables.
+        prefix: beginning of every key.
+    """
     for key, value in table.items():
         if isinstance(value, dict):
             yield from flattened(value, f"{prefix}{key}.")

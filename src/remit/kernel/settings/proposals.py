@@ -63,7 +63,12 @@ def learned_layers(
 
 
 def not_learnable(layer: Mapping[str, Any], *above: str) -> str:
-    """Return the first dotted key that cannot be learned; empty if all can."""
+    """Return the first dotted key that cannot be learned; empty if all can.
+
+    Args:
+        layer: nested tables of settings.
+        above: parts of the key of ``layer`` itself; none at the top.
+    """
     for key, value in layer.items():
         parts = (*above, key)
         fitting = [

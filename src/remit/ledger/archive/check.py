@@ -60,16 +60,19 @@ def check_archive(
     Every range that an ``ARCHIVED`` entry names must be present. The range must lead to the root in
     that entry, to the ledger's tree and to the checkpoint in the range's directory. The parts must
     contain exactly the archived entries, and each value that their records commit to, or its
-    erasure.
+    erasure. Nothing is changed.
 
     Args:
         ledger: the ledger that was archived.
         directories: directories of the archive.
-        progress: called with the number of checked entries and their total.
+        progress: called with the number of checked entries and their total; ``None`` for none.
 
     Returns:
         Numbers of entries and values that were read, and the problems. Directories that the record
         does not name, and interrupted copies, are notes.
+
+    Raises:
+        LedgerError: a directory, or the ledger's record of the archive, cannot be read.
     """
     report = VerificationReport()
     there = {
@@ -112,6 +115,14 @@ def check_range(
     ledger: LedgerClient, path: Path, first: int, end: int, root: bytes, left: Places
 ) -> set[bytes]:
     """Check the directory of a range; return the digests of its rows (:attr:`RangeCheck.held`).
+
+    Args:
+        ledger: the ledger that was archived.
+        path: directory of the range.
+        first: the first entry.
+        end: the first entry after the range.
+        root: recorded root of the tree of ``end`` entries.
+        left: the entries that the parts must contain.
 
     Raises:
         LedgerError: a file is missing or damaged, or does not match the ledger.

@@ -44,7 +44,8 @@ def erase_archived(
 ) -> ErasureReport:
     """Erase content in the database and in the archive, as :meth:`LedgerClient.erase` does.
 
-    The affected parts are written again. Erasures that were interrupted before are completed first.
+    An ``ERASURE`` entry is appended, the database is compacted, and the affected parts are written
+    again. Erasures that were interrupted before are completed first.
 
     Args:
         ledger: the ledger that was archived.
@@ -58,9 +59,10 @@ def erase_archived(
         dry_run: True to report the result without erasing.
 
     Raises:
-        ErasureError: there is nothing to erase.
-        InvalidInputError: there is no such entry.
-        LedgerError: a part of the archive is missing, or cannot be read or written.
+        ErasureError: there is nothing to erase, or the entry may not be erased.
+        InvalidInputError: there is no such entry, none or several targets were given, or no reason.
+        LedgerError: a part of the archive is missing, or cannot be read or written. An erasure that
+            was recorded already is completed by the next one.
     """
     archive.require(ledger.archived_ranges())
     if not dry_run:
@@ -106,7 +108,8 @@ def retain_archived(
 ) -> list[ErasureReport]:
     """Erase content older than its retention in the database and in the archive.
 
-    The affected parts are written again; each event type gets an ``ERASURE`` entry.
+    The affected parts are written again. Each event type with old content gets an ``ERASURE`` entry
+    and a report. Erasures that were interrupted before are completed first.
 
     Args:
         ledger: the ledger that was archived.
@@ -117,6 +120,7 @@ def retain_archived(
         dry_run: True to report the result without erasing.
 
     Raises:
+        InvalidInputError: an event type is named whose content may not be erased by age.
         LedgerError: a part of the archive is missing, or cannot be read or written.
     """
     archive.require(ledger.archived_ranges())
@@ -152,6 +156,11 @@ def purge(ledger: LedgerClient, parts: Iterable[Path], guard: Guard) -> int:
     """Write each part that contains an erased value again without it; return the number of values.
 
     Files of interrupted writes are deleted.
+
+    Args:
+        ledger: the ledger, whose record names the erased values.
+        parts: paths of the parts.
+        guard: called in a transaction before each part is replaced; raises if the lease is lost.
 
     Raises:
         LedgerError: a part cannot be read or written, or does not read back as written; the old

@@ -80,7 +80,7 @@ _GREATEST = (1 << 63) - 1
 
 
 def range_name(first: int, end: int) -> str:
-    """Return the name of a range's directory."""
+    """Return the name of a range's directory: both numbers in 12 digits, joined by a hyphen."""
     return f"{first:012d}-{end:012d}"
 
 
@@ -104,7 +104,7 @@ def ranges_in(directory: Path) -> list[tuple[int, int, Path]]:
 
 
 def interrupted_copies(directory: Path) -> list[Path]:
-    """Return the directories of runs that are writing a copy, or were interrupted."""
+    """Return the directories of runs that are writing a copy, or were interrupted, sorted."""
     return sorted(directory.glob("????????????-????????????.new-*"))
 
 
@@ -114,7 +114,7 @@ def parts_in(path: Path) -> list[Path]:
 
 
 def part_path(path: Path, number: int, kind: Kind) -> Path:
-    """Return the path of a range's part."""
+    """Return the path of a range's part; nothing is read or made."""
     return path / f"part-{number:06d}{_SUFFIX[kind]}"
 
 
@@ -131,6 +131,10 @@ def write_part(path: Path, lines: Iterable[Line]) -> None:
     """Write a part and replace the file at ``path`` by it, durably.
 
     The new part is written under another name, synced to disk and read back before the replacement.
+
+    Args:
+        path: path of the part, whose suffix decides the format.
+        lines: its lines, in ledger order.
 
     Raises:
         LedgerError: the new part does not read back as written; the old file stays.

@@ -73,8 +73,12 @@ class RangeCopy:
     def write(self, places: Places) -> None:
         """Write the directory with the entries in ``places`` as its parts, and sync it to disk.
 
+        A checkpoint of the range is signed for the directory. After an error the incomplete
+        directory stays; see :meth:`discard`.
+
         Raises:
-            LedgerError: the range's final directory exists already.
+            LedgerError: the range's final directory exists already, or a part does not read back as
+                written.
             OSError: a file cannot be written.
         """
         if os.path.lexists(self.place):
@@ -89,7 +93,10 @@ class RangeCopy:
             fsync(path)
 
     def write_parts(self, places: Places) -> None:
-        """Replace the parts by new ones with the entries in ``places``; raise OSError."""
+        """Replace the parts by new ones with the entries in ``places``; raise OSError.
+
+        The old parts are deleted first.
+        """
         for old in parts_in(self.path):
             old.unlink()
         lines = _lines(self._store, places)

@@ -35,7 +35,10 @@ _PAGE = 300
 
 
 class Archive:
-    """An archive of a ledger: the directories that ``remit ledger archive --out`` was given.
+    """An archive of a ledger, which is only read.
+
+    Args:
+        directories: the directories that ``remit ledger archive --out`` was given.
 
     Raises:
         LedgerError: a directory cannot be read, or no directory holds an archive.
@@ -75,7 +78,11 @@ class Archive:
             yield from parts_in(path)
 
     def lines(self) -> Iterator[Line]:
-        """Yield all archived entries, in ledger order."""
+        """Yield all archived entries, in ledger order.
+
+        Raises:
+            LedgerError: a part cannot be read.
+        """
         every = (itertools.chain.from_iterable(map(read_part, parts_in(path)))
                  for _, _, path in self._ranges)  # fmt: skip
         return heapq.merge(*every, key=lambda line: line.seq)
@@ -91,7 +98,12 @@ class Archive:
         return next(self._filled([line], path))
 
     def read_record(self, entry_id: str) -> bytes:
-        """Return an archived entry's canonical record; raise as :meth:`read` does."""
+        """Return an archived entry's canonical record.
+
+        Raises:
+            EntryNotFoundError: the entry is not in the archive.
+            LedgerError: a part cannot be read.
+        """
         return self._find(entry_id)[0].record
 
     def exact(self, entry_id: str, names: Collection[str] = ()) -> dict[str, ExactText]:
@@ -139,13 +151,13 @@ class Archive:
         with_content: bool = True,
         **equals: Unpack[Equalities],
     ) -> Iterator[LedgerEntry]:
-        """Yield archived entries that match, as :meth:`LedgerClient.query` does.
+        """Return an iterator over matching archived entries, as :meth:`LedgerClient.query` does.
 
         Args:
             since: first instant, inclusive.
             until: last instant, exclusive.
             after: id or sequence number of the entry to continue after.
-            limit: maximum number of entries.
+            limit: maximum number of entries; ``None`` for all.
             order: ``asc`` or ``desc``.
             text: refused, because an archive has no text index.
             with_content: False leaves commitments in place of content.
@@ -153,6 +165,7 @@ class Archive:
 
         Raises:
             InvalidInputError: ``text`` is given, or an argument cannot be understood.
+            LedgerError: a part cannot be read or does not match its hashes; raised by the iterator.
         """
         if text is not None:
             raise InvalidInputError(
@@ -299,10 +312,11 @@ def joined(
 
 
 def read_either(ledger: LedgerClient, archive: Archive, entry_id: str) -> LedgerEntry:
-    """Return an entry from the database, or from the archive if the entry was archived.
+    """Return an entry with content from the database, or from the archive if it was archived.
 
     Raises:
         EntryNotFoundError: neither contains the entry.
+        LedgerError: the entry cannot be read.
     """
     try:
         return ledger.read(entry_id)

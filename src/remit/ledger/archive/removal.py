@@ -40,15 +40,16 @@ def remove(
 ) -> int:
     """Delete the entries in ``places``, with the content that no other entry shows.
 
-    Each row is compared with the archive in the transaction that deletes the row. The words of the
-    deleted content are removed from the text index.
+    Some sessions share a transaction; a session is deleted whole. Each row is compared with the
+    archive in the transaction that deletes the row. The words of the deleted content are removed
+    from the text index.
 
     Args:
         ledger: the ledger.
         places: the entries; some may be deleted already.
         held: digests of the archive's rows, from :func:`check_range`.
         guard: called in each transaction; raises if the lease is lost.
-        progress: called with the number of deleted entries and their total.
+        progress: called with the number of deleted entries and their total; ``None`` for none.
 
     Returns:
         The number of deleted entries.

@@ -79,12 +79,12 @@ class ArchiveReport:
 
 
 def cut_at(ledger: LedgerClient, before: str) -> int:
-    """Return the greatest multiple of 256 at or below the requested cut.
+    """Return the greatest multiple of 256 at or below the requested cut and the ledger's size.
 
     Args:
         ledger: the ledger to archive.
         before: a sequence number, an entry id, or a time (ISO 8601). A time stands for the first
-            entry that is not older.
+            entry that is not older, or for the end if there is none.
 
     Raises:
         InvalidInputError: ``before`` is none of these.
@@ -152,8 +152,9 @@ def finish(
 ) -> tuple[int, str]:
     """Remove the recorded archived entries that are still in the database.
 
-    The archive of each range is checked first. Each row is compared with the archive in the
-    transaction that deletes the row.
+    The archive of each range is checked first, and bytes that were erased since are removed from
+    it. Each row is compared with the archive in the transaction that deletes the row. If entries
+    were removed, the database is compacted.
 
     Args:
         ledger: opened with its key.
@@ -165,7 +166,7 @@ def finish(
 
     Returns:
         The number of removed entries, and the reason if :meth:`LedgerClient.compact` could not
-        finish.
+        finish (empty if it finished).
 
     Raises:
         LedgerError: the archive of entries in the database was not given, or does not match them;

@@ -61,11 +61,15 @@ _APPROVED = (
 
 
 def leaving(store: Store, end: int) -> Places:
-    """Return the entries before ``end`` that can be archived.
+    """Return the entries before ``end`` that can be archived; the database is only read.
 
     An entry can be archived if its type is in :data:`LEAVING` and its session qualifies: the
     session has no entry at or after ``end`` and no open work, and nothing refers to it. Memory use
     is one bit for each entry.
+
+    Args:
+        store: the store of the ledger.
+        end: the first sequence number that stays.
     """
     staying = _staying(store, end)
     approved = {name for (name,) in store.select(_APPROVED, (end,))}
@@ -85,7 +89,10 @@ _LEAVING = frozenset(LEAVING)
 
 
 def sessions_of(store: Store) -> Iterator[tuple[str, list[tuple[str, int]]]]:
-    """Yield each session with event type and sequence number of its entries."""
+    """Yield each session with event type and sequence number of its entries, by session id.
+
+    Entries without a session are left out.
+    """
     place: tuple[str, str, int] = ("", "", -1)
     session_id, entries = "", list[tuple[str, int]]()
     while rows := store.select(_BY_SESSION, place):
@@ -104,6 +111,11 @@ def refers(tx: Clock, select: Execute, size: int) -> set[str]:
     """Return the sessions that became active since the ledger had ``size`` entries.
 
     These are sessions with an entry at or after ``size``, and sessions that rows of state refer to.
+
+    Args:
+        tx: the clock by which leases end.
+        select: runs a query.
+        size: number of entries.
     """
     rows = select("SELECT DISTINCT session_id FROM entries WHERE seq >= ?", (size,))
     found = {name for (name,) in rows if name is not None}

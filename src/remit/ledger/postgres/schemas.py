@@ -40,7 +40,7 @@ def _writer(url: str, schema: str) -> Iterator[Writer]:
 
 
 def make_schema(url: str, schema: str, mark: str) -> None:
-    """Make a schema unless there is one with this mark.
+    """Make a schema with a comment in the database, unless there is one with this mark.
 
     Args:
         url: URL of the database.
@@ -48,7 +48,8 @@ def make_schema(url: str, schema: str, mark: str) -> None:
         mark: comment of the schema, by which it is recognised.
 
     Raises:
-        LedgerError: another schema has this name, or the schema cannot be made.
+        LedgerError: the name is invalid, another schema has this name, or the schema cannot be
+            made.
     """
     with _writer(url, schema) as writer:
         comment = _comment(writer, schema)
@@ -98,7 +99,7 @@ def drop_schema(url: str, schema: str, mark: str | None) -> None:
         mark: required comment of the schema; ``None`` for any.
 
     Raises:
-        LedgerError: the schema cannot be dropped.
+        LedgerError: the name is invalid, or the schema cannot be dropped.
     """
     with _writer(url, schema) as writer:
         comment = _comment(writer, schema)

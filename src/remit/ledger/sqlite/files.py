@@ -60,12 +60,12 @@ def remove_ledger_file(path: Path, owner: VerifierKey | None) -> None:
     """Remove a ledger's file and log; do nothing if there is none or it has another owner.
 
     Args:
-        path: the file.
-        owner: verifier key of the ledger; a ledger without owner and entries is removed too.
-            ``None`` removes any.
+        path: the SQLite file; its ``-wal`` and ``-shm`` files are removed too.
+        owner: verifier key of the ledger, under any origin; a ledger without owner and entries is
+            removed too. ``None`` removes any.
 
     Raises:
-        LedgerError: the file cannot be removed.
+        LedgerError: the file cannot be read or removed.
     """
     if not path.exists():
         return

@@ -68,7 +68,11 @@ class Checkpoint:
         return cls(origin, size, root, tuple(extensions))
 
     def sign(self, signer: Signer) -> SignedCheckpoint:
-        """Return the checkpoint signed by the log's key; raise TlogError for another name."""
+        """Return the checkpoint signed by the log's key.
+
+        Raises:
+            TlogError: the key's name is not the origin.
+        """
         if signer.name != self.origin:
             raise TlogError(f"The key {signer.name} cannot sign for {self.origin}.")
         return SignedCheckpoint(self, Note(self.text, (signer.sign_note(self.text),)))
@@ -76,7 +80,12 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class SignedCheckpoint:
-    """A checkpoint with its signature lines; not trusted before :meth:`verify`."""
+    """A checkpoint with its signature lines; not trusted before :meth:`verify`.
+
+    Attributes:
+        checkpoint: the tree head in the note's text.
+        note: the text and its signatures; ``str`` gives the note itself.
+    """
 
     checkpoint: Checkpoint
     note: Note
@@ -91,7 +100,7 @@ class SignedCheckpoint:
         return cls(Checkpoint.parse(note.text), note)
 
     def verify(self, key: VerifierKey) -> Checkpoint:
-        """Return the checkpoint if ``key`` signed it.
+        """Return the checkpoint if ``key`` signed it. Cosignatures are not checked.
 
         Raises:
             TlogError: the checkpoint belongs to another origin, or another key signed it.
@@ -111,11 +120,14 @@ class SignedCheckpoint:
         return self.checkpoint
 
     def cosign(self, signer: Signer, timestamp: int | None = None) -> NoteSignature:
-        """Return a cosignature line.
+        """Return a cosignature line by a witness's key; the checkpoint is not changed.
 
         Args:
-            signer: a witness's key; raises TlogError for a log's key.
+            signer: a witness's key.
             timestamp: seconds since 1970; ``None`` for the clock.
+
+        Raises:
+            TlogError: ``signer`` is a log's key.
         """
         if signer.verifier_key.kind != COSIGNATURE:
             raise TlogError("A log's own key cannot cosign.")
@@ -150,7 +162,10 @@ class SignedCheckpoint:
         return found
 
     def with_signatures(self, lines: Iterable[NoteSignature]) -> SignedCheckpoint:
-        """Return the checkpoint with further signature lines, each once."""
+        """Return a copy of the checkpoint with further signature lines, each once.
+
+        The lines are not verified.
+        """
         known = {(item.name, item.key_id) for item in self.note.signatures}
         new = tuple(item for item in lines if (item.name, item.key_id) not in known)
         return SignedCheckpoint(
@@ -219,6 +234,10 @@ class TlogProof:
 
     def verify(self, record: bytes, key: VerifierKey) -> Checkpoint:
         """Return the checkpoint if ``record`` is leaf ``index`` of the tree that ``key`` signed.
+
+        Args:
+            record: bytes of the leaf.
+            key: the log's verifier key.
 
         Raises:
             TlogError: the checkpoint is another log's or another key's, or the record is not that

@@ -31,7 +31,12 @@ def split_point(size: int) -> int:
 
 
 def tree_root(hashes: Sequence[bytes]) -> bytes:
-    """Return MTH over leaf hashes, or over the roots of complete subtrees of one height."""
+    """Return the RFC 6962 root (MTH) over hashes, 32 bytes.
+
+    Args:
+        hashes: leaf hashes, or the roots of complete subtrees of one height, left to right. Without
+            any, the root is that of the empty tree.
+    """
     if not hashes:
         return EMPTY_ROOT
     level, sha256 = list(hashes), hashlib.sha256
@@ -47,6 +52,11 @@ def tree_root(hashes: Sequence[bytes]) -> bytes:
 
 def inclusion_proof(index: int, size: int, range_hash: RangeHash) -> list[bytes]:
     """Return PATH(index, D[size]) of RFC 6962, 2.1.1: from the leaf's sibling to the root's child.
+
+    Args:
+        index: index of the leaf, from 0.
+        size: number of leaves.
+        range_hash: returns the root over the leaves from a start to before an end.
 
     Raises:
         TlogError: a tree of that size has no such leaf.
@@ -68,6 +78,11 @@ def inclusion_proof(index: int, size: int, range_hash: RangeHash) -> list[bytes]
 
 def consistency_proof(old: int, new: int, range_hash: RangeHash) -> list[bytes]:
     """Return PROOF(old, D[new]) of RFC 6962, 2.1.2; empty for equal sizes and from the empty tree.
+
+    Args:
+        old: number of leaves of the older tree.
+        new: number of leaves of the newer tree.
+        range_hash: returns the root over the leaves from a start to before an end.
 
     Raises:
         TlogError: ``old`` is greater than ``new``, or negative.
@@ -96,7 +111,8 @@ def unlisted_subtrees(leaves: Sequence[int], start: int, end: int) -> Iterator[t
     """Yield, from left to right, the largest subtrees without any of the listed leaves.
 
     The root of a tree follows from its listed leaves and the roots of these subtrees, which are
-    also called the multiproof of the leaves.
+    also called the multiproof of the leaves. A subtree is given by its first leaf and the leaf
+    after its last.
 
     Args:
         leaves: the leaves' indexes, ascending.
@@ -116,7 +132,14 @@ def unlisted_subtrees(leaves: Sequence[int], start: int, end: int) -> Iterator[t
 def verify_inclusion(
     leaf: bytes, index: int, size: int, path: Sequence[bytes], root: bytes
 ) -> None:
-    """Check that a leaf is in the tree (RFC 9162, 2.1.3.2).
+    """Check that a leaf is in the tree (RFC 9162, 2.1.3.2); return nothing.
+
+    Args:
+        leaf: hash of the leaf.
+        index: index of the leaf, from 0.
+        size: number of leaves.
+        path: hashes from the leaf's sibling up.
+        root: root of the tree.
 
     Raises:
         TlogError: the proof does not lead from the leaf to the root.
@@ -145,8 +168,15 @@ def verify_consistency(
 ) -> None:
     """Check that the tree of ``new`` leaves extends the tree of ``old`` leaves (RFC 9162, 2.1.4.2).
 
+    Args:
+        old: number of leaves of the older tree.
+        new: number of leaves of the newer tree.
+        path: the proof.
+        old_root: root of the older tree.
+        new_root: root of the newer tree.
+
     Raises:
-        TlogError: the proof does not show the extension.
+        TlogError: the proof does not show the extension, or two trees of one size differ.
     """
     if not 0 <= old <= new:
         raise TlogError(f"A tree of {new} leaves does not extend one of {old}.")

@@ -48,7 +48,7 @@ class NoteSignature:
 
     @classmethod
     def parse(cls, line: str) -> NoteSignature:
-        """Return the signature in a line without newline; raise TlogError."""
+        """Return the signature in a line without newline; raise TlogError if it is malformed."""
         name, _, encoded = line.removeprefix(_DASH).partition(" ")
         if not line.startswith(_DASH) or not _is_key_name(name):
             raise TlogError("A signature line of the note is malformed.")
@@ -96,7 +96,7 @@ class VerifierKey:
 
     @classmethod
     def parse(cls, text: str) -> VerifierKey:
-        """Return the key in ``name+hash+key``; raise TlogError if it is malformed."""
+        """Return the key in ``name+hash+key``; raise TlogError if it is malformed or damaged."""
         name, _, rest = text.strip().partition("+")
         digits, _, encoded = rest.partition("+")
         data = parse_base64(encoded)
@@ -148,12 +148,22 @@ class Signer:
 
     @classmethod
     def generate(cls, name: str, kind: int = ED25519) -> Signer:
-        """Return a new random key."""
+        """Return a new random key; raise TlogError if the name cannot be a key's name."""
         return cls(name, Ed25519PrivateKey.generate(), kind)
 
     @classmethod
     def from_pem(cls, name: str, pem: bytes, kind: int = ED25519) -> Signer:
-        """Return the key in an unencrypted PKCS#8 PEM; raise TlogError for other data."""
+        """Return the key in an unencrypted PKCS#8 PEM.
+
+        Args:
+            name: name of the key; for a log, its origin.
+            pem: the PEM.
+            kind: kind of its signatures: :data:`ED25519` or :data:`COSIGNATURE`.
+
+        Raises:
+            TlogError: the data is no such PEM, the key is not Ed25519, or the name cannot be a
+                key's.
+        """
         try:
             key = serialization.load_pem_private_key(pem, password=None)
         except (ValueError, TypeError) as error:
@@ -196,7 +206,11 @@ class Note:
 
     @classmethod
     def parse(cls, data: str | bytes) -> Note:
-        """Return the note in ``data``; raise TlogError if it is malformed."""
+        """Return the note in ``data``; its signatures are not verified.
+
+        Raises:
+            TlogError: the note is malformed or too long, or a key signed it twice.
+        """
         raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
         if len(raw) > MAX_NOTE_BYTES:
             raise TlogError(f"The note is longer than {MAX_NOTE_BYTES:,} bytes.")

@@ -465,7 +465,10 @@ def _by_entry(rows: _Rows) -> dict[int, _Rows]:
 
 
 def erasure_is_sound(store: Store, seq: int) -> bool:
-    """Return True if the entry at ``seq`` is an ``ERASURE`` of exactly its erased values."""
+    """Return True if the entry at ``seq`` is an ``ERASURE`` of exactly its erased values.
+
+    False also means that the entry is missing or cannot be read.
+    """
     row = store.get(seq)
     under = store.erased_under(seq)
     try:

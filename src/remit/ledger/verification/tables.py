@@ -27,7 +27,10 @@ _MAX_ROWS = 20  # rows of one table
 
 
 def last_id(report: VerificationReport, store: Store, column: str, table: str) -> int | None:
-    """Return the greatest id that a writer can have made; ``None`` if the table is empty."""
+    """Return the greatest id that a writer can have made; ``None`` if the table is empty.
+
+    A table that cannot be read is a problem in ``report``, and gives ``None``.
+    """
     last = None
     with report.guard(table):
         [(last,)] = store.select(f"SELECT max({column}) FROM {table} WHERE {column} < ?", (_END,))

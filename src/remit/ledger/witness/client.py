@@ -41,7 +41,7 @@ async def request_cosignature(
     """Return a checkpoint with a witness's cosignature, which was verified.
 
     The first request assumes a witness that has seen nothing. If the witness answers with the size
-    it has seen, a second request proves the extension from that size.
+    it has seen, a second request proves the extension from that size. Nothing is stored here.
 
     Args:
         url: the witness's submission prefix, http or https; ``/add-checkpoint`` is appended.
@@ -55,7 +55,8 @@ async def request_cosignature(
         WitnessConflictError: the witness has cosigned a tree that this checkpoint does not extend:
             the log was cut off, rewritten or forked. If several processes write one log, a newer
             checkpoint of another process can be the cause: compare ``witness_size`` with the log.
-        WitnessError: there is no cosignature for another reason.
+        WitnessError: there is no cosignature for another reason: the witness cannot be reached in
+            time, refuses the checkpoint, or answers incorrectly.
     """
     if key.kind != COSIGNATURE:
         raise InvalidInputError(

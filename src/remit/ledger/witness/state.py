@@ -159,7 +159,11 @@ class WitnessState:
             self._connection.close()
 
     def seen(self, origin: str) -> Seen:
-        """Return the latest cosigned tree of a log; raise WitnessError."""
+        """Return the latest cosigned tree of a log; an empty tree if none was cosigned.
+
+        Raises:
+            WitnessError: the record cannot be read.
+        """
         found = self._execute(f"{_SEEN} WHERE origin = ?", origin)
         return Seen(*found[0]) if found else Seen(origin)
 
@@ -170,12 +174,11 @@ class WitnessState:
     def update(
         self, before: Seen, signed: SignedCheckpoint, cosign: Callable[[], SignedCheckpoint]
     ) -> SignedCheckpoint | None:
-        """Replace ``before`` by a new cosigned tree in one durable transaction, if it is still the
-        latest.
+        """Replace ``before`` by a new cosigned tree in one durable transaction.
 
-        The cosignature is made inside the transaction, so no larger tree of this log was cosigned
-        before its time. The cosignature is not visible before it is on disk. Evidence that the same
-        checkpoint was unproven is deleted.
+        Nothing is changed if ``before`` is no longer the latest. The cosignature is made inside the
+        transaction, so no larger tree of this log was cosigned before its time. The cosignature is
+        not visible before it is on disk. Evidence that the same checkpoint was unproven is deleted.
 
         Args:
             before: the result of :meth:`seen` that ``signed`` was shown to extend.
@@ -186,7 +189,8 @@ class WitnessState:
             The result of ``cosign``; ``None`` if another request was first.
 
         Raises:
-            WitnessError: the record cannot be written, or ``signed`` would roll it back.
+            WitnessError: the record cannot be written, ``signed`` would roll it back, or ``signed``
+                is another tree of the same size.
         """
         new = signed.checkpoint
         if new.origin != before.origin or new.size < before.size:
@@ -301,6 +305,9 @@ class WitnessState:
 class WitnessDirectory(KeyFiles):
     """The files of a witness: its key (C2SP tlog-cosignature) and its record.
 
+    Args:
+        path: the directory, which :meth:`create` makes.
+
     Attributes:
         state: path of the record.
     """
@@ -310,10 +317,10 @@ class WitnessDirectory(KeyFiles):
         self.state = path / "witness.db"
 
     def create(self, name: str) -> VerifierKey:
-        """Make the record and the key; return the public key.
+        """Make the directory, the record and the key; return the public key.
 
         The private key is written last. If it exists, everything was made, and a missing record was
-        lost and must not be replaced by an empty one.
+        lost and must not be replaced by an empty one. A record without a key is replaced.
 
         Args:
             name: name of the witness, a URL without its scheme.

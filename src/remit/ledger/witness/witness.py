@@ -130,17 +130,17 @@ class Witness:
     def add_checkpoint(self, body: bytes) -> Answer:
         """Decide on a request; cosign and record its checkpoint if it extends the latest one.
 
-        A signed fork, and a signed tree with a wrong proof, are stored as evidence.
+        A signed fork, and a signed tree with a wrong proof, are stored as evidence. A failure to
+        store evidence is logged.
 
         Args:
             body: body of the request.
 
         Returns:
             200 with the cosignature; 400 malformed, or an old size above the new; 403 not signed by
-            that
-            log; 404 a log that is not served; 409 another old size, or another tree of the same
-            size; 413
-            too long; 422 a wrong proof.
+            that log; 404 a log that is not served; 409 another old size, or another tree of the
+            same
+            size; 413 too long; 422 a wrong proof.
 
         Raises:
             WitnessError: the record cannot be read or written; nothing was cosigned.
