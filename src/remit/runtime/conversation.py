@@ -78,7 +78,7 @@ class Conversation(Closeable, Generic[OutputT]):
 
     @property
     def session_id(self) -> str:
-        """Id of the session, by which any process can resume it."""
+        """Id of the session; any process can resume the session with it."""
         return self._session.session_id
 
     @property

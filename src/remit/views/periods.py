@@ -1,4 +1,4 @@
-"""Periods of time by which usage is grouped, in whole quarter hours like the stored sums."""
+"""Grouping periods of usage, in whole quarter hours like the stored sums."""
 
 from __future__ import annotations
 

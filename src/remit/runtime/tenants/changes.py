@@ -139,7 +139,7 @@ def _removal_in(value: Any, root: Path) -> tuple[TenantFile, str, str]:
 
 
 def hold_open(tenant: Tenant) -> contextlib.AbstractContextManager[None]:
-    """Return a context manager by which a server keeps a tenant from being moved or removed.
+    """Return a context manager that keeps a tenant from being moved or removed.
 
     Several servers of the machine may hold a tenant at once. A move or removal waits for all of
     them, for a limited time, and changes nothing if one still holds the tenant then.
