@@ -174,7 +174,10 @@ class Breakers:
                 local.circuit = before
 
     async def circuit(self, provider_id: str, model_id: str) -> tuple[CircuitState, float | None]:
-        """Return a circuit's state and the seconds until it may be retried; takes no permit."""
+        """Return a circuit's state and the seconds until an open circuit may be retried; else None.
+
+        Takes no permit. Reads the database if the latest read is too old.
+        """
         await self._look()
         return self.seen(provider_id, model_id)
 
@@ -193,8 +196,10 @@ class Breakers:
         return {key: CircuitBreaker(self, key) for key in keys}
 
     def prune(self) -> None:
-        """Delete the rows of circuits that have been healthy for long, and the oldest excess ones.
-        Blocks.
+        """Delete the rows of circuits that have been healthy for long. Blocks.
+
+        If more than ``most_rows`` would remain, the oldest excess rows are deleted too. Circuits
+        that bar calls now stay.
         """
         self.look()
         now = self._now_ms()
@@ -246,8 +251,9 @@ class Breakers:
             self._keep(error)
 
     def refresh(self, tx: Transaction) -> None:
-        """Read the changes in a transaction that is made anyway, so that no call has to wait for
-        it.
+        """Read the changes by other processes in a transaction that is made anyway.
+
+        Nothing is read if the latest read is fresh.
         """
         if time.monotonic() - self._looked_at > _SOONER * self._config.poll_s:
             self._read(tx.execute, tx)
