@@ -292,7 +292,7 @@ class InFlightCalls:
             note_owned(self._known, named)
 
     async def release_claim(self, claim: Claim) -> None:
-        """Delete the claim of a failed call on its idempotency key, so that the key is free again."""
+        """Delete the claim of a failed call on its idempotency key, so the key is free again."""
         await self._ledger.step(self.stage, claim)
 
     def count(self) -> int:

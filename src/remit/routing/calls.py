@@ -233,13 +233,18 @@ class Calls:
     ) -> PromptResponse | None:
         """Make one attempt and return the answer; None if it failed, which is noted.
 
+        The gateway records the attempt.
+
         Args:
             candidate: the model.
             request: the request.
-            listeners: listeners of the stream.
+            listeners: listeners of the stream; None for none.
             part: the part of the request that the call makes; empty if there is only one.
-            number: number of the attempt at that part.
+            number: number of the attempt at that part, from 1.
             retry_of: the response of the attempt before; None for the first.
+
+        Raises:
+            LedgerError: the call could not be recorded.
         """
         options = self.options
         listeners = listeners or _NOBODY

@@ -92,7 +92,7 @@ def _sorted(items: dict[str, Any]) -> dict[str, Any]:
 
 
 class IntentRules(StrictModel):
-    """The signs by which a prompt's intent is read.
+    """The signs that show a prompt's intent.
 
     Attributes:
         characters_read: characters of a prompt that are read: half at its start, half at its end.

@@ -91,7 +91,12 @@ def last_seq(ledger: LedgerClient) -> int:
 
 
 def stray_rows(ledger: LedgerClient, task_id: str | None) -> list[Row]:
-    """Return up to 500 rows whose ``seq`` no entry can have."""
+    """Return up to 500 rows whose ``seq`` no entry can have.
+
+    Args:
+        ledger: the ledger.
+        task_id: the task; ``None`` for all.
+    """
     sql = f"SELECT {_COLUMNS} FROM thoughts AS t WHERE (t.seq < 0 OR t.seq > ?) "
     given: tuple[Any, ...] = (_LARGEST,)
     if task_id is not None:
@@ -103,12 +108,12 @@ def stray_rows(ledger: LedgerClient, task_id: str | None) -> list[Row]:
 def rows_of(
     ledger: LedgerClient, task_id: str | None, last: int, behind: int = -1
 ) -> Iterator[Row]:
-    """Yield rows page by page, by ``seq``, or for one task by ``position``.
+    """Yield rows page by page, by ``seq``, or for one task by ``position``, ascending.
 
     Args:
         ledger: the ledger.
         task_id: the task; ``None`` for all.
-        last: the greatest sequence number.
+        last: rows with a greater sequence number are left out.
         behind: rows start after this ``seq``, or for one task after this ``position``.
     """
     key = "t.seq" if task_id is None else "t.position"
@@ -146,7 +151,9 @@ def seq_of(entry: LedgerEntry) -> int:
 
 
 def get_thought_record(ledger: LedgerReader, id: str) -> ThoughtRecord:  # noqa: A002
-    """Return the record with that id.
+    """Return the record with an id. Blocks.
+
+    An erased thought has the marker of its erasure as content.
 
     Raises:
         ThoughtNotFoundError: there is no such record.
@@ -194,6 +201,15 @@ def iter_thought_records(
     """Return an iterator over :func:`list_thought_records`; memory does not grow with the trail.
 
     Records that are written after the iteration began are left out.
+
+    Args:
+        ledger: the ledger.
+        task_id: the task; ``None`` for all.
+        limit: maximum number of records, at least 1; ``None`` for all.
+
+    Raises:
+        InvalidInputError: ``limit`` is not a positive whole number, or ``task_id`` is not a text.
+        TrailError: while iterating: a row's ledger entry is missing, or belongs to another record.
     """
     if limit is not None and (type(limit) is not int or limit < 1):
         raise InvalidInputError(f"limit is {limit!r}; it must be an integer of at least 1.")
