@@ -83,10 +83,10 @@ class Renewal:
         return dispatch_entry_id in self._renewed if dispatch_entry_id else bool(self._renewed)
 
     def renew(self) -> None:
-        """Renew every lease of which a third has passed. A lease that cannot be renewed is retried
-        later.
+        """Renew every lease of which a third has passed. Blocks.
 
-        Once the ledger is closed no call can be recorded, so all are forgotten.
+        A failure is logged and retried later. Once the ledger is closed no call can be recorded, so
+        all calls are forgotten.
         """
         now = time.monotonic()
         due = now - self._lease_ms / 3000

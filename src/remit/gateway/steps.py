@@ -243,7 +243,10 @@ class Calls:
         note_sessions()
 
     def do(self, step: Step) -> Any:
-        """Run one step and return its result; see the step for its refusals."""
+        """Run one step in the transaction and return its result; see the step for its refusals.
+
+        Entries are appended here; rows are written by :meth:`write`.
+        """
         if isinstance(step, StartCall):
             return self._start(step)
         if isinstance(step, FinishCall):

@@ -223,7 +223,14 @@ class StreamTap:
             await asyncio.sleep(_WAIT_S)  # raises CancelledError if the account has ended this one
 
     def raise_if_ended(self, error: asyncio.CancelledError) -> None:
-        """Raise ProviderError if ``error`` says that the memory account ended the answer."""
+        """Return if the caller was cancelled for another reason than memory.
+
+        Args:
+            error: the cancellation.
+
+        Raises:
+            ProviderError: the memory account ended the answer.
+        """
         if error.args == (MEMORY_FULL,) and (task := asyncio.current_task()) is not None:
             task.uncancel()
             said = f"{MEMORY_FULL}; this answer was the largest and was cut off"
@@ -235,7 +242,7 @@ class StreamTap:
             self.holding.settle()
 
     def release(self) -> None:
-        """Give the memory back."""
+        """Remove the answer's bytes from the memory account."""
         if self.holding is not None:
             self.holding.resize(0)
             self.holding = None

@@ -117,8 +117,9 @@ class Directory:
         return self._named(kind, id_, name, by, "CREATED", check, in_transaction)
 
     def rename(self, kind: OwnerKind, id_: str, name: str, *, by: str) -> tuple[Owner, Owner]:
-        """Change the name of a declared owner; writes one ``OWNER_NAMED`` entry unless the name is
-        the same.
+        """Change the name of a declared owner; writes one ``OWNER_NAMED`` entry.
+
+        Nothing is written if the name is the same.
 
         Args:
             kind: the kind of owner.
@@ -130,7 +131,7 @@ class Directory:
             The owner before and after the change.
 
         Raises:
-            InvalidInputError: the name cannot be used.
+            InvalidInputError: the name, the kind or ``by`` cannot be used.
             NotFoundError: the owner is not declared.
         """
         before: list[Owner] = []
@@ -173,8 +174,9 @@ class Directory:
         return found
 
     def list(self, kind: OwnerKind) -> list[Owner]:
-        """Return the owners of a kind that are declared, or named by a key or a budget, sorted by
-        id.
+        """Return the owners of a kind, sorted by id. Blocks.
+
+        Owners that are declared, or named by an unrevoked key or a budget, are included.
         """
         found = {owner.id: owner for owner in self.declared().values() if owner.kind == kind}
         ids = {getattr(key, f"{kind}_id") for key in self._keys()}
@@ -185,10 +187,10 @@ class Directory:
         return [found[id_] for id_ in sorted(found)]
 
     def find(self, kind: OwnerKind, id_: str) -> Owner:
-        """Return one owner, declared or not.
+        """Return one owner, declared or not. Blocks.
 
         Raises:
-            NotFoundError: the owner is not declared, and no key or budget names it.
+            NotFoundError: the owner is not declared, and no unrevoked key or budget names it.
         """
         known = {owner.id: owner for owner in self.list(kind)}
         if id_ not in known:

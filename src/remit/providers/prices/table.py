@@ -92,6 +92,9 @@ class PriceTable:
     def from_file(cls, path: str | Path) -> PriceTable:
         """Return an operator's table, with the shipped table's limits if it states none.
 
+        Args:
+            path: the file, TOML in UTF-8.
+
         Raises:
             RemitError: the file cannot be read, or a key is wrong; the message names the key.
         """
@@ -103,7 +106,9 @@ class PriceTable:
 
     @classmethod
     def overlay(cls, data: bytes, name: str, base: PriceTable | None) -> PriceTable:
-        """Return a table to lie over another.
+        """Return the table in a file that can be laid over another.
+
+        Nothing of ``base`` but its limits is taken; :meth:`overlaid` combines two tables.
 
         Args:
             data: the file's bytes.
@@ -112,7 +117,8 @@ class PriceTable:
                 must state them.
 
         Raises:
-            RemitError: the file is not UTF-8, or a key is wrong; the message names the key.
+            RemitError: the file is not UTF-8, a key is wrong (the message names the key), or two
+                models have the same name.
         """
         try:
             text = data.decode("utf-8-sig").replace("\r\n", "\n")
@@ -123,7 +129,7 @@ class PriceTable:
         return cls(file, f"{file.version}+sha256:{digest}")
 
     def overlaid(self, other: PriceTable) -> PriceTable:
-        """Return this table overlaid with ``other``.
+        """Return a new table: this one overlaid with ``other``, whose prices win.
 
         A model in both tables has the other's price. Its aliases, snapshots, sizes and flags come
         from this table if the other does not state them. A name that the other table gives to a

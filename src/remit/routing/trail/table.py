@@ -134,9 +134,10 @@ def rows_of(
 
 
 def content_of(entry: LedgerEntry) -> Any:
-    """Return an entry's content: a text or an erasure's marker; of a damaged entry anything.
+    """Return an entry's content: a text or an erasure's marker.
 
-    A thought that was imported as erased has a marker that names the other ledger's entry.
+    A damaged entry can have anything. A thought that was imported as erased has a marker that names
+    the other ledger's entry.
     """
     content = entry.metadata.get("content")
     if content is None and isinstance(elsewhere := entry.metadata.get("erased"), str):
