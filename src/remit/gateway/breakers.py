@@ -136,7 +136,13 @@ class Breakers:
     async def acquire(self, provider_id: str, model_id: str) -> Permit | None:
         """Return a permit for one call now; None if the circuit is open.
 
-        A half-open circuit gives out a limited number of trials, each recorded in the database.
+        The permit must be reported (:class:`~remit.gateway.breaker.Permit`). A half-open circuit
+        gives out a limited number of trials, each recorded in the database. Reads the database if
+        the latest read is too old.
+
+        Args:
+            provider_id: the provider.
+            model_id: the model.
 
         Raises:
             LedgerWriteError: a trial could not be recorded.

@@ -98,11 +98,20 @@ class Failover:
         return response
 
     async def ask(self, call: Call, sent: Sent) -> PromptResponse:
-        """Ask each candidate in turn, with retries, and return the first answer or the last
-        failure.
+        """Ask each candidate in turn, with retries; return the first answer or the last failure.
 
         A budget that is too small for the assumed tool uses is tried again with one use. A call
-        that no candidate can take is refused with a ``PROMPT_REJECTED``.
+        that no candidate can take is refused with a ``PROMPT_REJECTED``. Each attempt writes a
+        ``DISPATCH`` and an ``EXCHANGE``.
+
+        Args:
+            call: the call; its ``passed_over`` gets the models that did not answer.
+            sent: its request, encoded.
+
+        Raises:
+            IdempotencyKeyUsedError: another call has the idempotency key.
+            LedgerError: an entry could not be written.
+            LeaseLostError: the call was settled as an orphan before its answer came.
         """
         candidates, reads = self._candidates, needs_reading(call.request)
         refusal: tuple[str, str, str | None] = ("", "", None)

@@ -35,6 +35,9 @@ class KeptObject(NamedTuple):
     """An object that a provider stores for a caller.
 
     Attributes:
+        object_id: the key of the row (:func:`provider_id_of` returns the provider's id).
+        kind: ``file``, ``batch`` or ``container``.
+        provider_id: the provider.
         owner: as :func:`~remit.gateway.tenancy.owner_of` returns it.
         entry_id: the ``EXCHANGE`` that created the object.
     """

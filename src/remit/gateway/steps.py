@@ -162,8 +162,12 @@ class Beside(Struct):
 
 
 class FinishedCall(NamedTuple):
-    """The result of a :class:`FinishCall`: id, timestamp, and tokens left on the narrowest
-    limit.
+    """The result of a :class:`FinishCall`.
+
+    Attributes:
+        exchange_entry_id: id of the ``EXCHANGE``.
+        timestamp: its timestamp.
+        remaining: tokens left on the narrowest token limit; None without one.
     """
 
     exchange_entry_id: str

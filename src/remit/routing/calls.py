@@ -132,7 +132,14 @@ class Calls:
         return bool(self.made) and all(call.get("replayed") for call in self.made)
 
     async def obstacle(self, candidate: Candidate, task: str) -> ModelCallError | None:
-        """Return why a candidate cannot be called now; None if it can."""
+        """Return the reason why a candidate cannot be called now; None if it can.
+
+        The reasons are an unregistered provider, an unmet need of the call, and an open circuit.
+
+        Args:
+            candidate: the candidate.
+            task: the task and the needs of the call.
+        """
         gateway = self.options.gateway
         if candidate.provider_id not in gateway.providers:
             return ModelCallError(

@@ -123,7 +123,18 @@ route_request = blocking(aroute_request)
 
 
 async def route(asked: Asked, options: RouteOptions) -> Outcome:
-    """Do as :func:`aroute_request`, but return a failure instead of raising it."""
+    """Do as :func:`aroute_request`, but return a failure instead of raising it.
+
+    If nothing was sent, one ``PROMPT_REJECTED`` is recorded.
+
+    Args:
+        asked: the request, its prompt and its listeners.
+        options: candidates, rules, mode and gateway.
+
+    Raises:
+        InvalidInputError: an option cannot be used; nothing was sent.
+        LedgerWriteError: a call could not be recorded.
+    """
     started = time.perf_counter()
     request, prompt = asked.request, asked.prompt
     task = task_of(options.task, asked.needs)

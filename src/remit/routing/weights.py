@@ -274,7 +274,13 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules in force, and the version that decisions record."""
+    """The rules in force, and the version that decisions record.
+
+    Attributes:
+        weights: the rules.
+        version_hash: their ``rule_version_hash``, or ``RULES_UNAVAILABLE`` for the shipped rules in
+            place of an unusable file.
+    """
 
     weights: Weights
     version_hash: str

@@ -157,6 +157,10 @@ class PriceTable:
         A name matches the key of an entry, one of its aliases, ``provider/model``, or a dated
         snapshot if the entry has a rule for snapshots. Names match exactly. A provider of
         ``same_prices`` has the prices of the provider named there.
+
+        Args:
+            provider_id: the provider.
+            model_id: the model, by any of its names.
         """
         wanted = provider_id, model_id
         if wanted in self._found:

@@ -47,7 +47,7 @@ class ChatWriter:
         self._texts: list[dict[str, Any]] = []
 
     def start(self) -> bytes:
-        """The first chunk, which names the role."""
+        """Return the first chunk, which names the role."""
         return self._chunk({"role": "assistant", "content": ""})
 
     def event(self, event: StreamEvent) -> bytes:

@@ -53,7 +53,7 @@ class MessagesWriter:
         self._kinds: set[str] = set()
 
     def start(self) -> bytes:
-        """The ``message_start`` event."""
+        """Return the ``message_start`` event."""
         return sse("message_start", {"message": self._message})
 
     def event(self, event: StreamEvent) -> bytes:
@@ -82,7 +82,7 @@ class MessagesWriter:
         )
 
     def end(self, answer: ProviderResponse) -> bytes:
-        """The last events."""
+        """Return the last events, with finish reason and usage."""
         last = self._stop()
         while self._waiting:
             last += self._replay() + self._stop()

@@ -45,7 +45,7 @@ class ResponsesWriter:
         self._calls: dict[int, tuple[dict[str, Any], list[str]]] = {}
 
     def start(self) -> bytes:
-        """``response.created`` and ``response.in_progress``."""
+        """Return the events ``response.created`` and ``response.in_progress``."""
         return self._say("response.created", response=self._head) + self._say(
             "response.in_progress", response=self._head
         )
