@@ -271,8 +271,7 @@ class LLMGateway:
 
         Returns:
             The state, and the seconds until an open circuit may be retried; None if a call is
-            possible
-            now.
+            possible now.
         """
         return await self._breakers.circuit(provider_id, model_id)
 

@@ -86,8 +86,7 @@ class InFlightCalls:
 
         Returns:
             The id of the ``DISPATCH``, the reservation (None if nothing is charged), and the
-            cancellation
-            of the caller if it came after the call was begun; else None.
+            cancellation of the caller if it came after the call was begun; else None.
 
         Raises:
             NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError: the call is not begun.

@@ -71,7 +71,7 @@ class MemoryAccount:
             return self._need(0) > self.limit
 
     def change(self, holding: Holding, size: int) -> None:
-        """Set the size of a holding in bytes; 0 removes it from the account.
+        """Set the size of a holding in bytes; 0 removes the holding from the account.
 
         If a holding grows and the account is over its limit, the tasks of the largest holdings are
         cancelled until the rest fits.

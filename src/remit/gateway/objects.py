@@ -160,8 +160,7 @@ def notes_made(
 
     Returns:
         The function; None if the caller is unknown, the call had no body, the answer is not JSON,
-        or
-        nothing was created.
+        or nothing was created.
     """
     if identity is None or to.outgoing is None:
         return None

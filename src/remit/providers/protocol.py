@@ -372,7 +372,7 @@ class AsyncProvider(Protocol):
     async def asend(
         self, request: ProviderRequest, *, on_text: TextSink | None = None
     ) -> ProviderResponse:
-        """Answer a request; pass the text to ``on_text`` as it comes, unless that is None.
+        """Answer a request; pass the text to ``on_text``, if given, while the text arrives.
 
         Raises:
             ProviderError: the call failed.
@@ -389,7 +389,7 @@ class StreamingProvider(Protocol):
     async def astream(
         self, request: ProviderRequest, on_event: NeutralSink | None
     ) -> ProviderResponse:
-        """Answer a request; pass each event to ``on_event`` as it comes, unless that is None.
+        """Answer a request; pass each event to ``on_event``, if given, when the event arrives.
 
         Raises:
             ProviderError: the call failed.

@@ -157,8 +157,7 @@ def replay(entry: LedgerEntry, ledger: LedgerClient | None = None) -> dict[str, 
         ``agrees``: whether something was computed and everything agrees with the record;
         ``decision_id`` and ``entry_id``; ``checks``: the result for each part, None if it cannot be
         computed; ``recorded`` and ``recomputed``: values that differ; ``notes``: sentences, such as
-        why
-        a part cannot be computed.
+        why a part cannot be computed.
     """
     meta = entry.metadata
     checks: dict[str, bool | None] = {}

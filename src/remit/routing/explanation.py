@@ -43,10 +43,10 @@ def explain(
 
     Returns:
         For a decision: the record's fields, ``why`` (sentences), and ``candidates`` in the order of
-        the chain: rank, score and its parts, result (``answered``, ``failed``,
-        ``skipped``, ``not_reached``), code and reason. For an entry of a call also ``call``: see
-        :func:`explain_call`. If no router chose its model, ``decision_id`` is empty and ``why``
-        is the call's own.
+        the chain: rank, score and its parts, result (``answered``, ``failed``, ``skipped``,
+        ``not_reached``), code and reason. For an entry of a call also ``call``: see
+        :func:`explain_call`. If no router chose its model, ``decision_id`` is empty and ``why`` is
+        the call's own.
 
     Raises:
         NotFoundError: there is no such decision or call.

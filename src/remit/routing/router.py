@@ -216,8 +216,7 @@ class Router:
         Returns:
             ``model_id``, ``provider_id``, ``response`` (the text), ``finish_reason``, ``scores``,
             ``fallback_attempts``, ``latency_ms``, ``cost_usd``, ``decision_id``, the ids of the
-            entries
-            of decision and exchange, and ``session_id``.
+            entries of decision and exchange, and ``session_id``.
 
         Raises:
             FallbackChainExhaustedError: no model answered.

@@ -208,9 +208,8 @@ class Directory:
 
         Returns:
             For each owner the fields of :meth:`Owner.to_dict`, ``keys``, ``users`` and ``teams``
-            (ids
-            that its keys name), ``budget`` (None without one), ``spent_usd``, ``spent_tokens`` and
-            ``limit_usd``. Without a budget the spending is the sum of its keys' budgets.
+            (ids that its keys name), ``budget`` (None without one), ``spent_usd``, ``spent_tokens``
+            and ``limit_usd``. Without a budget the spending is the sum of its keys' budgets.
         """
         budgets, keys = {state.scope: state for state in states}, self._keys()
         found = []

@@ -129,7 +129,7 @@ class PriceTable:
         return cls(file, f"{file.version}+sha256:{digest}")
 
     def overlaid(self, other: PriceTable) -> PriceTable:
-        """Return a new table: this one overlaid with ``other``, whose prices win.
+        """Return a new table that combines this one with ``other``, whose prices win.
 
         A model in both tables has the other's price. Its aliases, snapshots, sizes and flags come
         from this table if the other does not state them. A name that the other table gives to a
