@@ -45,8 +45,12 @@ _Ask = Callable[[str], list[tuple[Any, ...]]]
 class CircuitBreaker:
     """A view of the circuit breaker of one provider and model.
 
-    Its properties read the database if this process's knowledge is older than
+    The properties read the database if this process's knowledge is older than
     ``CircuitBreakerConfig.poll_s``. In an event loop use :meth:`LLMGateway.circuit` instead.
+
+    Args:
+        breakers: the breakers of the ledger.
+        key: provider and model.
     """
 
     def __init__(self, breakers: Breakers, key: _Key) -> None:
@@ -123,8 +127,13 @@ class Breakers:
             return not self._circuit(key).open
 
     def permit(self, provider_id: str, model_id: str) -> Permit | None:
-        """Return a permit for one call if no wait is needed; None if :meth:`acquire` must
-        decide.
+        """Return a permit for one call if no wait is needed; None if :meth:`acquire` must decide.
+
+        The permit must be reported (:class:`~remit.gateway.breaker.Permit`).
+
+        Args:
+            provider_id: the provider.
+            model_id: the model.
         """
         if time.monotonic() - self._looked_at > self._config.poll_s:
             return None

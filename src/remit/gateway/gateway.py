@@ -216,8 +216,13 @@ class LLMGateway:
         return self._names.how_to_set_up(provider_id)
 
     def name_of(self, provider_id: str, model_id: str) -> str:
-        """Return the name of a provider's model: its own name if that resolves to it, else
-        provider/model.
+        """Return the shortest name that leads to a provider's model.
+
+        The result is the model's own name if that resolves to the model, else ``provider/model``.
+
+        Args:
+            provider_id: the provider.
+            model_id: the model.
         """
         if self._names.leads_to(model_id) == (provider_id, model_id):
             return model_id
@@ -233,6 +238,13 @@ class LLMGateway:
 
     def cost_bound(self, request: PromptRequest, provider_id: str, model_id: str) -> int | None:
         """Return the most nano-dollars that a model can bill for ``request``; None if unbounded.
+
+        The result is None too if the model has no price. Nothing is reserved.
+
+        Args:
+            request: the request.
+            provider_id: the provider.
+            model_id: the model.
 
         Raises:
             InvalidInputError: the request has no canonical form.
@@ -263,15 +275,26 @@ class LLMGateway:
         return self._breakers.known()
 
     def is_closed(self, provider_id: str, model_id: str) -> bool:
-        """Return True if the circuit of a provider and model is known to be closed. Never waits."""
+        """Return True if the circuit of a provider and model is known to be closed.
+
+        A closed circuit lets calls through. Never waits: False also if the state must be read
+        first.
+        """
         return self._breakers.is_closed((provider_id, model_id))
 
     async def circuit(self, provider_id: str, model_id: str) -> tuple[CircuitState, float | None]:
-        """Return the state of a circuit; takes no permit.
+        """Return the state of the circuit of a provider and model; takes no permit.
+
+        Reads the database if this process's knowledge is too old.
+
+        Args:
+            provider_id: the provider.
+            model_id: the model.
 
         Returns:
             The state, and the seconds until an open circuit may be retried; None if a call is
-            possible now.
+            possible
+            now.
         """
         return await self._breakers.circuit(provider_id, model_id)
 

@@ -146,7 +146,12 @@ class Names:
         self._found.clear()
 
     def not_set_up(self, provider_id: str, model_id: str) -> str:
-        """Return how to set up the provider of a model; empty if it is set up."""
+        """Return how to set up the provider of a model; empty if the provider is registered.
+
+        Args:
+            provider_id: the provider.
+            model_id: the model, for the message.
+        """
         if provider_id in self._known:
             return ""
         how = self.how_to_set_up(provider_id)

@@ -218,7 +218,15 @@ def _add_neutral(
 
 
 def prepare_exchange(ledger: LedgerClient, entry: LedgerEntry, subject_id: str | None) -> Prepared:
-    """Return an encoded ``EXCHANGE``. Values that JSON cannot express are replaced by texts."""
+    """Return an encoded ``EXCHANGE``. Writes nothing.
+
+    Values that JSON cannot express are replaced by texts, in ``entry`` too.
+
+    Args:
+        ledger: encodes the entry.
+        entry: the entry.
+        subject_id: the person of whom the content speaks; None for nobody.
+    """
     try:
         return ledger.prepare(entry, subject_id=subject_id)
     except InvalidInputError:

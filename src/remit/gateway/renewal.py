@@ -61,8 +61,13 @@ class Renewal:
     def began(self, dispatch_entry_id: str, lease_ms: int) -> None:
         """Note a call that is about to be recorded with its first lease.
 
-        The writing thread calls this before the commit. A row of this process that is not noted is
-        therefore an abandoned one, however long the process was suspended.
+        Starts the thread if it is not running. The writing thread calls this before the commit. A
+        row of this process that is not noted is therefore an abandoned one, however long the
+        process was suspended.
+
+        Args:
+            dispatch_entry_id: the call.
+            lease_ms: duration of the lease in milliseconds; with 0 the call is not noted.
         """
         if lease_ms <= 0:
             return

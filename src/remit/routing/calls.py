@@ -164,10 +164,14 @@ class Calls:
     async def bounds(
         self, chain: Sequence[Candidate], task: str, request: PromptRequest
     ) -> dict[str, float]:
-        """Return the upper bound in US dollars of each candidate that can be called now, keyed by
-        name.
+        """Return the upper bound in US dollars of each candidate that can be called now.
 
-        A candidate without a bound is left out.
+        The keys are names of candidates. A candidate without a bound is left out.
+
+        Args:
+            chain: the candidates.
+            task: the task and the needs of the call.
+            request: the request.
         """
         found = {}
         for one in chain:
@@ -300,7 +304,15 @@ class Calls:
         return drawn.of_exchange if first else _NOTHING
 
     def late(self, candidate: Candidate, part: str, timeout_s: float) -> None:
-        """Note a call that was cancelled at its time limit."""
+        """Note a call that was cancelled at its time limit.
+
+        Its record in :attr:`made` becomes a timeout.
+
+        Args:
+            candidate: the model.
+            part: the part of the request that the call made.
+            timeout_s: the limit in seconds.
+        """
         error = ModelCallError("TIMEOUT", f"no answer within {timeout_s:g} s")
         failed: dict[str, Any] = {"error_code": error.code, "error_message": error.message}
         response = None

@@ -237,8 +237,9 @@ class Directory:
         return found
 
     def names(self, key: VirtualKey) -> dict[str, str]:
-        """Return ``user_name``, ``team_name`` and ``organisation_name`` of a key; empty if not
-        declared.
+        """Return ``user_name``, ``team_name`` and ``organisation_name`` of a key. Blocks.
+
+        A name is empty if the owner is not declared or its name is erased.
         """
         declared, found = self.declared(), {}
         for kind in get_args(OwnerKind):
@@ -248,7 +249,7 @@ class Directory:
         return found
 
     def scope_names(self) -> dict[str, str]:
-        """Return the names of keys and declared owners, keyed by budget scope."""
+        """Return the names of keys and declared owners, keyed by budget scope. Blocks."""
         rows = self._ledger.select("SELECT key_id, name FROM virtual_keys", ())
         named = {BudgetScope(key_id=key_id).key: str(name) for key_id, name in rows}
         declared = self.declared().items()
@@ -314,7 +315,12 @@ def shown_keys(
 
 
 def scope_of(kind: str, id_: str) -> str:
-    """Return the budget scope of an owner, such as ``team:payments``."""
+    """Return the budget scope of an owner, such as ``team:payments``.
+
+    Args:
+        kind: ``user``, ``team`` or ``organisation``.
+        id_: the owner's id.
+    """
     ids: dict[str, Any] = {f"{kind}_id": id_}
     return BudgetScope(**ids).key
 

@@ -196,9 +196,15 @@ class Accounts:
                 account.minute_tokens -= hold.tokens
 
     def settle(self, hold: Hold, usage: TokenUsage) -> None:
-        """Replace a hold by the real usage, in the window that it was reserved in.
+        """Replace a hold by the real usage, in the window that the hold was reserved in.
 
-        A bill above its bound is charged in full and raises the bound of its cause for its key.
+        A bill above its bound is charged in full and raises the bound of its cause for its key. If
+        the window of an account has ended, only the ledger's entries count the usage. :meth:`write`
+        stores the change.
+
+        Args:
+            hold: the reservation.
+            usage: tokens and cost.
         """
         known, windows = self._accounts, hold.windows
         if not known.keys() >= set(hold.scopes):

@@ -85,7 +85,13 @@ class TokenBudgeter:
     def allocation(
         self, scope: BudgetScope, limits: BudgetLimits, by: str
     ) -> Callable[[Transaction], str]:
-        """Return a function that does as :meth:`allocate` within another transaction."""
+        """Return a function that does as :meth:`allocate` within a transaction that is given to it.
+
+        Args:
+            scope: the scope.
+            limits: all limits; they replace the earlier ones.
+            by: who sets the limits; recorded.
+        """
         return lambda tx: _allocate(tx, scope, limits, by)
 
     def check(self, scope: BudgetScope, amount: Amount | None = None) -> BudgetCheckResult:
@@ -312,7 +318,10 @@ class TokenBudgeter:
         return allocate
 
     def status(self, scope: BudgetScope) -> builtins.list[BudgetStatus]:
-        """Return every existing account on the scope's path, widest first. Blocks."""
+        """Return every existing account on the scope's path, widest first. Blocks. Writes nothing.
+
+        An account whose window has ended is returned with an empty new window.
+        """
         accounts = Accounts(self._ledger.select, self._ledger)
         return of_now(accounts.statuses(scope.path), self._ledger)
 

@@ -256,7 +256,14 @@ class Body(Struct, gc=False):
         return Body(self.endpoint, raw[:start] + listed + raw[end:], value, changed)
 
     def without_member(self, path: tuple[str, ...], reason: str) -> Body:
-        """Return a copy without one member and the change noted; the body itself if it has none."""
+        """Return a copy without one member and the change noted.
+
+        The result is the body itself if the member is missing.
+
+        Args:
+            path: names of the nested members.
+            reason: the reason in the record.
+        """
         raw = remove_member(self.raw, path)
         return self if raw == self.raw else self._changed(raw, path, reason)
 
