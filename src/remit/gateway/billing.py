@@ -168,7 +168,7 @@ class Tariff:
             body: the body.
             uses: how often a tool of the provider may be used if the body does not say; None for
                 the configured number.
-            headers: the client's headers, which may ask for a larger context window.
+            headers: the client's headers, which may ask for a larger context window; None for none.
         """
         if body.endpoint.free:
             return _FREE

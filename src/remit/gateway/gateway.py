@@ -429,8 +429,11 @@ class LLMGateway:
         sink: EventSink | None = None,
         agent: tuple[str, WireProvider] | None = None,
     ) -> PromptResponse:
-        """Send a body that is not a model call to a provider once, record it, and return the
-        response.
+        """Send a body that is not a model call to a provider once, record it, and return the response.
+
+        The call has a ``DISPATCH``, a reservation of ``amount`` and an ``EXCHANGE``. A refusal is
+        recorded as ``PROMPT_REJECTED`` and returned as a response; then nothing was sent. Observers
+        are called unless the call was refused.
 
         Args:
             request: the attribution: session, agent, contract and so on.
@@ -438,12 +441,13 @@ class LLMGateway:
             outgoing: the body to send.
             identity: the caller; None to authenticate the request's token.
             amount: the amount to reserve.
-            on_record: rows that a success changes in other tables.
-            sink: receives a stream as it comes; the stream waits for it.
+            on_record: rows that a success changes in other tables; None for none.
+            sink: receives a stream as it comes; the stream waits for it. None to receive none.
             agent: another agent's name and address to use instead of the provider; ``amount`` is
-                then the price of the call.
+                then the price of the call. None to use the provider.
 
         Raises:
+            KeyError: the provider is not registered, and ``agent`` is None.
             LedgerUnavailableError, LedgerWriteError, LeaseLostError: as :meth:`aroute`.
         """
         self._outage.check()

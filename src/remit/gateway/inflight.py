@@ -45,7 +45,7 @@ class InFlightCalls:
         budgeter: settles reservations.
         charging: whether calls that begin here are charged.
         wait_ms: longest wait for money that other calls have reserved.
-        beside: called in each transaction in which calls begin or end.
+        beside: called in each transaction in which calls begin or end; None for no call.
 
     Attributes:
         ended: called with the dispatch id of a call that is recorded or abandoned; its lease is

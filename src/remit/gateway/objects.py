@@ -50,7 +50,11 @@ class KeptObject(NamedTuple):
 
 
 class Objects:
-    """Stored objects and their owners, read from the ledger's database. Every method blocks."""
+    """Stored objects and their owners, read from the ledger's database. Every method blocks.
+
+    Args:
+        ledger: the ledger whose database contains the rows.
+    """
 
     def __init__(self, ledger: LedgerClient) -> None:
         self._ledger = ledger
@@ -154,7 +158,7 @@ def notes_made(
     each object. Objects that the request named are not recorded.
 
     Args:
-        identity: the caller, who becomes the owner.
+        identity: the caller, who becomes the owner; None if unknown.
         to: the model that answered.
         answer: the answer's body.
 

@@ -70,8 +70,8 @@ class StreamTap:
     parsed later in groups.
 
     Args:
-        on_text: receives the answer's text.
-        sink: receives every event.
+        on_text: receives the answer's text; None for no listener.
+        sink: receives every event; None for no listener.
 
     Attributes:
         wanted: True if there is a listener.

@@ -275,7 +275,7 @@ class ProviderError(RemitError):
         maybe_billed: True if the provider may have received the request and reported no usage. An
             error that the provider states itself costs the output before it.
         status: HTTP status of the answer; ``None`` without an answer.
-        param: refused field of the request, by the provider's name.
+        param: refused field of the request, by the provider's name; ``None`` if unknown.
         reply: the answer as received; ``None`` without an answer.
         stale: True if a pooled connection was closed just when the request was sent; the request is
             to be sent again on a new connection.

@@ -52,7 +52,7 @@ def explain_call(
         ledger: the ledger.
         entry: an entry of the call: ``DISPATCH``, ``EXCHANGE``, ``EXCHANGE_ORPHANED`` or
             ``PROMPT_REJECTED``.
-        prefixes: current model name prefix → provider.
+        prefixes: the present provider of each model name prefix; None for none.
 
     Returns:
         ``entry_id``, ``event_type``, ``outcome`` (of the exchange, or ``rejected``, ``orphaned``,

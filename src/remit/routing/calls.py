@@ -47,8 +47,8 @@ class Listeners:
     """The listeners of a stream.
 
     Args:
-        on_text: receives the answer's text.
-        sink: receives every event.
+        on_text: receives the answer's text; None for no listener.
+        sink: receives every event; None for no listener.
 
     Attributes:
         began: True once a listener received content.
@@ -210,7 +210,7 @@ class Calls:
             chain: the candidates.
             task: the task and the needs of the call.
             request: the request.
-            listeners: listeners of the stream.
+            listeners: listeners of the stream; None for none.
             part: the part of the request that the call makes; empty if there is only one.
         """
         listeners = listeners or _NOBODY

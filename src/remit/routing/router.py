@@ -136,8 +136,8 @@ class Router:
 
         Args:
             request: the request.
-            on_text: receives the text of the answering model.
-            sink: receives every event of its stream.
+            on_text: receives the text of the answering model; None to receive none.
+            sink: receives every event of its stream; None to receive none.
             identity: the caller; None if unauthenticated.
 
         Raises:

@@ -278,7 +278,7 @@ def token_from_headers(authorization: str | None, *api_keys: str | None) -> str 
     printable ASCII, or more than :data:`MAX_TOKEN_CHARS` characters.
 
     Args:
-        authorization: the header ``authorization``.
+        authorization: the header ``authorization``; None without it.
         api_keys: the headers ``x-api-key`` and ``api-key``.
     """
     scheme, _, rest = (authorization or "").strip(" \t").partition(" ")

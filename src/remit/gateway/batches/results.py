@@ -46,7 +46,7 @@ class Results:
         billing: computes bills.
         providers: registered providers, keyed by provider id.
         charging: whether calls are charged at all.
-        freed: called with the accounts on which money became free.
+        freed: called with the accounts on which money became free, after the commit.
         epoch: the policy epoch recorded on each exchange.
     """
 

@@ -35,6 +35,13 @@ class LeaseLostError(RemitError):
 class Lease:
     """A lease that :meth:`remit.gateway.leases.LeaseManager.hold` took.
 
+    Args:
+        name: the leased name.
+        owner: the holder, as the table stores it.
+        lasts_s: duration of the lease in seconds.
+        asked_at: time at which the lease was requested, by the holder's clock.
+        read: the result of ``read``.
+
     Attributes:
         name: the leased name.
         owner: the holder, as the table stores it.

@@ -33,7 +33,16 @@ class PriceTable:
     def __init__(
         self, file: TableFile, version: str, models: Mapping[_Key, Model] | None = None
     ) -> None:
-        """Index the entries of a file; callers use `shipped`, `from_file` or `overlaid` instead."""
+        """Index the entries of a file; callers use `shipped`, `from_file` or `overlaid` instead.
+
+        Args:
+            file: the parsed file.
+            version: the version of the table.
+            models: the entries; None for those of the file.
+
+        Raises:
+            RemitError: two models have the same name.
+        """
         self.version = version
         self._file = file
         if models is None:

@@ -32,7 +32,10 @@ class _Call:
 
 
 class ChatWriter:
-    """Writes a stream of Chat Completions; see :class:`~remit.providers.dialects.StreamWriter`."""
+    """A writer of a stream of Chat Completions (:class:`~remit.providers.dialects.StreamWriter`).
+
+    The arguments are those of :func:`~remit.providers.dialects.endpoints.write_answer`.
+    """
 
     def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:
         self._names = ToolNames(call)

@@ -31,7 +31,10 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 class MessagesWriter:
-    """Writes a stream of the Messages API; see :class:`~remit.providers.dialects.StreamWriter`."""
+    """A writer of a stream of the Messages API (:class:`~remit.providers.dialects.StreamWriter`).
+
+    The arguments are those of :func:`~remit.providers.dialects.endpoints.write_answer`.
+    """
 
     def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:
         self._names = ToolNames(call)
