@@ -293,8 +293,7 @@ class LLMGateway:
 
         Returns:
             The state, and the seconds until an open circuit may be retried; None if a call is
-            possible
-            now.
+            possible now.
         """
         return await self._breakers.circuit(provider_id, model_id)
 
@@ -330,8 +329,9 @@ class LLMGateway:
         """Send one request, record it, and return the response.
 
         A call that fails or is refused is a response with an error code. A refused call is recorded
-        as ``PROMPT_REJECTED`` and not sent. A call that is sent has a ``DISPATCH`` and a
-        reservation first; afterwards one ``EXCHANGE`` is recorded. Observers are called at the end.
+        as ``PROMPT_REJECTED`` and not sent. Each attempt has a ``DISPATCH`` first, with a
+        reservation if budgets are charged, and one ``EXCHANGE`` afterwards. Observers are called at
+        the end.
 
         Args:
             request: the request.
@@ -429,7 +429,7 @@ class LLMGateway:
         sink: EventSink | None = None,
         agent: tuple[str, WireProvider] | None = None,
     ) -> PromptResponse:
-        """Send a body that is not a model call to a provider once, record it, and return the response.
+        """Send a body that is not a model call to a provider once, and return the response.
 
         The call has a ``DISPATCH``, a reservation of ``amount`` and an ``EXCHANGE``. A refusal is
         recorded as ``PROMPT_REJECTED`` and returned as a response; then nothing was sent. Observers
