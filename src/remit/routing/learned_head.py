@@ -251,7 +251,8 @@ def head_on_record(ledger: LedgerClient, digest: str) -> LearnedHead:
 
     Raises:
         WeightsError: the head is not recorded, was erased, or is not a head.
-        TrailError: its entry cannot be read, or is archived.
+        EntryArchivedError: its entry is in an archive.
+        TrailError: its entry cannot be read.
     """
     try:
         content = get_thought_record(ledger, f"HEAD-{digest}").content

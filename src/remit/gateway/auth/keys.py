@@ -128,7 +128,8 @@ class KeyStore(Closeable):
 
         Args:
             key_id: the key.
-            mark: a result of :meth:`mark_of`; that secret must still be valid. None for any secret.
+            mark: a result of :meth:`mark_of`; that secret must still be valid. None for the
+                current one.
             since_ms: milliseconds since 1970 after which the key must not have been rotated; None
                 to accept any rotation.
 
