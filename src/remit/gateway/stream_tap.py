@@ -223,7 +223,7 @@ class StreamTap:
             await asyncio.sleep(_WAIT_S)  # raises CancelledError if the account has ended this one
 
     def raise_if_ended(self, error: asyncio.CancelledError) -> None:
-        """Return if the caller was cancelled for another reason than memory.
+        """Replace a cancellation by the memory account with an error; do nothing for any other.
 
         Args:
             error: the cancellation.
