@@ -19,7 +19,9 @@ class KeptId(NamedTuple):
     """An id that a client has received: a row of ``response_ids``.
 
     Attributes:
+        response_id: the id of a response or conversation.
         owner: the owner's name, such as ``key:KEY-…``.
+        session_id: the session of the call.
         is_new: whether the row may be inserted. The row of a conversation exists before its calls.
             If the conversation has been deleted, no row is inserted again.
     """

@@ -96,10 +96,13 @@ def response(came: Reply, value: Any, neutral: str | None = None) -> ProviderRes
 
 
 def refuse_failed(answer: ProviderResponse) -> None:
-    """Raise ProviderError if the provider ended an answer with a failure of its own.
+    """Raise the failure of an answer that the provider ended as failed; else do nothing.
 
-    The same question may be answered a moment later. The provider is in good health: the end of
-    one answer says nothing about others.
+    The same question may be answered a moment later. The provider is in good health: the end of one
+    answer says nothing about others.
+
+    Raises:
+        ProviderError: the answer has a ``failure``.
     """
     if answer.failure:
         said = f"; received so far: {excerpt(answer.content, _SHOWN)}" if answer.content else ""

@@ -100,19 +100,23 @@ class Attempts:
     async def run(
         self, call: Call, to: Candidate, permit: Permit
     ) -> tuple[PromptResponse, BaseException | None]:
-        """Make one attempt and return its response, and the exception that it failed with, if any.
+        """Make one attempt; return its response and the exception that it failed with, or None.
 
-        Sends the request only after its ``DISPATCH`` is durable. Reports the result to the circuit
-        breaker through ``permit``.
+        Sends the request only after its ``DISPATCH`` is durable. Appends the ``EXCHANGE`` and
+        settles the reservation at the end. Reports the result to the circuit breaker through
+        ``permit``.
 
         Args:
             call: the call; its ``last``, ``attempts`` and ``claimed`` are updated.
             to: the model and the request to send.
-            permit: the circuit breaker's permit for this attempt.
+            permit: the circuit breaker's permit for this attempt; used up in any case.
 
         Raises:
             NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError: nothing is recorded or sent.
-            CancelledError: the caller was cancelled; both entries are recorded.
+            LedgerError: an entry could not be written; recovery settles a call that was begun.
+            LeaseLostError: the call was settled as an orphan before its answer came.
+            CancelledError: the caller was cancelled. If the call was begun, both entries are
+                recorded.
         """
         attempt = Attempt(
             call.attempts + 1, to, call.asked_model_id or to.model_id,
@@ -461,7 +465,15 @@ def lowered(to: Candidate, output: int) -> Candidate:
 def neutral_order(
     request: PromptRequest, model_id: str, sent: Sent, timeout_s: float, *, stream: bool
 ) -> ProviderRequest:
-    """Return a request in neutral form for a provider object."""
+    """Return a request in neutral form for a provider object.
+
+    Args:
+        request: the call's request.
+        model_id: the model by the provider's name.
+        sent: the request, encoded.
+        timeout_s: longest wait for the answer in seconds.
+        stream: True if the answer is wanted as a stream.
+    """
     return ProviderRequest(
         model_id=model_id,
         messages=sent.messages,

@@ -101,7 +101,12 @@ class Billing:
         return found
 
     def per_call(self, model: tuple[str, str], nano: int) -> Tariff:
-        """Return a tariff that charges ``nano`` nano-dollars for each answered call."""
+        """Return a tariff with a fixed price for each answered call.
+
+        Args:
+            model: provider and model.
+            nano: the price in nano-dollars.
+        """
         return Tariff(model, self._prices, self._config, nano)
 
 
@@ -140,7 +145,12 @@ class Tariff:
         )
 
     def bound(self, request: PromptRequest, sent: Sent) -> Bound:
-        """Return the upper bound of a call in neutral form."""
+        """Return the upper bound of a call in neutral form.
+
+        Args:
+            request: the request.
+            sent: the request, encoded.
+        """
         media = Media(sent.images)
         if not sent.bounded:
             media.other = media_of({"messages": sent.messages}).other or "messages"
@@ -158,7 +168,7 @@ class Tariff:
             body: the body.
             uses: how often a tool of the provider may be used if the body does not say; None for
                 the configured number.
-            headers: the client's headers, which may ask for a larger context window.
+            headers: the client's headers, which may ask for a larger context window; None for none.
         """
         if body.endpoint.free:
             return _FREE
@@ -220,7 +230,12 @@ class Tariff:
         return percent
 
     def at_bound(self, held: Hold | Amount, tokens: tuple[int, int]) -> Bill:
-        """Return the bill for usage that was not reported: everything that the call reserved."""
+        """Return the bill for usage that was not reported: the whole reservation.
+
+        Args:
+            held: the reservation, or the upper bound of the call.
+            tokens: upper bound of the input and output tokens.
+        """
         tokens_out = max(0, min(tokens[1], held.tokens - tokens[0]))
         return self._bill(
             held.nano, held.tokens - tokens_out, tokens_out, "upper_bound", "upper_bound"
@@ -356,8 +371,14 @@ def _asks_long_cache(value: Any) -> bool:
 
 
 def input_bound(config: RouterConfig, request: PromptRequest, sent: Sent) -> int:
-    """Return an upper bound of the input tokens: one for each byte, and those that providers
-    add.
+    """Return an upper bound of the input tokens of a call in neutral form.
+
+    Each byte counts as one token; tokens that providers add unseen are included.
+
+    Args:
+        config: unused.
+        request: the request.
+        sent: the request, encoded.
     """
     bound = sent.size + MESSAGE_TOKENS * (len(sent.messages) + 1)
     bound += IMAGE_TOKENS * sent.images

@@ -135,7 +135,7 @@ def call_bound(
         size: bytes of the body.
         price: the model's price; None if it has none.
         uses: how often a tool of the provider may be used if the call does not say.
-        model: provider and model, for bounds that earlier bills have raised.
+        model: provider and model, for bounds that earlier bills have raised; None to ignore them.
         free: whether the provider bills nothing.
         seconds: longest duration of sound files in the body; None if unknown.
     """

@@ -52,7 +52,10 @@ class Permit:
         self._say("bad")
 
     def release(self) -> None:
-        """Report that the call was not made, or says nothing about the provider."""
+        """Report that the call was not made, or says nothing about the provider.
+
+        A second report of any kind is ignored.
+        """
         self._say("nothing")
 
     def _say(self, outcome: Outcome) -> None:

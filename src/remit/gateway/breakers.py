@@ -45,8 +45,12 @@ _Ask = Callable[[str], list[tuple[Any, ...]]]
 class CircuitBreaker:
     """A view of the circuit breaker of one provider and model.
 
-    Its properties read the database if this process's knowledge is older than
+    The properties read the database if this process's knowledge is older than
     ``CircuitBreakerConfig.poll_s``. In an event loop use :meth:`LLMGateway.circuit` instead.
+
+    Args:
+        breakers: the breakers of the ledger.
+        key: provider and model.
     """
 
     def __init__(self, breakers: Breakers, key: _Key) -> None:
@@ -123,8 +127,13 @@ class Breakers:
             return not self._circuit(key).open
 
     def permit(self, provider_id: str, model_id: str) -> Permit | None:
-        """Return a permit for one call if no wait is needed; None if :meth:`acquire` must
-        decide.
+        """Return a permit for one call if no wait is needed; None if :meth:`acquire` must decide.
+
+        The permit must be reported (:class:`~remit.gateway.breaker.Permit`).
+
+        Args:
+            provider_id: the provider.
+            model_id: the model.
         """
         if time.monotonic() - self._looked_at > self._config.poll_s:
             return None
@@ -136,7 +145,13 @@ class Breakers:
     async def acquire(self, provider_id: str, model_id: str) -> Permit | None:
         """Return a permit for one call now; None if the circuit is open.
 
-        A half-open circuit gives out a limited number of trials, each recorded in the database.
+        The permit must be reported (:class:`~remit.gateway.breaker.Permit`). A half-open circuit
+        gives out a limited number of trials, each recorded in the database. Reads the database if
+        the latest read is too old.
+
+        Args:
+            provider_id: the provider.
+            model_id: the model.
 
         Raises:
             LedgerWriteError: a trial could not be recorded.
@@ -174,7 +189,10 @@ class Breakers:
                 local.circuit = before
 
     async def circuit(self, provider_id: str, model_id: str) -> tuple[CircuitState, float | None]:
-        """Return a circuit's state and the seconds until it may be retried; takes no permit."""
+        """Return a circuit's state and the seconds until an open circuit may be retried; else None.
+
+        Takes no permit. Reads the database if the latest read is too old.
+        """
         await self._look()
         return self.seen(provider_id, model_id)
 
@@ -193,8 +211,10 @@ class Breakers:
         return {key: CircuitBreaker(self, key) for key in keys}
 
     def prune(self) -> None:
-        """Delete the rows of circuits that have been healthy for long, and the oldest excess ones.
-        Blocks.
+        """Delete the rows of circuits that have been healthy for long. Blocks.
+
+        If more than ``most_rows`` would remain, the oldest excess rows are deleted too. Circuits
+        that bar calls now stay.
         """
         self.look()
         now = self._now_ms()
@@ -246,8 +266,9 @@ class Breakers:
             self._keep(error)
 
     def refresh(self, tx: Transaction) -> None:
-        """Read the changes in a transaction that is made anyway, so that no call has to wait for
-        it.
+        """Read the changes by other processes in a transaction that is made anyway.
+
+        Nothing is read if the latest read is fresh.
         """
         if time.monotonic() - self._looked_at > _SOONER * self._config.poll_s:
             self._read(tx.execute, tx)

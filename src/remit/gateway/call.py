@@ -88,9 +88,12 @@ class CallReport(Struct):
     """The report of an ended call to observers.
 
     Attributes:
+        request: the request.
+        response: the response.
+        identity: the caller; None if unauthenticated.
         started_ns: time of arrival, nanoseconds since 1970.
         first_after_ms: milliseconds until the first piece of the stream; None without a stream.
-        attempts: number of attempts.
+        attempts: number of attempts; 0 if nothing was sent.
     """
 
     request: PromptRequest
@@ -131,11 +134,14 @@ class Failure(Struct, frozen=True):
     """A failed attempt.
 
     Attributes:
+        outcome: the outcome to record.
+        code: the error code.
+        message: the reason.
         billing: ``nothing`` if the provider did not bill; ``arrived`` if a stream broke off after
             its begin; ``bound`` if the cost is unknown.
-        retry_after_s: seconds after which the provider wants to be asked again.
-        reply: the provider's answer, if there was one.
-        answer: the partial answer, if the provider reported its usage.
+        retry_after_s: seconds after which the provider wants to be asked again; None if unknown.
+        reply: the provider's answer; None without one.
+        answer: the partial answer, if the provider reported its usage; else None.
     """
 
     outcome: RouteOutcome

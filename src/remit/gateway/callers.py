@@ -15,7 +15,8 @@ __all__ = ["authenticate", "caller_of", "path_of"]
 def authenticate(call: Call, auth: AuthProvider | None, dev_mode: bool, keys: KeyStore) -> str:
     """Set ``call.identity`` and return why the caller may not make the call; empty if it may.
 
-    A call that an operator makes for a virtual key is limited by that key as it is now.
+    Never raises for a failed authentication. A call that an operator makes for a virtual key is
+    limited by that key as it is now, which reads the database.
 
     Args:
         call: the call.

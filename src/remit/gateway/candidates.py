@@ -31,8 +31,13 @@ __all__ = ["Candidates", "NoCandidateError", "needs_reading", "speaks"]
 class NoCandidateError(Exception):
     """A model cannot be asked.
 
+    Args:
+        code: the error code.
+        message: the reason.
+        param: the field at fault; None without one.
+
     Attributes:
-        refusal: the error code, the message and the field at fault.
+        refusal: the three arguments.
     """
 
     def __init__(self, code: str, message: str, param: str | None = None) -> None:
@@ -95,11 +100,17 @@ class Candidates:
         return left
 
     async def read(self, call: Call, sent: Sent, provider_id: str, model_id: str) -> Candidate:
-        """Return :meth:`make` for a request that needs reads: its history, or the owners of its
-        files.
+        """Return :meth:`make` for a request with a history or files. Reads the database.
+
+        Args:
+            call: the call.
+            sent: the call's request, encoded.
+            provider_id: the provider.
+            model_id: the model.
 
         Raises:
-            NoCandidateError: the model cannot be asked, or a file belongs to another caller.
+            NoCandidateError: the model cannot be asked, the conversation that the call continues is
+                gone, or a file belongs to another caller.
         """
         request, body = call.request, call.request.body
         provider = self._provider(call, provider_id, model_id)
@@ -237,6 +248,11 @@ def needs_reading(request: PromptRequest) -> bool:
 
 
 def speaks(provider: Any, body: Any) -> bool:
-    """Return True if a provider accepts a body unchanged."""
+    """Return True if a provider accepts a body unchanged.
+
+    Args:
+        provider: any provider object; one without ``speaks`` gives False.
+        body: the body.
+    """
     known = getattr(provider, "speaks", None)
     return callable(known) and bool(known(body.endpoint))

@@ -8,14 +8,18 @@ __all__ = ["entries_of_batch", "entries_of_call"]
 
 
 def entries_of_call(ledger: LedgerClient, exchange: LedgerEntry) -> list[str]:
-    """Return the ids of the entries that show the content of a call. Blocks.
+    """Return the ids of the entries that show the content of a call, sorted. Blocks.
 
-    They are the ``EXCHANGE`` that answered, those of all earlier attempts, and the routing
-    decision. Feedback on them is added by :meth:`remit.ledger.LedgerClient.withdraw`.
+    The ids are the ``EXCHANGE`` that answered, the ``EXCHANGE`` of each earlier attempt, and the
+    routing decision. Nothing is deleted. Feedback on them is added by
+    :meth:`remit.ledger.LedgerClient.withdraw`.
 
     Args:
         ledger: the ledger of the call.
         exchange: the last entry of the call, read without content.
+
+    Raises:
+        EntryNotFoundError: an earlier attempt has no entry.
     """
     found = {exchange.id}
     pending = [exchange]
@@ -29,7 +33,9 @@ def entries_of_call(ledger: LedgerClient, exchange: LedgerEntry) -> list[str]:
 
 
 def entries_of_batch(ledger: LedgerClient, made: LedgerEntry) -> list[str]:
-    """Return the ids of the entries of a batch: its own, and one for each result. Blocks.
+    """Return the ids of the entries of a batch: its own, then one for each result. Blocks.
+
+    Nothing is deleted.
 
     Args:
         ledger: the ledger of the batch.

@@ -74,8 +74,9 @@ class Failover:
     async def ask_once(self, call: Call, sent: Sent, key: str) -> PromptResponse:
         """Answer a call under an idempotency key.
 
-        If the key already has an answer, the recorded one is returned. The key of a call that fails
-        is released.
+        If the key already has an answer, the recorded one is returned and nothing is sent. A call
+        is refused (``IDEMPOTENCY_CONFLICT``) while another call with the key is in flight. The key
+        of a call that fails is released.
 
         Args:
             call: the call.
@@ -97,11 +98,20 @@ class Failover:
         return response
 
     async def ask(self, call: Call, sent: Sent) -> PromptResponse:
-        """Ask each candidate in turn, with retries, and return the first answer or the last
-        failure.
+        """Ask each candidate in turn, with retries; return the first answer or the last failure.
 
         A budget that is too small for the assumed tool uses is tried again with one use. A call
-        that no candidate can take is refused with a ``PROMPT_REJECTED``.
+        that no candidate can take is refused with a ``PROMPT_REJECTED``. Each attempt writes a
+        ``DISPATCH`` and an ``EXCHANGE``.
+
+        Args:
+            call: the call; its ``passed_over`` gets the models that did not answer.
+            sent: its request, encoded.
+
+        Raises:
+            IdempotencyKeyUsedError: another call has the idempotency key.
+            LedgerError: an entry could not be written.
+            LeaseLostError: the call was settled as an orphan before its answer came.
         """
         candidates, reads = self._candidates, needs_reading(call.request)
         refusal: tuple[str, str, str | None] = ("", "", None)
@@ -200,6 +210,8 @@ class Failover:
     async def once(self, call: Call, to: Candidate, circuit: str) -> PromptResponse:
         """Make one attempt at one candidate, without retries, and return its response.
 
+        A refusal by ownership, circuit or budget is recorded and returned as a response.
+
         Args:
             call: the call.
             to: the candidate.
@@ -256,7 +268,18 @@ class Failover:
     ) -> PromptResponse:
         """Record one ``PROMPT_REJECTED`` and return the refusal; nothing is held or sent.
 
-        For a routed request the router records the refusal instead.
+        For a routed request nothing is recorded here: the router records the refusal.
+
+        Args:
+            call: the call.
+            code: the error code.
+            message: the reason.
+            remaining: tokens left in the budget; None if no budget was asked.
+            retry_after_s: seconds until a retry can succeed; None if unknown.
+            param: the field at fault; None if there is none.
+
+        Raises:
+            LedgerWriteError: the refusal could not be recorded.
         """
         request = call.request
         entry_id = ""

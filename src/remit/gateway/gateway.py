@@ -64,14 +64,19 @@ class LLMGateway:
     """The gateway through which every model call goes.
 
     Args:
-        ledger_client: records calls.
-        budgeter: the budgets; None for unlimited calls.
-        config: defaults, timeouts, retries.
-        auth_provider: authenticates callers; required outside dev mode.
+        ledger_client: records calls; its database stores keys, budgets and calls in flight.
+        budgeter: the budgets; None to charge nothing.
+        config: defaults, timeouts, retries; None for the defaults.
+        auth_provider: authenticates callers; without one, calls outside dev mode are refused.
         dev_mode: skip authentication.
         budget_mode: ``enforce`` refuses calls over a limit, ``warn`` records a warning and sends
             them, ``off`` only counts spending.
         prices: prices of models; None for the shipped table.
+
+    Attributes:
+        batches: the batches of providers, polled and settled.
+        observers: functions that are called with the report of each ended call, in order. An error
+            of an observer is logged.
 
     Raises:
         InvalidInputError: ``budget_mode`` has another value.
@@ -135,12 +140,18 @@ class LLMGateway:
         self.observers: list[Callable[[CallReport], None]] = []
 
     def register_provider(self, provider_id: str, provider: AnyProvider) -> None:
-        """Make ``provider`` reachable under ``provider_id``."""
+        """Make ``provider`` reachable under ``provider_id``.
+
+        A provider that had this id is replaced and not closed.
+        """
         self._providers[provider_id] = provider
         self._names.forget()
 
     def register_router(self, router: RequestRouter) -> None:
-        """Let ``router`` answer requests whose ``model_id`` is one of its names."""
+        """Let ``router`` answer requests whose ``model_id`` is one of its names.
+
+        An earlier router is replaced.
+        """
         self._names.router = router
         self._names.forget()
 
@@ -156,17 +167,21 @@ class LLMGateway:
 
     @property
     def model_prefixes(self) -> Mapping[str, str]:
-        """Model name prefix → provider."""
+        """The provider of model names with a prefix, keyed by prefix."""
         return self._config.model_prefixes
 
     @property
     def in_flight(self) -> InFlightCalls:
-        """The calls in flight."""
+        """The calls that were dispatched and have no recorded answer yet."""
         return self._in_flight
 
     def capabilities(self, request: PromptRequest) -> ModelCapabilities:
-        """Return the capabilities of the model that would get ``request``; all of them if
-        unknown.
+        """Return the capabilities of the model that would get ``request``.
+
+        Unknown capabilities count as present. A router states those of its route.
+
+        Raises:
+            NotFoundError: the route that the request names does not exist.
         """
         router = self._names.router_of(request)
         if router is not None:
@@ -177,12 +192,22 @@ class LLMGateway:
         return answer if isinstance(answer, ModelCapabilities) else ModelCapabilities()
 
     def next_best(self, model: str) -> list[str]:
-        """Return the fallbacks of a ``provider/model`` in the same form, best first."""
+        """Return the fallbacks of a model, best first; empty if it has none.
+
+        Args:
+            model: the model as ``provider/model``; the results have the same form.
+        """
         provider_id, _, model_id = model.partition("/")
         return ["/".join(one) for one in self._names.next_best(provider_id, model_id)]
 
     def speaks(self, request: PromptRequest) -> bool:
-        """Return False if the provider that would get a request is sent a translation of it."""
+        """Return True if the provider of a request would be sent its body without translation.
+
+        True if the provider is not registered.
+
+        Args:
+            request: the request; it must have a body.
+        """
         provider = self._providers.get(self._names.left(request)[0][0])
         return provider is None or speaks(provider, request.body)
 
@@ -191,8 +216,13 @@ class LLMGateway:
         return self._names.how_to_set_up(provider_id)
 
     def name_of(self, provider_id: str, model_id: str) -> str:
-        """Return the name of a provider's model: its own name if that resolves to it, else
-        provider/model.
+        """Return the shortest name that leads to a provider's model.
+
+        The result is the model's own name if that resolves to the model, else ``provider/model``.
+
+        Args:
+            provider_id: the provider.
+            model_id: the model.
         """
         if self._names.leads_to(model_id) == (provider_id, model_id):
             return model_id
@@ -209,6 +239,13 @@ class LLMGateway:
     def cost_bound(self, request: PromptRequest, provider_id: str, model_id: str) -> int | None:
         """Return the most nano-dollars that a model can bill for ``request``; None if unbounded.
 
+        The result is None too if the model has no price. Nothing is reserved.
+
+        Args:
+            request: the request.
+            provider_id: the provider.
+            model_id: the model.
+
         Raises:
             InvalidInputError: the request has no canonical form.
         """
@@ -224,8 +261,9 @@ class LLMGateway:
         return estimate(self._config, encode_sent(request), None, 0, 0, (MAX_TOKENS, 0))[0]
 
     def breaker(self, provider_id: str, model_id: str) -> CircuitBreaker:
-        """Return the circuit breaker of one provider and model, shared by all processes of the
-        ledger.
+        """Return the circuit breaker of one provider and model.
+
+        All processes of the ledger share its state. The name need not be known.
         """
         return CircuitBreaker(self._breakers, (provider_id, model_id))
 
@@ -237,22 +275,36 @@ class LLMGateway:
         return self._breakers.known()
 
     def is_closed(self, provider_id: str, model_id: str) -> bool:
-        """Return True if the circuit of a provider and model is known to be closed. Never waits."""
+        """Return True if the circuit of a provider and model is known to be closed.
+
+        A closed circuit lets calls through. Never waits: False also if the state must be read
+        first.
+        """
         return self._breakers.is_closed((provider_id, model_id))
 
     async def circuit(self, provider_id: str, model_id: str) -> tuple[CircuitState, float | None]:
-        """Return the state of a circuit; takes no permit.
+        """Return the state of the circuit of a provider and model; takes no permit.
+
+        Reads the database if this process's knowledge is too old.
+
+        Args:
+            provider_id: the provider.
+            model_id: the model.
 
         Returns:
             The state, and the seconds until an open circuit may be retried; None if a call is
-            possible
-            now.
+            possible now.
         """
         return await self._breakers.circuit(provider_id, model_id)
 
     def recover(self) -> list[str]:
-        """Settle calls whose process died and return the ids of their ``EXCHANGE_ORPHANED``.
-        Blocks.
+        """Settle calls whose process died, and remove circuits that are no longer needed. Blocks.
+
+        The configured orphan policy charges or releases the reservations. Each settled call gets
+        one ``EXCHANGE_ORPHANED`` entry.
+
+        Returns:
+            The ids of these entries.
         """
         settled = self._in_flight.recover(
             self._config.orphan_policy,
@@ -262,7 +314,7 @@ class LLMGateway:
         return settled
 
     def route(self, request: PromptRequest, *, on_text: TextSink | None = None) -> PromptResponse:
-        """Do as :meth:`aroute` for callers without an event loop."""
+        """Do as :meth:`aroute` for callers without an event loop. Blocks."""
         return run_blocking(self.aroute(request, on_text=on_text))
 
     async def aroute(
@@ -276,14 +328,17 @@ class LLMGateway:
     ) -> PromptResponse:
         """Send one request, record it, and return the response.
 
-        A call that fails is an outcome, not an exception. A refused call is recorded and not sent.
+        A call that fails or is refused is a response with an error code. A refused call is recorded
+        as ``PROMPT_REJECTED`` and not sent. Each attempt has a ``DISPATCH`` first, with a
+        reservation if budgets are charged, and one ``EXCHANGE`` afterwards. Observers are called at
+        the end.
 
         Args:
             request: the request.
-            on_text: receives the answer's text as it comes.
-            sink: receives every event of a stream; the stream waits for it.
-            identity: the caller, if the caller is already authenticated.
-            routed: the router's decision, if a router chose the model.
+            on_text: receives the answer's text as it comes; None to receive none.
+            sink: receives every event of a stream; the stream waits for it. None to receive none.
+            identity: the caller, if the caller is already authenticated; None to authenticate here.
+            routed: the router's decision, if a router chose the model; else None.
 
         Raises:
             LedgerUnavailableError: the ledger is known to be away; nothing was sent.
@@ -374,8 +429,11 @@ class LLMGateway:
         sink: EventSink | None = None,
         agent: tuple[str, WireProvider] | None = None,
     ) -> PromptResponse:
-        """Send a body that is not a model call to a provider once, record it, and return the
-        response.
+        """Send a body that is not a model call to a provider once, and return the response.
+
+        The call has a ``DISPATCH``, a reservation of ``amount`` and an ``EXCHANGE``. A refusal is
+        recorded as ``PROMPT_REJECTED`` and returned as a response; then nothing was sent. Observers
+        are called unless the call was refused.
 
         Args:
             request: the attribution: session, agent, contract and so on.
@@ -383,12 +441,13 @@ class LLMGateway:
             outgoing: the body to send.
             identity: the caller; None to authenticate the request's token.
             amount: the amount to reserve.
-            on_record: rows that a success changes in other tables.
-            sink: receives a stream as it comes; the stream waits for it.
+            on_record: rows that a success changes in other tables; None for none.
+            sink: receives a stream as it comes; the stream waits for it. None to receive none.
             agent: another agent's name and address to use instead of the provider; ``amount`` is
-                then the price of the call.
+                then the price of the call. None to use the provider.
 
         Raises:
+            KeyError: the provider is not registered, and ``agent`` is None.
             LedgerUnavailableError, LedgerWriteError, LeaseLostError: as :meth:`aroute`.
         """
         self._outage.check()
@@ -448,14 +507,17 @@ class LLMGateway:
     ) -> PromptResponse:
         """Record the refusal of a request for a router and return it.
 
+        Appends one ``PROMPT_REJECTED`` entry and calls the observers. Nothing is sent.
+
         Args:
             request: the request.
             code: the error code.
             message: the reason.
             retry_after_s: seconds until a retry can succeed; None if unknown.
-            identity: the caller.
+            identity: the caller; None if unauthenticated.
 
         Raises:
+            InvalidInputError: the request has no canonical form.
             LedgerWriteError: the refusal could not be recorded.
         """
         call = Call(request, StreamTap(None, None), identity, encode_sent(request).context_hash)

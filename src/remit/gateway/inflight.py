@@ -45,7 +45,7 @@ class InFlightCalls:
         budgeter: settles reservations.
         charging: whether calls that begin here are charged.
         wait_ms: longest wait for money that other calls have reserved.
-        beside: called in each transaction in which calls begin or end.
+        beside: called in each transaction in which calls begin or end; None for no call.
 
     Attributes:
         ended: called with the dispatch id of a call that is recorded or abandoned; its lease is
@@ -75,17 +75,22 @@ class InFlightCalls:
     async def begin(
         self, step: StartCall, ahead: WritesAhead | None = None
     ) -> tuple[str, Hold | None, asyncio.CancelledError | None]:
-        """Run a :class:`StartCall`.
+        """Run a :class:`StartCall`: append its ``DISPATCH``, reserve, and insert the call's row.
 
         If only other calls' reservations are in the way, wait for them.
 
         Args:
             step: the call.
             ahead: writes that are committed in the same transaction before the call, also if the
-                call is refused.
+                call is refused; None for none.
+
+        Returns:
+            The id of the ``DISPATCH``, the reservation (None if nothing is charged), and the
+            cancellation of the caller if it came after the call was begun; else None.
 
         Raises:
             NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError: the call is not begun.
+            LedgerError: the write failed. Recovery settles the call if it was begun.
             CancelledError: the caller was cancelled and the call is not begun.
         """
 
@@ -180,20 +185,22 @@ class InFlightCalls:
     async def finish(
         self, step: FinishCall, beside: Beside | None = None
     ) -> tuple[FinishedCall, asyncio.CancelledError | None]:
-        """Run a :class:`FinishCall`; retry while the ledger cannot be written.
+        """Run a :class:`FinishCall`: append the ``EXCHANGE``, settle, and delete the call's row.
 
-        An answer is paid for, so it is kept as long as the process lives. The memory is bounded,
-        because no call is begun while nothing can be written.
+        Retries without end while the ledger is unavailable. An answer is paid for, so it is kept as
+        long as the process lives. The memory is bounded, because no call is begun while nothing can
+        be written.
 
         Args:
             step: the call.
-            beside: a step to commit right after it.
+            beside: a step to commit right after it in the same transaction; None for none.
 
         Returns:
-            The result, and the cancellation of the caller, if it was cancelled.
+            The result, and the cancellation of the caller; None if it was not cancelled.
 
         Raises:
             LeaseLostError: the call was settled as an orphan.
+            LedgerError: the ledger refused the answer; the call is left to recovery.
             CancelledError: the caller was cancelled and the answer is not recorded.
         """
         gone: asyncio.CancelledError | None = None
@@ -252,8 +259,14 @@ class InFlightCalls:
         return None
 
     def stage(self, tx: Transaction, steps: Sequence[Step]) -> Calls:
-        """Return the stage that runs all steps of a transaction
-        (:meth:`~remit.ledger.LedgerClient.step`).
+        """Return the stage that runs all steps of a transaction (see
+        :meth:`~remit.ledger.LedgerClient.step`).
+
+        Calls ``beside`` with the transaction first.
+
+        Args:
+            tx: the transaction.
+            steps: its steps.
         """
         if self._beside is not None:
             self._beside(tx)
@@ -265,6 +278,11 @@ class InFlightCalls:
     async def make_sure(self, named: Ownership) -> None:
         """Claim a session for the caller before a call that reads the session.
 
+        Inserts the rows of ownership unless they are known to exist.
+
+        Args:
+            named: the session and work order that must be the caller's.
+
         Raises:
             NotYoursError: the session or work order belongs to another caller.
         """
@@ -273,7 +291,7 @@ class InFlightCalls:
             note_owned(self._known, named)
 
     async def release_claim(self, claim: Claim) -> None:
-        """Release the idempotency key of a failed call."""
+        """Delete the claim of a failed call on its idempotency key, so the key is free again."""
         await self._ledger.step(self.stage, claim)
 
     def count(self) -> int:
@@ -283,8 +301,9 @@ class InFlightCalls:
     def recover(self, policy: Policy, lease_ms: int = 0) -> list[str]:
         """Settle every call whose process is dead, or that no process is known to wait for. Blocks.
 
-        An expired lease counts only if the process cannot be observed, or if this process has
-        abandoned the call. After an outage of the store a holder has ``lease_ms`` to renew its
+        Renews the leases of this process first. Each settled call gets one ``EXCHANGE_ORPHANED``
+        entry. An expired lease counts only if the process cannot be observed, or if this process
+        has abandoned the call. After an outage of the store a holder has ``lease_ms`` to renew its
         lease.
 
         Args:

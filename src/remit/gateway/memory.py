@@ -40,6 +40,9 @@ _worker = ThreadPoolExecutor(1, thread_name_prefix="remit-large")
 class MemoryAccount:
     """Sum of what bodies, answers and streams hold. Any thread may use it.
 
+    Args:
+        limit: most bytes, with the room for work.
+
     Attributes:
         limit: most bytes, with the room for work.
         held: bytes that are held now.
@@ -57,7 +60,7 @@ class MemoryAccount:
         return self.limit - self.limit // 4
 
     def has_room_for_body(self, size: int) -> bool:
-        """Return True if a body of this size may be read now."""
+        """Return True if a body of this many bytes may be read now. Reserves nothing."""
         with self._lock:
             return self._need(size) <= self.limit_of_bodies
 
@@ -68,7 +71,11 @@ class MemoryAccount:
             return self._need(0) > self.limit
 
     def change(self, holding: Holding, size: int) -> None:
-        """Set the size of a holding. While the account is over its limit, end the largest one."""
+        """Set the size of a holding in bytes; 0 removes the holding from the account.
+
+        If a holding grows and the account is over its limit, the tasks of the largest holdings are
+        cancelled until the rest fits.
+        """
         with self._lock:
             grows = size > holding.size
             self.held += size - holding.size
@@ -133,7 +140,7 @@ class Holding:
         return self._task is not None and not self.is_ended
 
     def resize(self, size: int) -> None:
-        """Set the size. The account may then end its largest holdings."""
+        """Set the size in bytes. The account may then end its largest holdings."""
         self._account.change(self, size)
 
     def settle(self) -> None:
@@ -161,7 +168,7 @@ async def run_to_the_end(
     """Do as :func:`run_large`; a cancelled caller still waits for the result.
 
     Returns:
-        The result, and the cancellation of the caller, if it was cancelled.
+        The result, and the cancellation of the caller; None if it was not cancelled.
     """
     work = asyncio.ensure_future(run_large(function, *args, **kwargs))
     gone = None
@@ -175,7 +182,11 @@ async def run_to_the_end(
 
 
 async def run_large(function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Run work on many bytes in the one thread for such work and return its result."""
+    """Run work on many bytes in the one thread for such work and return its result.
+
+    Waits for earlier work in that thread. The context variables of the caller apply. An error of
+    the function is raised.
+    """
     context = contextvars.copy_context()
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(_worker, lambda: context.run(function, *args, **kwargs))

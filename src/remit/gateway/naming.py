@@ -27,10 +27,10 @@ def resolve(
 
     Args:
         config: defaults and prefixes.
-        known: ids of the providers that are registered; of two that have the default model of one
-            name, a registered one is meant.
-        provider_id: as the request names it, if it does.
-        model_id: as the request names it, if it does.
+        known: ids of the registered providers. If two providers have the same default model, a
+            registered one is meant.
+        provider_id: the provider that the request names; None without one.
+        model_id: the model that the request names; None for the default of the provider.
     """
     if provider_id:
         fallback = config.default_models.get(provider_id, config.default_model)
@@ -51,11 +51,11 @@ def resolve(
 
 
 def split_name(model_id: str, *providers: Container[str]) -> tuple[str, str]:
-    """Return the provider that a name states, and the model behind it; each empty without one.
+    """Return the provider that a name states, and the model after it; each empty without one.
 
-    Whatever stands before ``/`` is a provider, except in an ARN. What stands before ``:``, or
-    alone, is one only if a provider is called so, in whatever case: ``llama3:8b`` and ``ft:gpt-4o``
-    are models.
+    The text before ``/`` is always a provider, except in an ARN. The text before ``:``, or a name
+    alone, is a provider only if its id is known, in any case: ``llama3:8b`` and ``ft:gpt-4o`` are
+    models.
 
     Args:
         model_id: ``provider/model``, ``provider:model``, a provider or a model.
@@ -75,13 +75,14 @@ def split_name(model_id: str, *providers: Container[str]) -> tuple[str, str]:
 def owner_by_prefix(prefixes: Mapping[str, str], model_id: str) -> str:
     """Return the provider whose prefix a model's name has, the longest first; empty without one.
 
-    Case and what stands before the first letter do not matter. If no prefix has the whole name,
-    what follows each ``.``, ``:`` and ``/`` in it is tried in turn (``ft:gpt-4o``), and a provider
-    before a ``.`` is meant itself (``us.anthropic.claude-3-v1:0``). An ARN of another family is
-    a model of the service that the ARN names.
+    Case and characters before the first letter do not matter. If no prefix has the whole name, the
+    text after each ``.``, ``:`` and ``/`` in it is tried in turn (``ft:gpt-4o``), and a provider
+    before a ``.`` is meant itself (``us.anthropic.claude-3-v1:0``). An ARN of another family is a
+    model of the service that the ARN names.
 
     Args:
-        prefixes: model name prefix → provider.
+        prefixes: the provider of each prefix of model names.
+        model_id: the model's name.
     """
     name = _BEFORE.sub("", model_id.casefold())
     families = {provider.casefold(): provider for provider in prefixes.values()}
@@ -104,7 +105,16 @@ def _is_arn(name: str) -> bool:
 def candidates(
     config: RouterConfig, known: Container[str], provider_id: str | None, model_id: str | None
 ) -> Iterator[tuple[str, str]]:
-    """Yield provider and model of the named model, then of its configured fallbacks."""
+    """Yield provider and model of the named model, then of its configured fallbacks.
+
+    The named model is not repeated among the fallbacks.
+
+    Args:
+        config: defaults, prefixes and fallbacks.
+        known: ids of the registered providers.
+        provider_id: the provider that the request names; None without one.
+        model_id: the model that the request names; None for the default.
+    """
     first = resolve(config, known, provider_id, model_id)
     yield first
     named = config.fallbacks.get(model_id or first[1]) or config.fallbacks.get("/".join(first), ())
@@ -136,7 +146,12 @@ class Names:
         self._found.clear()
 
     def not_set_up(self, provider_id: str, model_id: str) -> str:
-        """Return how to set up the provider of a model; empty if it is set up."""
+        """Return how to set up the provider of a model; empty if the provider is registered.
+
+        Args:
+            provider_id: the provider.
+            model_id: the model, for the message.
+        """
         if provider_id in self._known:
             return ""
         how = self.how_to_set_up(provider_id)
@@ -148,7 +163,7 @@ class Names:
         return self._config.set_up_by.get(provider_id, unknown)
 
     def router_of(self, request: PromptRequest) -> RequestRouter | None:
-        """Return the router that answers a request; None if the request names a model."""
+        """Return the router that answers a request; None if the request names no route."""
         router, name = self.router, request.model_id
         if router is None or not name or request.provider_id or not router.knows(name):
             return None
@@ -178,7 +193,10 @@ class Names:
         return [one for one in named if "/".join(one) not in aside] or named
 
     def next_best(self, provider_id: str, model_id: str) -> list[tuple[str, str]]:
-        """Return the fallbacks of a model, by whichever of its names they are configured."""
+        """Return the fallbacks of a model as provider and model, best first; empty without any.
+
+        Fallbacks that are configured under any of its names count.
+        """
         asked = [(provider_id, model_id), *((None, name) for name in self._config.fallbacks)]
         each = (self._named(*name) for name in asked)
         found = [named[1:] for named in each if named[0] == (provider_id, model_id)]

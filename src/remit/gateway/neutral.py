@@ -25,7 +25,10 @@ __all__ = ["finite", "in_neutral_form", "send"]
 
 
 def in_neutral_form(request: PromptRequest) -> PromptRequest:
-    """Return a request with messages, tools and limits in place of its body.
+    """Return a copy of a request with messages, tools and limits in place of its body.
+
+    Args:
+        request: a request with a body.
 
     Raises:
         DialectError: the neutral form cannot express the body.

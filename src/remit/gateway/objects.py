@@ -35,6 +35,9 @@ class KeptObject(NamedTuple):
     """An object that a provider stores for a caller.
 
     Attributes:
+        object_id: the key of the row (:func:`provider_id_of` returns the provider's id).
+        kind: ``file``, ``batch`` or ``container``.
+        provider_id: the provider.
         owner: as :func:`~remit.gateway.tenancy.owner_of` returns it.
         entry_id: the ``EXCHANGE`` that created the object.
     """
@@ -47,15 +50,26 @@ class KeptObject(NamedTuple):
 
 
 class Objects:
-    """Stored objects and their owners, read from the ledger's database. Every method blocks."""
+    """Stored objects and their owners, read from the ledger's database. Every method blocks.
+
+    Args:
+        ledger: the ledger whose database contains the rows.
+    """
 
     def __init__(self, ledger: LedgerClient) -> None:
         self._ledger = ledger
         self._is_shared = False
 
     def find(self, object_id: str, kind: Kind, owner: str) -> KeptObject | None:
-        """Return an owner's object of this id at its provider, the newest if there are several;
-        None if there is none."""
+        """Return an owner's object by its id at the provider; None if there is none.
+
+        Of several objects with the id, the newest is returned.
+
+        Args:
+            object_id: the id at the provider.
+            kind: the kind of the object.
+            owner: the owner, as :func:`~remit.gateway.tenancy.owner_of` returns it.
+        """
         if not _is_id(object_id):
             return None
         rows = self._ledger.select(
@@ -71,6 +85,10 @@ class Objects:
 
         An object of another caller may not be named. An unknown object, such as one that the
         operator created at the provider, may be named unless tenants share the provider's account.
+
+        Args:
+            names: the ids at the provider.
+            owner: the caller, as :func:`~remit.gateway.tenancy.owner_of` returns it.
         """
         own = self._of(names, owner, "=") if self._account_is_shared() else None
         if own is not None:
@@ -99,7 +117,7 @@ class Objects:
         return self._is_shared
 
     def of_owner(self, kind: Kind, owner: str) -> dict[str, str]:
-        """Return an owner's objects of a kind: the provider's id → provider."""
+        """Return the provider of each object of an owner and kind, keyed by the provider's id."""
         rows = self._ledger.select(
             "SELECT object_id, provider_id FROM provider_objects WHERE owner = ? AND kind = ?",
             (owner, kind),
@@ -113,7 +131,7 @@ def may_name(raw: bytes) -> bool:
 
 
 def objects_named(body: Body) -> list[str]:
-    """Return the ids of files and containers that a call names, in any dialect.
+    """Return the ids of files and containers that a call names, without duplicates, in any dialect.
 
     The arguments of tool calls are ignored, because providers do not interpret them.
     """
@@ -136,13 +154,17 @@ def notes_made(
 ) -> Callable[[Transaction, str], None] | None:
     """Return a function that records the containers and files that an answer reports as created.
 
-    Objects that the request named are not recorded. None if the caller is unknown or there are
-    none.
+    The function takes a transaction and the id of the call's ``EXCHANGE``, and inserts one row for
+    each object. Objects that the request named are not recorded.
 
     Args:
-        identity: the caller, who becomes the owner.
+        identity: the caller, who becomes the owner; None if unknown.
         to: the model that answered.
         answer: the answer's body.
+
+    Returns:
+        The function; None if the caller is unknown, the call had no body, the answer is not JSON,
+        or nothing was created.
     """
     if identity is None or to.outgoing is None:
         return None
@@ -195,12 +217,15 @@ def provider_id_of(key: str) -> str:
 
 
 def keep(tx: Transaction, objects: Iterable[KeptObject]) -> None:
-    """Record the owners of new objects. An object with a known owner keeps it."""
+    """Insert the owners of new objects in a transaction.
+
+    An object with a known owner keeps it. An object whose id cannot be stored is left out.
+    """
     tx.execute_many(_KEEP, [tuple(kept) for kept in objects if _is_id(kept.object_id)])
 
 
 def forget(tx: Transaction, object_id: str) -> None:
-    """Delete the row of a deleted object."""
+    """Delete the row of an object that its provider deleted. An unknown id is ignored."""
     tx.execute_many("DELETE FROM provider_objects WHERE object_id = ?", [(object_id,)])
 
 

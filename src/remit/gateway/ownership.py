@@ -32,7 +32,16 @@ _LOCAL = {"local": "user:local-operator"}  # over stdio there is no virtual key
 
 
 class Entry(NamedTuple):
-    """An entry that rows of other tables refer to."""
+    """An entry that rows of other tables refer to.
+
+    A damaged entry has an empty reason and empty metadata.
+
+    Attributes:
+        seq: sequence number in the ledger.
+        event_type: the type of the entry.
+        reason: its recorded reason.
+        metadata: its metadata without content.
+    """
 
     seq: int
     event_type: str
@@ -41,8 +50,13 @@ class Entry(NamedTuple):
 
 
 def owner_on_record(metadata: dict[str, Any], keys: dict[str, RecordedKey]) -> str:
-    """Return the owner of a call's results, by the metadata of its entry and the entries of its
-    key.
+    """Return the owner of a call's results.
+
+    The form is that of :func:`~remit.gateway.tenancy.owner_of`.
+
+    Args:
+        metadata: metadata of the call's entry.
+        keys: the recorded keys (:func:`~remit.gateway.auth.audit.recorded_keys`).
     """
     if key_id := metadata.get("key_id"):
         key = keys.get(key_id)
@@ -53,7 +67,12 @@ def owner_on_record(metadata: dict[str, Any], keys: dict[str, RecordedKey]) -> s
 
 
 def entries_of(select: Select, ids: Iterable[Any]) -> dict[str, Entry]:
-    """Return the existing entries among these ids, keyed by id."""
+    """Return the existing entries among these ids, keyed by id.
+
+    Args:
+        select: runs a query.
+        ids: ids; values that are not ids of entries are ignored.
+    """
     wanted = sorted({seq for one in ids if isinstance(one, str)
                      and (seq := parse_entry_id(one)) is not None})  # fmt: skip
     found: dict[str, Entry] = {}

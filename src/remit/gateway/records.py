@@ -218,7 +218,15 @@ def _add_neutral(
 
 
 def prepare_exchange(ledger: LedgerClient, entry: LedgerEntry, subject_id: str | None) -> Prepared:
-    """Return an encoded ``EXCHANGE``. Values that JSON cannot express are replaced by texts."""
+    """Return an encoded ``EXCHANGE``. Writes nothing.
+
+    Values that JSON cannot express are replaced by texts, in ``entry`` too.
+
+    Args:
+        ledger: encodes the entry.
+        entry: the entry.
+        subject_id: the person of whom the content speaks; None for nobody.
+    """
     try:
         return ledger.prepare(entry, subject_id=subject_id)
     except InvalidInputError:
@@ -230,14 +238,14 @@ def prepare_exchange(ledger: LedgerClient, entry: LedgerEntry, subject_id: str |
 def prepare_rejection(
     ledger: LedgerClient, call: Call, provider_id: str, code: str, message: str
 ) -> Prepared:
-    """Prepare the entry of a request that was refused; nothing was sent.
+    """Return the encoded ``PROMPT_REJECTED`` of a request that was refused. Writes nothing.
 
     Args:
-        ledger: where it is recorded.
-        call: the call; under a virtual key the entry states whose it is and what it asked for.
-        provider_id: who would have been asked; empty if that is not known.
+        ledger: encodes the entry.
+        call: the call; under a virtual key the entry states its owner and the requested model.
+        provider_id: the provider that would have been asked; empty if unknown.
         code: the error code.
-        message: why it was refused.
+        message: the reason of the refusal.
     """
     request, identity = call.request, call.identity
     stated: dict[str, str] = {}
@@ -263,7 +271,14 @@ def prepare_rejection(
 def prepare_warning(
     ledger: LedgerClient, request: PromptRequest, code: str, message: str
 ) -> Prepared:
-    """Prepare the entry of a call that is sent over its limit, in the mode ``warn``."""
+    """Return the encoded ``BUDGET_WARNING`` of a call over its limit, in the mode ``warn``.
+
+    Args:
+        ledger: encodes the entry.
+        request: the request, which is sent.
+        code: the code with which the budget would have refused.
+        message: the reason.
+    """
     entry = LedgerEntry(
         event_type="BUDGET_WARNING",
         submission_id=request.contract_id,

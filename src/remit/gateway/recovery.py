@@ -71,8 +71,14 @@ class Recovery:
             )
 
     def run(self, policy: Policy, lease_ms: int) -> list[str]:
-        """Settle dead calls and delete expired idempotency keys; see
-        :meth:`InFlightCalls.recover`.
+        """Settle dead calls and delete expired idempotency keys; return the orphans' entry ids.
+
+        See :meth:`InFlightCalls.recover`. Clients' texts that an earlier version stored in rows are
+        replaced by hashes.
+
+        Args:
+            policy: whether reservations are charged or released.
+            lease_ms: milliseconds for renewals after an outage.
         """
         self._hide_names()
         now = self._ledger.now_ms

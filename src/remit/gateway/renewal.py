@@ -61,8 +61,13 @@ class Renewal:
     def began(self, dispatch_entry_id: str, lease_ms: int) -> None:
         """Note a call that is about to be recorded with its first lease.
 
-        The writing thread calls this before the commit. A row of this process that is not noted is
-        therefore an abandoned one, however long the process was suspended.
+        Starts the thread if it is not running. The writing thread calls this before the commit. A
+        row of this process that is not noted is therefore an abandoned one, however long the
+        process was suspended.
+
+        Args:
+            dispatch_entry_id: the call.
+            lease_ms: duration of the lease in milliseconds; with 0 the call is not noted.
         """
         if lease_ms <= 0:
             return
@@ -83,10 +88,10 @@ class Renewal:
         return dispatch_entry_id in self._renewed if dispatch_entry_id else bool(self._renewed)
 
     def renew(self) -> None:
-        """Renew every lease of which a third has passed. A lease that cannot be renewed is retried
-        later.
+        """Renew every lease of which a third has passed. Blocks.
 
-        Once the ledger is closed no call can be recorded, so all are forgotten.
+        A failure is logged and retried later. Once the ledger is closed no call can be recorded, so
+        all calls are forgotten.
         """
         now = time.monotonic()
         due = now - self._lease_ms / 3000

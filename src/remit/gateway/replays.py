@@ -32,9 +32,18 @@ def asked_hash(request: PromptRequest, sent: Sent) -> str:
 def recorded_answer(
     ledger: LedgerClient, exchange_entry_id: str, call: Call
 ) -> PromptResponse | tuple[str, str]:
-    """Return the response in an ``EXCHANGE`` if it answers this call; else error code and message.
+    """Return the response in an ``EXCHANGE`` if it answers this call. Blocks.
 
-    The answer is refused if it has been erased, or if the earlier call had another request. Blocks.
+    The response has no cost, and ``replayed`` is set.
+
+    Args:
+        ledger: the ledger.
+        exchange_entry_id: the ``EXCHANGE`` of the earlier call.
+        call: the call that repeats its idempotency key.
+
+    Returns:
+        The response; or code and message of the refusal: ``IDEMPOTENCY_ERASED`` if the answer was
+        erased, ``IDEMPOTENCY_MISMATCH`` if the earlier call had another request.
     """
     entry = ledger.read(exchange_entry_id)
     meta: dict[str, Any] = entry.metadata

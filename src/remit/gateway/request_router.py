@@ -83,6 +83,12 @@ class RequestRouter(Protocol):
     ) -> PromptResponse:
         """Choose a model and return its answer. Each attempt goes through the gateway again.
 
+        Args:
+            request: the request, whose ``model_id`` names a route.
+            on_text: receives the answer's text; None to receive none.
+            sink: receives every event of the stream; None to receive none.
+            identity: the caller; None if unauthenticated.
+
         Raises:
             RemitError: the route cannot be used for this request.
         """

@@ -162,8 +162,12 @@ class Beside(Struct):
 
 
 class FinishedCall(NamedTuple):
-    """The result of a :class:`FinishCall`: id, timestamp, and tokens left on the narrowest
-    limit.
+    """The result of a :class:`FinishCall`.
+
+    Attributes:
+        exchange_entry_id: id of the ``EXCHANGE``.
+        timestamp: its timestamp.
+        remaining: tokens left on the narrowest token limit; None without one.
     """
 
     exchange_entry_id: str
@@ -243,7 +247,10 @@ class Calls:
         note_sessions()
 
     def do(self, step: Step) -> Any:
-        """Run one step and return its result; see the step for its refusals."""
+        """Run one step in the transaction and return its result; see the step for its refusals.
+
+        Entries are appended here; rows are written by :meth:`write`.
+        """
         if isinstance(step, StartCall):
             return self._start(step)
         if isinstance(step, FinishCall):

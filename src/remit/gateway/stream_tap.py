@@ -70,8 +70,8 @@ class StreamTap:
     parsed later in groups.
 
     Args:
-        on_text: receives the answer's text.
-        sink: receives every event.
+        on_text: receives the answer's text; None for no listener.
+        sink: receives every event; None for no listener.
 
     Attributes:
         wanted: True if there is a listener.
@@ -223,7 +223,14 @@ class StreamTap:
             await asyncio.sleep(_WAIT_S)  # raises CancelledError if the account has ended this one
 
     def raise_if_ended(self, error: asyncio.CancelledError) -> None:
-        """Raise ProviderError if ``error`` says that the memory account ended the answer."""
+        """Replace a cancellation by the memory account with an error; do nothing for any other.
+
+        Args:
+            error: the cancellation.
+
+        Raises:
+            ProviderError: the memory account ended the answer.
+        """
         if error.args == (MEMORY_FULL,) and (task := asyncio.current_task()) is not None:
             task.uncancel()
             said = f"{MEMORY_FULL}; this answer was the largest and was cut off"
@@ -235,7 +242,7 @@ class StreamTap:
             self.holding.settle()
 
     def release(self) -> None:
-        """Give the memory back."""
+        """Remove the answer's bytes from the memory account."""
         if self.holding is not None:
             self.holding.resize(0)
             self.holding = None

@@ -69,7 +69,17 @@ class Ownership(Struct, frozen=True, gc=False):
 
 
 def check_session(tx: Transaction, identity: Identity, session_id: str) -> None:
-    """Raise NotYoursError unless the caller may work in the session."""
+    """Check in a transaction that the caller may work in a session. Writes nothing.
+
+    Args:
+        tx: the transaction.
+        identity: the caller.
+        session_id: the session.
+
+    Raises:
+        NotYoursError: the session belongs to another caller, or the caller's token is for another
+            session.
+    """
     if identity.session_id and identity.session_id != session_id:
         raise NotYoursError(_NOT_YOUR_SESSION)
     named = ownership_of(identity, session_id)
@@ -80,14 +90,17 @@ def check_session(tx: Transaction, identity: Identity, session_id: str) -> None:
 def ownership_of(identity: Identity | None, session_id: str, order: str = "") -> Ownership | None:
     """Return the session and order that must be the caller's own; ``None`` if none must be.
 
-    Keys and tokens of the role ``agent`` are held to their own sessions: the record, the budgets
-    and the erasure of a session belong together. Callers who operate the root are not.
+    Reads no database. Keys and tokens of the role ``agent`` are held to their own sessions: the
+    record, the budgets and the erasure of a session belong together. Callers who operate the root
+    are not. A token for one session was checked against it already.
 
     Args:
+        identity: the caller; ``None`` if unauthenticated.
+        session_id: the session.
         order: the work order; may be empty.
 
     Raises:
-        NotYoursError: the work order belongs to another session.
+        NotYoursError: the work order's id names another session.
     """
     if identity is None or identity.role != "agent" or identity.session_id:
         return None  # a token for one session was checked against it
@@ -101,9 +114,13 @@ def ownership_of(identity: Identity | None, session_id: str, order: str = "") ->
 
 
 def default_session(identity: Identity, day: str) -> str:
-    """Return the session of calls that name none: one for each key and day (``YYYYMMDD``).
+    """Return the session id of calls that name none: one for each key and day.
 
-    The name can be guessed, so it is reserved for its key before the session is begun.
+    The id can be guessed, so it is reserved for its key before the session is begun.
+
+    Args:
+        identity: the caller.
+        day: the day as ``YYYYMMDD``.
     """
     return f"SES-{(identity.key_id.removeprefix('KEY-') or 'LOCAL').upper()}{day}"
 
@@ -140,7 +157,14 @@ class Sessions:
         self._claimed: list[tuple[str, str]] = []
 
     def ask(self, asked: Collection[Ownership]) -> Callable[[], None]:
-        """Send the queries for unknown owners; the returned function reads their results."""
+        """Send the queries for owners that are not known yet.
+
+        Args:
+            asked: the sessions and orders to read.
+
+        Returns:
+            A function that reads the results; call it before :meth:`check`.
+        """
         missing = {own[1] for named in asked for own in named.owned if own not in self._known}
         missing -= self._owners.keys()
         orders = {named.order for named in asked if named.order} - self._planned.keys()
@@ -158,9 +182,14 @@ class Sessions:
         return note
 
     def check(self, named: Ownership) -> None:
-        """Raise NotYoursError unless the caller owns the session and order, or they have no owner.
+        """Check that the caller owns a session and order, or that they have no owner.
 
-        The message does not name the owner.
+        Writes nothing. The queries are sent here unless :meth:`ask` has sent them.
+
+        Raises:
+            NotYoursError: another caller owns one of them, the session's name is reserved for
+                another key, or the order has a ``WO_PLANNED`` entry. The message does not name the
+                owner.
         """
         order, owned = named.order, named.owned
         known = self._known.issuperset(owned)
@@ -182,7 +211,15 @@ class Sessions:
         return has == own[0] or (has is None and not begun)
 
     def begun(self, session_id: str, named: Ownership | None) -> None:
-        """Note that work in a session begins; a restricted caller becomes its owner."""
+        """Note that work in a session begins; a restricted caller becomes its owner.
+
+        :meth:`write` inserts the rows.
+
+        Args:
+            session_id: the session.
+            named: the session and order that must be the caller's; ``None`` for an unrestricted
+                caller.
+        """
         if named is None:
             if self._owners.get(session_id, "") is None:
                 self._owners[session_id] = ""

@@ -210,7 +210,11 @@ async def _verbatim(outgoing: Outgoing, reply: ProviderReply, tap: StreamTap) ->
 
 
 def too_long(how: str) -> ProviderError:
-    """Return the error of an answer that is longer than one may be."""
+    """Return the error of an answer that exceeds 64 MiB.
+
+    Args:
+        how: the verb for the message, such as ``takes more`` or ``is longer``.
+    """
     said = f"the answer {how} than {MAX_BODY_BYTES >> 20} MiB"
     return ProviderError("SERVER_ERROR", said, maybe_billed=True, healthy=True)
 

@@ -39,7 +39,8 @@ _FIELD = re.compile("Field '([^']+)': ")
 class LocalProvider(WireDialect):
     """A provider that runs one GGUF file.
 
-    The model is loaded at the first call. Calls run one at a time.
+    The model is loaded at the first call, after its hash was checked. Calls run one at a time. The
+    model is freed when the process ends.
 
     Args:
         path: the weights.
@@ -68,7 +69,11 @@ class LocalProvider(WireDialect):
         return f"LocalProvider({self._model_id!r})"
 
     def capabilities(self, model_id: str) -> ModelCapabilities:
-        """Return the abilities: structured output always, tools by the settings."""
+        """Return the abilities: structured output always, images never, the rest by the settings.
+
+        Args:
+            model_id: ignored.
+        """
         return ModelCapabilities(
             self._settings.native_tools, prose=self._settings.prose, images=False
         )
@@ -108,9 +113,15 @@ class LocalProvider(WireDialect):
     async def send(self, outgoing: Outgoing, timeouts: Timeouts) -> _LocalReply:
         """Wait for the model to be free, start the answer, and return it at its first piece.
 
+        Args:
+            outgoing: the request.
+            timeouts: ``first_byte_s`` limits the wait for the model, and again the wait for the
+                first piece.
+
         Raises:
-            ProviderError: the model refused the request, the weights are missing or changed, or
-                other calls used the model for the whole wait (``RATE_LIMITED``).
+            ProviderError: the model refused the request, the extra ``local`` is missing, the
+                weights are missing or changed, or other calls used the model for the whole wait
+                (``RATE_LIMITED``).
             TimeoutError: the model was free and no piece came in time.
         """
         reply = _LocalReply(outgoing.stream)

@@ -47,7 +47,11 @@ class MockProvider:
         return len(self.requests)
 
     def send(self, request: ProviderRequest) -> ProviderResponse:
-        """Return the next answer of the script, or the default; raise a scripted exception."""
+        """Note the request and return the next answer of the script, or the default.
+
+        Raises:
+            Exception: the script's next item, if that is an exception.
+        """
         with self._lock:
             self.requests.append(request)
             answer = self._script.pop(0) if self._script else self._default

@@ -51,10 +51,13 @@ class ProviderRequest(Struct, frozen=True, gc=False):
     """A call, in neutral form (messages as in :mod:`remit.kernel.exchange`) or as a body.
 
     Attributes:
+        model_id: the provider's name of the model.
+        messages: the conversation in neutral form.
         max_tokens: output limit; ``None`` sends none.
         temperature: temperature; ``None`` sends none.
-        response_schema: JSON Schema that the output must match.
         timeout_s: the longest wait of the gateway, in seconds.
+        tools: tool definitions in neutral form.
+        response_schema: JSON Schema that the output must match; ``None`` for any output.
         stream: True if the answer is wanted as a stream.
         body: a client's body as received; if there is one, the neutral form is ignored.
         headers: headers of the client, some of which the provider forwards.
@@ -130,7 +133,11 @@ class ProviderResponse(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """The event that the intent of an attempt is durable."""
+    """The event that the ``DISPATCH`` of an attempt is durable, before the request is sent.
+
+    Attributes:
+        dispatch_entry_id: the id of the ``DISPATCH``.
+    """
 
     dispatch_entry_id: str
 
@@ -232,7 +239,7 @@ class ProviderReply(Protocol):
         ...
 
     async def read(self) -> bytes:
-        """Return the whole body.
+        """Return the whole body. The body can be read only once.
 
         Raises:
             ProviderError: the body is too long, or the connection breaks.
@@ -268,7 +275,7 @@ class ProviderError(RemitError):
         maybe_billed: True if the provider may have received the request and reported no usage. An
             error that the provider states itself costs the output before it.
         status: HTTP status of the answer; ``None`` without an answer.
-        param: refused field of the request, by the provider's name.
+        param: refused field of the request, by the provider's name; ``None`` if unknown.
         reply: the answer as received; ``None`` without an answer.
         stale: True if a pooled connection was closed just when the request was sent; the request is
             to be sent again on a new connection.
@@ -331,7 +338,14 @@ class WireProvider(Protocol):
         ...
 
     async def send(self, outgoing: Outgoing, timeouts: Timeouts) -> ProviderReply:
-        """Send a request and return the reply as soon as the answer begins.
+        """Send a request once and return the reply as soon as the answer begins.
+
+        Args:
+            outgoing: the request.
+            timeouts: limits of the waits.
+
+        Returns:
+            The reply, whose body is unread; the caller closes it.
 
         Raises:
             ProviderError: there is no answer, or the provider refused the request.
@@ -343,7 +357,7 @@ class Provider(Protocol):
     """The smallest provider. ``send`` may block; the gateway runs it in a thread."""
 
     def send(self, request: ProviderRequest) -> ProviderResponse:
-        """Answer a request.
+        """Answer a request. May block.
 
         Raises:
             ProviderError: the call failed.
@@ -358,7 +372,7 @@ class AsyncProvider(Protocol):
     async def asend(
         self, request: ProviderRequest, *, on_text: TextSink | None = None
     ) -> ProviderResponse:
-        """Answer a request; stream the text to ``on_text`` if it is given.
+        """Answer a request; pass the text to ``on_text``, if given, while the text arrives.
 
         Raises:
             ProviderError: the call failed.
@@ -375,7 +389,7 @@ class StreamingProvider(Protocol):
     async def astream(
         self, request: ProviderRequest, on_event: NeutralSink | None
     ) -> ProviderResponse:
-        """Answer a request; send the events to ``on_event`` if it is given.
+        """Answer a request; pass each event to ``on_event``, if given, when the event arrives.
 
         Raises:
             ProviderError: the call failed.

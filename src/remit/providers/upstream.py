@@ -101,7 +101,13 @@ class UpstreamProvider(WireDialect):
         return endpoint.dialect == self._settings.kind
 
     async def send(self, outgoing: Outgoing, timeouts: Timeouts) -> ProviderReply:
-        """Send a request and return the reply as soon as its headers have come.
+        """Send a request once and return the reply as soon as its headers have come.
+
+        An answer that the server lacks the Responses API is counted for :meth:`speaks`.
+
+        Args:
+            outgoing: the request.
+            timeouts: limits of the waits.
 
         Raises:
             ProviderError: there is no answer, or its status is not 2xx.
@@ -129,7 +135,11 @@ class UpstreamProvider(WireDialect):
         raise error
 
     def passing(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """Return the headers of a client that are forwarded."""
+        """Return the client's headers that are forwarded.
+
+        Args:
+            headers: the client's headers, with lower-case names.
+        """
         return {name: headers[name] for name in self.forward_headers if name in headers}
 
     async def fetch(
@@ -169,7 +179,10 @@ async def refusal(endpoint: str, reply: UpstreamReply, secrets: Collection[str])
 
 
 def passed_on(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the headers of an answer that its client receives, with lower-case names."""
+    """Return the headers of an answer that its client receives, with lower-case names.
+
+    The result has the headers in :data:`PASSED_ON` and the headers of rate limits.
+    """
     passed: list[tuple[str, str]] = []
     for name, value in headers.items():
         low = name.lower()

@@ -136,7 +136,8 @@ def error_of_event(data: bytes | object, secrets: Collection[str] = ()) -> Provi
 def is_shortage(error: BaseException | None) -> bool:
     """Return True if this machine has no file descriptors, memory or buffers left.
 
-    The error and its causes are examined.
+    Args:
+        error: the error; it and its causes are examined. None gives False.
     """
     while error is not None:
         if isinstance(error, MemoryError):

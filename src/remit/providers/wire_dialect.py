@@ -129,7 +129,7 @@ class WireDialect(ABC):
 
 
 def neutral_call(request: ProviderRequest) -> ModelCall:
-    """Return the request of a caller in Python as a call of no dialect."""
+    """Return the request of a caller in Python in the form that all dialects share."""
     schema = request.response_schema
     return ModelCall(
         model=request.model_id,

@@ -52,17 +52,16 @@ def explain_call(
         ledger: the ledger.
         entry: an entry of the call: ``DISPATCH``, ``EXCHANGE``, ``EXCHANGE_ORPHANED`` or
             ``PROMPT_REJECTED``.
-        prefixes: current model name prefix → provider.
+        prefixes: the present provider of each model name prefix; None for none.
 
     Returns:
         ``entry_id``, ``event_type``, ``outcome`` (of the exchange, or ``rejected``, ``orphaned``,
         ``under_way``), ``error_code``, ``error_message``; ``asked_for`` and ``named_by``
         (``provider/model``, ``registry``, ``prefix``, ``default``, ``name``, ``route``,
-        ``caller``);
-        ``provider_id``, ``model_id`` (sent), ``answered_by``; ``key``; ``passed_over``;
-        ``attempts``,
-        oldest first; ``wire``, ``translated_from``, ``changed``; ``bound``, ``tokens``, ``cost``;
-        ``why`` (sentences). Values that do not apply are empty or None.
+        ``caller``); ``provider_id``, ``model_id`` (sent), ``answered_by``; ``key``;
+        ``passed_over``; ``attempts``, oldest first; ``wire``, ``translated_from``, ``changed``;
+        ``bound``, ``tokens``, ``cost``; ``why`` (sentences). Values that do not apply are empty or
+        None.
 
     Raises:
         NotFoundError: the entry belongs to no call.

@@ -47,8 +47,8 @@ class Listeners:
     """The listeners of a stream.
 
     Args:
-        on_text: receives the answer's text.
-        sink: receives every event.
+        on_text: receives the answer's text; None for no listener.
+        sink: receives every event; None for no listener.
 
     Attributes:
         began: True once a listener received content.
@@ -132,7 +132,14 @@ class Calls:
         return bool(self.made) and all(call.get("replayed") for call in self.made)
 
     async def obstacle(self, candidate: Candidate, task: str) -> ModelCallError | None:
-        """Return why a candidate cannot be called now; None if it can."""
+        """Return the reason why a candidate cannot be called now; None if it can.
+
+        The reasons are an unregistered provider, an unmet need of the call, and an open circuit.
+
+        Args:
+            candidate: the candidate.
+            task: the task and the needs of the call.
+        """
         gateway = self.options.gateway
         if candidate.provider_id not in gateway.providers:
             return ModelCallError(
@@ -157,10 +164,14 @@ class Calls:
     async def bounds(
         self, chain: Sequence[Candidate], task: str, request: PromptRequest
     ) -> dict[str, float]:
-        """Return the upper bound in US dollars of each candidate that can be called now, keyed by
-        name.
+        """Return the upper bound in US dollars of each candidate that can be called now.
 
-        A candidate without a bound is left out.
+        The keys are names of candidates. A candidate without a bound is left out.
+
+        Args:
+            chain: the candidates.
+            task: the task and the needs of the call.
+            request: the request.
         """
         found = {}
         for one in chain:
@@ -199,7 +210,7 @@ class Calls:
             chain: the candidates.
             task: the task and the needs of the call.
             request: the request.
-            listeners: listeners of the stream.
+            listeners: listeners of the stream; None for none.
             part: the part of the request that the call makes; empty if there is only one.
         """
         listeners = listeners or _NOBODY
@@ -233,13 +244,18 @@ class Calls:
     ) -> PromptResponse | None:
         """Make one attempt and return the answer; None if it failed, which is noted.
 
+        The gateway records the attempt.
+
         Args:
             candidate: the model.
             request: the request.
-            listeners: listeners of the stream.
+            listeners: listeners of the stream; None for none.
             part: the part of the request that the call makes; empty if there is only one.
-            number: number of the attempt at that part.
+            number: number of the attempt at that part, from 1.
             retry_of: the response of the attempt before; None for the first.
+
+        Raises:
+            LedgerError: the call could not be recorded.
         """
         options = self.options
         listeners = listeners or _NOBODY
@@ -288,7 +304,15 @@ class Calls:
         return drawn.of_exchange if first else _NOTHING
 
     def late(self, candidate: Candidate, part: str, timeout_s: float) -> None:
-        """Note a call that was cancelled at its time limit."""
+        """Note a call that was cancelled at its time limit.
+
+        Its record in :attr:`made` becomes a timeout.
+
+        Args:
+            candidate: the model.
+            part: the part of the request that the call made.
+            timeout_s: the limit in seconds.
+        """
         error = ModelCallError("TIMEOUT", f"no answer within {timeout_s:g} s")
         failed: dict[str, Any] = {"error_code": error.code, "error_message": error.message}
         response = None

@@ -31,7 +31,7 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 
 
 def new_decision_id() -> str:
-    """Return a random id: ``DEC-`` and 32 hex digits."""
+    """Return a new random id: ``DEC-`` and 32 hex digits."""
     return f"DEC-{secrets.token_hex(16)}"
 
 

@@ -37,7 +37,7 @@ _NEEDED = ("prompt", "context", "profiles", "content")
 
 
 def find_decision(ledger: LedgerReader, name: str) -> LedgerEntry:
-    """Return the ledger entry of a decision.
+    """Return the ledger entry of a decision. Blocks.
 
     Args:
         ledger: the ledger.
@@ -45,7 +45,7 @@ def find_decision(ledger: LedgerReader, name: str) -> LedgerEntry:
             entries.
 
     Raises:
-        NotFoundError: there is no such decision.
+        NotFoundError: there is no such decision, or no router chose the model of the call.
         EntryArchivedError: the entry is archived.
     """
     try:
@@ -81,7 +81,11 @@ def no_such_decision(name: str) -> NotFoundError:
 
 
 def fields_of(meta: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the 8 fields; None if they are erased or not in the form that a router writes."""
+    """Return the 8 fields of a decision; None if they are erased or have another form.
+
+    Args:
+        meta: metadata of the decision's entry.
+    """
     content = meta.get("content")
     try:
         value = orjson.loads(content) if isinstance(content, str) else None
@@ -142,17 +146,18 @@ def rows_of(meta: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 
 
 def replay(entry: LedgerEntry, ledger: LedgerClient | None = None) -> dict[str, Any]:
-    """Compute scores, chain and hashes of a recorded decision again.
+    """Compute scores, chain and hashes of a recorded decision again. Writes nothing.
 
     Args:
         entry: the decision's entry (:func:`find_decision`).
-        ledger: the ledger that contains learned heads; needed if the rules name one.
+        ledger: the ledger that contains learned heads; needed if the rules name one. None without
+            it.
 
     Returns:
-        ``agrees``: whether everything that can be computed agrees with the record; ``checks``: the
-        same for each part, None if it cannot be computed; ``recorded`` and ``recomputed`` values
-        that
-        differ; ``notes``.
+        ``agrees``: whether something was computed and everything agrees with the record;
+        ``decision_id`` and ``entry_id``; ``checks``: the result for each part, None if it cannot be
+        computed; ``recorded`` and ``recomputed``: values that differ; ``notes``: sentences, such as
+        why a part cannot be computed.
     """
     meta = entry.metadata
     checks: dict[str, bool | None] = {}

@@ -53,7 +53,15 @@ def create_thought_record_emitter(
 
 
 class ThoughtRecordEmitter:
-    """The emitter that :func:`create_thought_record_emitter` returns."""
+    """An emitter that appends each decision to the trail of a task.
+
+    :func:`create_thought_record_emitter` returns one.
+
+    Args:
+        ledger: the ledger of the trail.
+        task_id: the task whose chain gets the decisions.
+        agent_id: the agent for which models are chosen.
+    """
 
     def __init__(self, ledger: LedgerClient, task_id: str, agent_id: str) -> None:
         self._ledger = ledger
@@ -61,9 +69,10 @@ class ThoughtRecordEmitter:
         self._agent_id = agent_id
 
     async def __call__(self, record: RoutingDecisionRecord) -> ThoughtRecord:
-        """Record the 8 fields alone, for programs that have nothing else of a decision.
+        """Append the 8 fields alone under a new id, for programs without the rest of a decision.
 
         Raises:
+            TrailError: the chain of the task cannot be continued.
             LedgerWriteError: the thought cannot be written.
         """
         thought = ThoughtInput(
@@ -77,9 +86,11 @@ class ThoughtRecordEmitter:
         )
 
     async def record(self, decision: RoutingDecision) -> ThoughtRecord:
-        """Record a decision with the data to explain and replay it.
+        """Append a decision with the data to explain and replay it; return its durable record.
 
         Raises:
+            InvalidThoughtError: the decision is recorded already.
+            TrailError: the chain of the task cannot be continued.
             LedgerWriteError: the thought cannot be written.
         """
         return await acreate_thought_record(
@@ -94,12 +105,15 @@ class ThoughtRecordEmitter:
     def with_answer(self, decision: RoutingDecision, step: FinishCall) -> Beside | None:
         """Return the step that records a decision together with the answer of its last call.
 
+        Nothing is written here. The step fails with NotTogetherError if the answer is written in
+        another transaction.
+
         Args:
             decision: the decision; its last attempt has no ``exchange_entry_id`` yet.
             step: the step that records the answer; both are submitted together.
 
         Returns:
-            The step; None if the trail has to be prepared first.
+            The step; None if the table of thoughts is not prepared yet.
         """
 
         def extra(tx: Transaction) -> dict[str, Any]:
@@ -131,7 +145,16 @@ class NotTogetherError(RemitError):
 
 
 async def emit(emitter: DecisionEmitter, decision: RoutingDecision, timeout_s: float) -> Any:
-    """Return an emitter's result; None if it failed or took too long, which is logged."""
+    """Pass a decision to an emitter and return its result; None if it failed or took too long.
+
+    A failure is logged. An emitter that took too long is cancelled; in a thread it continues
+    unheard.
+
+    Args:
+        emitter: the emitter.
+        decision: the decision; only a :class:`ThoughtRecordEmitter` gets more than its 8 fields.
+        timeout_s: longest wait in seconds.
+    """
     if emitter is NO_OP_DECISION_EMITTER:
         return None
     task = asyncio.ensure_future(_call(emitter, decision))
@@ -139,7 +162,14 @@ async def emit(emitter: DecisionEmitter, decision: RoutingDecision, timeout_s: f
 
 
 async def outcome_of(task: asyncio.Future[Any], decision_id: str, timeout_s: float) -> Any:
-    """Wait for a running emitter and return its result; None if it failed, which is logged.
+    """Wait for a running emitter and return its result; None if it failed or took too long.
+
+    A failure is logged. A task that took too long is cancelled.
+
+    Args:
+        task: the running emitter.
+        decision_id: the decision, for the log.
+        timeout_s: longest wait in seconds.
 
     Raises:
         NotTogetherError: see :meth:`ThoughtRecordEmitter.with_answer`.

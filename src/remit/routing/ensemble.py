@@ -33,10 +33,18 @@ async def ask_ensemble(
     the other candidates are tried in order, provided that time is left and no bound on money is
     set.
 
+    Args:
+        calls: makes the calls.
+        chain: the candidates, best first.
+        task: the task and the needs of the call.
+        request: the request.
+
     Returns:
         The winning candidate with the response, None if nobody answered; then ``join``,
-        ``members``,
-        ``answered``, ``joined`` and, for a vote, ``agreed``.
+        ``members``, ``answered``, ``joined`` (the rule that decided) and, for a vote, ``agreed``.
+
+    Raises:
+        LedgerWriteError: a call could not be recorded.
     """
     options = calls.options.ensemble
     members = await _members(calls, chain, task, request, options)
@@ -228,15 +236,14 @@ async def _judged(calls: Calls, answers: Sequence[Answer], request: PromptReques
 
 
 def join_by_vote(answers: Sequence[str]) -> int:
-    """Return the place of the most frequent answer; case and white space are ignored.
+    """Return the place, from 0, of the most frequent answer; case and white space are ignored.
 
     Args:
         answers: the answers, those of the best-scored models first.
 
     Returns:
-        The first answer of the largest group of equal answers; of equal groups, of the group that
-        the
-        best-scored model belongs to.
+        The place of the first answer of the largest group of equal answers. Of equal groups, the
+        group of the best-scored model counts.
     """
     plain = [_plain_answer(answer) for answer in answers]
     votes = Counter(text for text in plain if text) or Counter(plain)  # blank: no vote
@@ -253,14 +260,14 @@ def join_by_fields(answers: Sequence[str]) -> tuple[int, str] | None:
     """Join JSON objects into one with the most frequent value of each field.
 
     A field that most answers lack is left out. Of equally frequent values the best-scored one
-    counts.
+    counts. Answers that are not JSON objects are ignored.
 
     Args:
         answers: the answers, those of the best-scored models first.
 
     Returns:
-        The place of the first answer that agrees with the result in most fields, and the result as
-        JSON; None if no answer is a JSON object.
+        The place, from 0, of the first answer that agrees with the result in most fields, and the
+        result as JSON; None if no answer is a JSON object.
     """
     parsed: list[tuple[int, dict[str, bytes], dict[str, Any]]] = []
     for place, answer in enumerate(answers):

@@ -40,7 +40,9 @@ class RouteAttempt:
     """A model of the chain that did not answer.
 
     Attributes:
-        error: why not.
+        model_id: its name in the registry.
+        provider_id: its provider.
+        error: the reason.
         response: the gateway's response; None if the model was skipped.
     """
 

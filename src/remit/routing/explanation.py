@@ -33,22 +33,24 @@ _OF_CALL = ("entry_id", "timestamp", "agent_id", "session_id")
 def explain(
     ledger: LedgerClient, name: str, prefixes: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Why a model was chosen, or what became of a call that names its model, as JSON.
+    """Return why a model was chosen, or the fate of a call that names its model, as JSON. Blocks.
 
     Args:
-        ledger: where it is.
-        name: of a decision, as :func:`find_decision` takes it, or the id of an entry of a call.
-        prefixes: model name prefix → provider, as they are set now.
+        ledger: the ledger.
+        name: a name of a decision, as :func:`find_decision` takes it, or the id of an entry of a
+            call.
+        prefixes: the present provider of each model name prefix; None for none.
 
     Returns:
-        Of a decision the record's fields, ``why`` (sentences), and ``candidates`` in the order of
-        the chain: rank, score and its parts, what became of it (``answered``, ``failed``,
-        ``skipped``, ``not_reached``), code and reason. Of an entry of a call also ``call``: see
-        :func:`explain_call`; where no router chose its model, ``decision_id`` is empty and ``why``
+        For a decision: the record's fields, ``why`` (sentences), and ``candidates`` in the order of
+        the chain: rank, score and its parts, result (``answered``, ``failed``, ``skipped``,
+        ``not_reached``), code and reason. For an entry of a call also ``call``: see
+        :func:`explain_call`. If no router chose its model, ``decision_id`` is empty and ``why`` is
         the call's own.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: there is no such decision or call.
+        EntryArchivedError: the entry is archived.
     """
     named = _entry(ledger, name) if name.startswith("LED-") else None
     if named is None or named.event_type == EVENT:

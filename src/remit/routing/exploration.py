@@ -148,6 +148,9 @@ class Exploration:
     ) -> Drawn:
         """Return the drawn chain of a decision. Reads the ledger.
 
+        If another candidate than the best comes first, its upper bound counts as spent until
+        :meth:`ended`. If the daily budget is used up, the best comes first.
+
         Args:
             decision_id: the decision; :meth:`ended` must follow.
             inputs: the inputs of scoring.

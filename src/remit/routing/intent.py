@@ -92,7 +92,15 @@ def _is_image(part: Any) -> bool:
 
 
 def read_intent(prompt: str | Sequence[Mapping[str, Any]], weights: Weights) -> Intent:
-    """Return the intent of ``prompt`` by the signs in ``weights``."""
+    """Return the intent of ``prompt`` by the signs in ``weights``.
+
+    Args:
+        prompt: a text, or the messages of a conversation.
+        weights: the rules of scoring.
+
+    Raises:
+        NotCanonicalError: a tool's call or result in the prompt has no canonical form.
+    """
     rules = weights.intent
     asked, size = text_asked(prompt)
     head = part_read(asked, rules)

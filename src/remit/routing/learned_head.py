@@ -149,10 +149,10 @@ class LearnedHead:
             raise WeightsError(f"The routing head {path} cannot be read: {error}.") from error
 
     def qualities(self, seen: Sequence[int]) -> dict[str, int]:
-        """Return the expected reward of each model from 0 to 1, in millionths.
+        """Return the expected reward of each model from 0 to 1, in millionths, keyed by model name.
 
         Args:
-            seen: the prompt's buckets (:func:`buckets_of`).
+            seen: the prompt's buckets (:func:`buckets_of`) for the head's number of buckets.
         """
         length = isqrt(len(seen) * MILLION * MILLION) or 1
         found = {}
@@ -162,11 +162,13 @@ class LearnedHead:
         return found
 
     def nearest(self, seen: Sequence[int]) -> list[tuple[str, int]]:
-        """Return the most similar prompts of the training set: exchange and similarity in
-        millionths.
+        """Return the up to three most similar prompts of the training set, most similar first.
 
         Args:
             seen: the prompt's buckets.
+
+        Returns:
+            Pairs of the ``EXCHANGE`` that contains the prompt, and the similarity in millionths.
         """
         mine = set(seen)
         found = [
@@ -186,6 +188,10 @@ def buckets_of(text: str, buckets: int) -> list[int]:
 
     The text is taken in UTF-8 with ``A-Z`` in lower case. A word is a run of the bytes ``a-z0-9_``
     and of bytes from 0x80 up, or one other byte above 0x20.
+
+    Args:
+        text: the text.
+        buckets: number of buckets; a bucket is a number from 0 to one less.
     """
     words = _WORDS.findall(text.encode("utf-8", "replace").lower())
     found = set(map(crc32, words))
@@ -219,9 +225,12 @@ def learned_score(
 
 
 async def record_head(ledger: LedgerClient, head: LearnedHead) -> None:
-    """Record a head unless it is recorded, so that its decisions can be recomputed.
+    """Record a head as a thought unless it is recorded, so that its decisions can be recomputed.
+
+    Appends one ``THOUGHT_RECORD`` with the id ``HEAD-`` and the digest, in a trail of its own.
 
     Raises:
+        InvalidThoughtError: another process recorded the head at the same time.
         LedgerWriteError: the head cannot be written.
     """
     try:
@@ -234,10 +243,16 @@ async def record_head(ledger: LedgerClient, head: LearnedHead) -> None:
 
 
 def head_on_record(ledger: LedgerClient, digest: str) -> LearnedHead:
-    """Return a recorded head.
+    """Return the head that was recorded under a digest. Blocks.
+
+    Args:
+        ledger: the ledger.
+        digest: SHA-256 of the head in hex.
 
     Raises:
-        WeightsError: the head is not recorded, or was erased.
+        WeightsError: the head is not recorded, was erased, or is not a head.
+        EntryArchivedError: its entry is in an archive.
+        TrailError: its entry cannot be read.
     """
     try:
         content = get_thought_record(ledger, f"HEAD-{digest}").content

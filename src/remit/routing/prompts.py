@@ -21,7 +21,11 @@ class StagePrompts:
         self._contracts = contracts
 
     def check(self, contract_id: str) -> None:
-        """Raise ContractError unless a contract and its prompt pack can be used."""
+        """Check that a contract and its prompt pack can be used.
+
+        Raises:
+            ContractError: the contract or its pack is missing or invalid.
+        """
         self._contracts.load_pack(self._contracts.load(contract_id).prompt_pack_id)
 
     def request(

@@ -78,7 +78,10 @@ class Registry:
         self._made: tuple[Mapping[str, int], _Groups] = ({}, {})
 
     def candidates(self, names: Sequence[str] = ()) -> tuple[Candidate, ...]:
-        """Return current candidates, without those set aside unless none would remain.
+        """Return current candidates, in the order of the names, with their recorded reliability.
+
+        Models that the settings set aside are left out, unless none would remain. Equal requests
+        return the same tuple until reliabilities change.
 
         Args:
             names: names of the candidates; empty for all reachable ones.
@@ -102,7 +105,10 @@ class Registry:
         return found
 
     def reachable(self) -> list[str]:
-        """Return the names of the models that the configuration can reach."""
+        """Return the names of the models whose provider is registered.
+
+        A shipped model counts only at its maker's own address, or if it is the default.
+        """
         return [
             name
             for name, candidate in self._stated.items()
@@ -119,7 +125,7 @@ class Registry:
         return list(self._stated)
 
     def of(self, model_id: str) -> Candidate | None:
-        """Return the candidate with this name; None if there is none."""
+        """Return the candidate with this name as stated, without reliability; None without one."""
         return self._stated.get(model_id)
 
 
@@ -171,7 +177,13 @@ def candidate_of(
 def read_routes(
     settings: RoutingSettings, registry: Registry, rules: Rules, prompts: StagePrompts
 ) -> Mapping[str, RouteSettings]:
-    """Return the routes of a configuration, each with its operator preference.
+    """Return the routes of a configuration, keyed by name, each with its operator preference.
+
+    Args:
+        settings: the routes and the general operator preference.
+        registry: the known models.
+        rules: the known preferences.
+        prompts: the known contracts.
 
     Raises:
         ConfigError: a route's name can be confused with a model's, or the route names an unknown

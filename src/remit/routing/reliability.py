@@ -56,7 +56,10 @@ class Reliability:
         return self._known
 
     def refresh(self) -> Mapping[str, int]:
-        """Read the decisions now and return the percentages. Blocks."""
+        """Read the decisions now and return the percentages, keyed by name. Blocks.
+
+        If the ledger cannot be read, the failure is logged and the earlier values are returned.
+        """
         self._look()
         return self._known
 

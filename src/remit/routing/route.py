@@ -55,7 +55,7 @@ class Outcome:
         result: the result; None if no model answered.
         failure: the error if no model answered; else None.
         calls: the calls made.
-        emitted: the emitter's result; None without an emitter or if it failed.
+        emitted: the result of the decision's emitter; None without an emitter or if it failed.
         refusal: the recorded refusal of a request of which nothing was sent; else None.
     """
 
@@ -71,7 +71,10 @@ class Outcome:
         return self.emitted.entry_id if isinstance(self.emitted, ThoughtRecord) else ""
 
     def response(self) -> PromptResponse:
-        """Return the response for the caller of the gateway."""
+        """Return the response for the caller of the gateway, with the cost of all calls together.
+
+        Without an answer the response is the refusal, or the last failure that was sent.
+        """
         calls = self.calls
         if self.result is not None:
             response = self.result.response
@@ -93,6 +96,9 @@ class Outcome:
 
 async def aroute_request(prompt: Prompt, options: RouteOptions) -> RouteResult:
     """Choose a model for ``prompt`` and return its answer; if it fails, try the next best.
+
+    Each call is recorded by the gateway. The emitter of the options gets the decision, also if no
+    model answered.
 
     Args:
         prompt: a text, or the messages of a conversation.
@@ -117,7 +123,18 @@ route_request = blocking(aroute_request)
 
 
 async def route(asked: Asked, options: RouteOptions) -> Outcome:
-    """Do as :func:`aroute_request`, but return a failure instead of raising it."""
+    """Do as :func:`aroute_request`, but return a failure instead of raising it.
+
+    If nothing was sent, one ``PROMPT_REJECTED`` is recorded.
+
+    Args:
+        asked: the request, its prompt and its listeners.
+        options: candidates, rules, mode and gateway.
+
+    Raises:
+        InvalidInputError: an option cannot be used; nothing was sent.
+        LedgerWriteError: a call could not be recorded.
+    """
     started = time.perf_counter()
     request, prompt = asked.request, asked.prompt
     task = task_of(options.task, asked.needs)

@@ -129,14 +129,15 @@ class Router:
         sink: EventSink | None = None,
         identity: Identity | None = None,
     ) -> PromptResponse:
-        """Answer a request whose ``model_id`` names a route.
+        """Answer a request whose ``model_id`` names a route, and record the decision.
 
-        A request that the route cannot serve is refused through the gateway, which records it.
+        A request that the route cannot serve is refused through the gateway, which records it. A
+        failure of all models is a response with an error code.
 
         Args:
             request: the request.
-            on_text: receives the text of the answering model.
-            sink: receives every event of its stream.
+            on_text: receives the text of the answering model; None to receive none.
+            sink: receives every event of its stream; None to receive none.
             identity: the caller; None if unauthenticated.
 
         Raises:
@@ -144,6 +145,7 @@ class Router:
             CannotContinueError: the conversation that the request continues is gone.
             DialectError: the neutral form cannot express the body.
             InvalidInputError: the prompt cannot be sent or recorded.
+            LedgerWriteError: a call could not be recorded.
         """
         name = request.model_id or _AUTO
         asked: Asked | None = None
@@ -198,23 +200,29 @@ class Router:
         identity: Identity | None = None,
         subject_id: str = "",
     ) -> dict[str, Any]:
-        """Answer a text through a route and return the result as JSON.
+        """Answer a text through a route, record the decision, and return the result as JSON.
 
         Args:
             prompt: the text.
             route: the route.
-            task: instead of the route's task.
-            operator_preference: instead of the route's preference.
+            task: the task, instead of the route's; empty for the route's.
+            operator_preference: the preference, instead of the route's; empty for the route's.
             session_id: the session; empty for a new one.
             agent_id: the agent.
             max_tokens: output limit; None for 4,096.
-            identity: the caller; only its models are candidates.
+            identity: the caller; only its models are candidates. None for all models.
             subject_id: the person of whom the prompt speaks; empty for nobody.
+
+        Returns:
+            ``model_id``, ``provider_id``, ``response`` (the text), ``finish_reason``, ``scores``,
+            ``fallback_attempts``, ``latency_ms``, ``cost_usd``, ``decision_id``, the ids of the
+            entries of decision and exchange, and ``session_id``.
 
         Raises:
             FallbackChainExhaustedError: no model answered.
             NotFoundError: the route does not exist.
             InvalidInputError: an argument cannot be used, or the key may use no model of the route.
+            LedgerWriteError: a call could not be recorded.
         """
         request = new_request(
             agent_id, session_id, model_id=route, max_tokens=max_tokens or 4096,
@@ -258,7 +266,11 @@ class Router:
         return None if found is None else (found.provider_id, found.provider_model)
 
     def may_use(self, name: str, identity: Identity) -> bool:
-        """Return True if a key may use a route: by its name, or any model of it."""
+        """Return True if a key may use a route: by its name, or any model of it.
+
+        Raises:
+            NotFoundError: the route does not exist.
+        """
         return bool(self._allowed(name, identity))
 
     def score_text(
@@ -270,17 +282,17 @@ class Router:
         operator_preference: str = "",
         identity: Identity | None = None,
     ) -> dict[str, Any]:
-        """Return how a route would score its candidates for a text; nothing is sent.
+        """Return how a route would score its candidates for a text; nothing is sent or recorded.
 
         Args:
             prompt: the text.
             route: the route.
-            task: instead of the route's task.
-            operator_preference: instead of the route's preference.
-            identity: the caller; only its models are candidates.
+            task: the task, instead of the route's; empty for the route's.
+            operator_preference: the preference, instead of the route's; empty for the route's.
+            identity: the caller; only its models are candidates. None for all models.
 
         Returns:
-            ``winner``, ``scores``, ``chain``, ``intent`` and ``rule_version_hash``.
+            ``winner``, ``scores``, ``chain`` (best first), ``intent`` and ``rule_version_hash``.
 
         Raises:
             NotFoundError: the route does not exist.
@@ -322,8 +334,12 @@ class Router:
         }
 
     def explain(self, decision: str) -> dict[str, Any]:
-        """Return why a model was chosen, or what happened to a call; see
-        :func:`remit.routing.explain`.
+        """Return why a model was chosen, or the fate of a call. Blocks.
+
+        The result is that of :func:`remit.routing.explain`.
+
+        Args:
+            decision: the id of a decision, or of an entry of a call.
 
         Raises:
             NotFoundError: there is no such decision or call.
@@ -342,7 +358,7 @@ class Router:
         return route
 
     def candidates(self, name: str) -> tuple[Candidate, ...]:
-        """Return the current candidates of a route.
+        """Return the current candidates of a route, in the order of its models.
 
         Raises:
             NotFoundError: the route does not exist.

@@ -45,7 +45,12 @@ class ScoringInputs:
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """The best candidate, and the score of each with at most 6 decimals."""
+    """The result of scoring.
+
+    Attributes:
+        winner: name of the best candidate.
+        scores: the score of each candidate, keyed by name, with at most 6 decimals.
+    """
 
     winner: str
     scores: Mapping[str, float]
@@ -57,6 +62,10 @@ ScoringFn = Callable[[ScoringInputs], Scoring]
 
 def task_of(task: str = "", needs: Sequence[str] = ()) -> str:
     """Return a task and the needs of a call as one text: ``any``, ``code``, ``any+images+tools``.
+
+    Args:
+        task: the task; empty to read it from the prompt (``any``).
+        needs: capabilities that the call needs, ``images`` and ``tools``.
 
     Raises:
         InvalidInputError: the need does not exist, or the task is not a name.
@@ -183,6 +192,13 @@ def score_parts(
     candidate: Candidate, intent: Intent, task: str, preference: str, weights: Weights
 ) -> dict[str, float]:
     """Return the parts of a candidate's score: weighted features, and negative penalties.
+
+    Args:
+        candidate: the candidate.
+        intent: the intent of the prompt.
+        task: the task and the needs, as :func:`task_of` returns them.
+        preference: the operator preference; empty for none.
+        weights: the rules.
 
     Raises:
         InvalidInputError: the operator preference is unknown.

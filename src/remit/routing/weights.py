@@ -92,7 +92,7 @@ def _sorted(items: dict[str, Any]) -> dict[str, Any]:
 
 
 class IntentRules(StrictModel):
-    """The signs by which a prompt's intent is read.
+    """The signs that show a prompt's intent.
 
     Attributes:
         characters_read: characters of a prompt that are read: half at its start, half at its end.
@@ -189,7 +189,8 @@ class Weights:
 
         Args:
             document: the content.
-            find_head: returns the learned head with a digest, if the rules name one.
+            find_head: returns the learned head with a digest, if the rules name one; None if none
+                is available.
 
         Raises:
             WeightsError: the content is not a rule file (the message names the key), or the head is
@@ -233,10 +234,11 @@ class Weights:
 
     @classmethod
     def from_file(cls, path: Path) -> Self:
-        """Return the rules in a rule file.
+        """Return the rules in a rule file, with the learned head in the file :func:`head_file`.
 
         Raises:
-            WeightsError: the file cannot be read, or is not a rule file.
+            WeightsError: the file cannot be read, or is not a rule file, or its head is missing or
+                invalid.
         """
         try:
             text = path.read_text("utf-8")
@@ -249,12 +251,12 @@ class Weights:
         """Return the rules in the text of a rule file.
 
         Args:
-            text: the text.
+            text: the text, JSON without repeated keys.
             name: the name of the file, for messages.
             find_head: as in :meth:`from_document`.
 
         Raises:
-            WeightsError: the text is not a rule file.
+            WeightsError: the text is not a rule file, or its head is missing.
         """
         try:
             document = load_unique(text)
@@ -272,7 +274,13 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules in force, and the version that decisions record."""
+    """The rules in force, and the version that decisions record.
+
+    Attributes:
+        weights: the rules.
+        version_hash: their ``rule_version_hash``, or ``RULES_UNAVAILABLE`` for the shipped rules in
+            place of an unusable file.
+    """
 
     weights: Weights
     version_hash: str
@@ -290,14 +298,15 @@ def head_file(rules: Path) -> Path:
 
 
 def load_rules(path: Path, installed: InstalledFiles | None = None) -> Rules:
-    """Return the rules in a file; if they cannot be read, the shipped ones without a version.
+    """Return the rules in a file, or the shipped rules if they cannot be used.
 
-    The reason is logged, so calls continue to be routed.
+    The shipped rules then have the version ``RULES_UNAVAILABLE``. The reason is logged, so calls
+    continue to be routed.
 
     Args:
         path: the file.
         installed: the installed files of the root, if the file belongs to a package. A changed file
-            is then not used.
+            is then not used. None for a file of the operator.
     """
     try:
         if installed is None:

@@ -33,8 +33,13 @@ def owner_of_key(key: RecordedKey) -> str:
 
 
 def recorded_keys(select: Select) -> dict[str, RecordedKey]:
-    """Return all keys that the ledger ever recorded, keyed by key id. Damaged entries are
-    skipped.
+    """Return all keys that the ledger ever recorded, keyed by key id.
+
+    The values are the columns that the key's row should have, None for unknown ones, and ``seq`` of
+    the latest entry. Damaged entries are skipped.
+
+    Args:
+        select: runs a query.
     """
     found: dict[str, RecordedKey] = {}
     rows = select(

@@ -117,8 +117,9 @@ class Directory:
         return self._named(kind, id_, name, by, "CREATED", check, in_transaction)
 
     def rename(self, kind: OwnerKind, id_: str, name: str, *, by: str) -> tuple[Owner, Owner]:
-        """Change the name of a declared owner; writes one ``OWNER_NAMED`` entry unless the name is
-        the same.
+        """Change the name of a declared owner; writes one ``OWNER_NAMED`` entry.
+
+        Nothing is written if the name is the same.
 
         Args:
             kind: the kind of owner.
@@ -130,7 +131,7 @@ class Directory:
             The owner before and after the change.
 
         Raises:
-            InvalidInputError: the name cannot be used.
+            InvalidInputError: the name, the kind or ``by`` cannot be used.
             NotFoundError: the owner is not declared.
         """
         before: list[Owner] = []
@@ -173,8 +174,9 @@ class Directory:
         return found
 
     def list(self, kind: OwnerKind) -> list[Owner]:
-        """Return the owners of a kind that are declared, or named by a key or a budget, sorted by
-        id.
+        """Return the owners of a kind, sorted by id. Blocks.
+
+        Owners that are declared, or named by an unrevoked key or a budget, are included.
         """
         found = {owner.id: owner for owner in self.declared().values() if owner.kind == kind}
         ids = {getattr(key, f"{kind}_id") for key in self._keys()}
@@ -185,10 +187,10 @@ class Directory:
         return [found[id_] for id_ in sorted(found)]
 
     def find(self, kind: OwnerKind, id_: str) -> Owner:
-        """Return one owner, declared or not.
+        """Return one owner, declared or not. Blocks.
 
         Raises:
-            NotFoundError: the owner is not declared, and no key or budget names it.
+            NotFoundError: the owner is not declared, and no unrevoked key or budget names it.
         """
         known = {owner.id: owner for owner in self.list(kind)}
         if id_ not in known:
@@ -206,9 +208,8 @@ class Directory:
 
         Returns:
             For each owner the fields of :meth:`Owner.to_dict`, ``keys``, ``users`` and ``teams``
-            (ids
-            that its keys name), ``budget`` (None without one), ``spent_usd``, ``spent_tokens`` and
-            ``limit_usd``. Without a budget the spending is the sum of its keys' budgets.
+            (ids that its keys name), ``budget`` (None without one), ``spent_usd``, ``spent_tokens``
+            and ``limit_usd``. Without a budget the spending is the sum of its keys' budgets.
         """
         budgets, keys = {state.scope: state for state in states}, self._keys()
         found = []
@@ -236,8 +237,9 @@ class Directory:
         return found
 
     def names(self, key: VirtualKey) -> dict[str, str]:
-        """Return ``user_name``, ``team_name`` and ``organisation_name`` of a key; empty if not
-        declared.
+        """Return ``user_name``, ``team_name`` and ``organisation_name`` of a key. Blocks.
+
+        A name is empty if the owner is not declared or its name is erased.
         """
         declared, found = self.declared(), {}
         for kind in get_args(OwnerKind):
@@ -247,7 +249,7 @@ class Directory:
         return found
 
     def scope_names(self) -> dict[str, str]:
-        """Return the names of keys and declared owners, keyed by budget scope."""
+        """Return the names of keys and declared owners, keyed by budget scope. Blocks."""
         rows = self._ledger.select("SELECT key_id, name FROM virtual_keys", ())
         named = {BudgetScope(key_id=key_id).key: str(name) for key_id, name in rows}
         declared = self.declared().items()
@@ -313,7 +315,12 @@ def shown_keys(
 
 
 def scope_of(kind: str, id_: str) -> str:
-    """Return the budget scope of an owner, such as ``team:payments``."""
+    """Return the budget scope of an owner, such as ``team:payments``.
+
+    Args:
+        kind: ``user``, ``team`` or ``organisation``.
+        id_: the owner's id.
+    """
     ids: dict[str, Any] = {f"{kind}_id": id_}
     return BudgetScope(**ids).key
 

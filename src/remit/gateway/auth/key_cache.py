@@ -112,13 +112,14 @@ class KeyCache:
     def by_id(
         self, key_id: str, marked: str | None = None, since_ms: int | None = None
     ) -> Identity | None:
-        """Return the owner of a valid key; None if the key is invalid or a condition fails.
+        """Return the owner of a valid key; None if the key is invalid or an argument excludes it.
 
         Args:
             key_id: the key.
             marked: the mark of a secret of the key that must still be valid; None for the current
                 one.
-            since_ms: milliseconds since 1970 after which the key must not have been rotated.
+            since_ms: milliseconds since 1970 after which the key must not have been rotated; None
+                to accept any rotation.
 
         Raises:
             AuthUnavailableError: the cache is too old, closed, or was made before a fork.
@@ -165,7 +166,7 @@ class KeyCache:
             self._put(rows)
 
     def close(self) -> None:
-        """Refuse every key from now on and end the thread."""
+        """Refuse every key from now on, end the thread and wait for its end."""
         self._stop.set()
         self._good_until = -math.inf
         if self._pid == os.getpid():

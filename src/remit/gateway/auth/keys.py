@@ -85,11 +85,16 @@ class KeyStore(Closeable):
             self._log_refusals(closing=True)
 
     def authenticate(self, token: str | None) -> Identity:
-        """Return the owner of a key. Does not wait for the database and writes nothing.
+        """Return the identity of a key. Does not wait for the database and writes nothing.
+
+        A refusal is counted in :attr:`refused`.
+
+        Args:
+            token: the secret; None if the request has none.
 
         Raises:
-            AuthenticationError: the key is missing, unknown, expired or revoked. The message does
-                not say which.
+            AuthenticationError: the key is missing, unknown, expired or revoked. Only a missing key
+                is told apart by the message.
             AuthUnavailableError: the database could not be read for ``limits.stale_after_s``, or
                 the store was opened without limits.
         """
@@ -104,8 +109,9 @@ class KeyStore(Closeable):
         raise _refused()
 
     def lookup(self, token: str | None) -> Identity | None:
-        """Return the owner of a key; None if the key is not valid. A miss is not counted as
-        refused.
+        """Return the identity of a key; None if the key is missing or not valid.
+
+        Reads only memory. A miss is not counted as a refusal.
 
         Raises:
             AuthUnavailableError: as :meth:`authenticate`.
@@ -118,16 +124,18 @@ class KeyStore(Closeable):
     def identity_of(
         self, key_id: str, mark: str | None = None, *, since_ms: int | None = None
     ) -> Identity:
-        """Return the owner of a valid key, given its id.
+        """Return the identity of a valid key by its id. Reads only memory; a refusal is counted.
 
         Args:
             key_id: the key.
-            mark: a result of :meth:`mark_of`; that secret must still be valid. None for the current
-                one.
-            since_ms: milliseconds since 1970 after which the key must not have been rotated.
+            mark: a result of :meth:`mark_of`; that secret must still be valid. None for the
+                current one.
+            since_ms: milliseconds since 1970 after which the key must not have been rotated; None
+                to accept any rotation.
 
         Raises:
-            AuthenticationError: the key is unknown, expired or revoked, or a condition fails.
+            AuthenticationError: the key is unknown, expired or revoked, or ``mark`` or ``since_ms``
+                does not hold.
             AuthUnavailableError: as :meth:`authenticate`.
         """
         identity = self._require_cache().by_id(key_id, mark, since_ms)
@@ -137,7 +145,10 @@ class KeyStore(Closeable):
         return identity
 
     def current(self, key_id: str) -> Identity:
-        """Return the identity of a valid key, read from the database.
+        """Return the identity of a valid key, read from the database. Blocks.
+
+        Args:
+            key_id: the key's id or name.
 
         Raises:
             NotFoundError: no key has this id or name.
@@ -154,7 +165,7 @@ class KeyStore(Closeable):
 
     @property
     def refused(self) -> int:
-        """Number of calls refused since the store was opened."""
+        """The number of authentications refused since the store was opened."""
         return self._refused
 
     def create(
@@ -235,8 +246,9 @@ class KeyStore(Closeable):
         return [KeyRow.of(row).key for row in rows]
 
     def find(self, name_or_id: str) -> VirtualKey:
-        """Return the key with this id or name. Of keys with the same name, return the unrevoked
-        one.
+        """Return the key with this id or name. Blocks.
+
+        Of keys with the same name, the unrevoked one is returned.
 
         Raises:
             NotFoundError: no key has this id or name.
@@ -270,16 +282,18 @@ class KeyStore(Closeable):
     def revoke(self, name_or_id: str, reason: str = "", *, requested_by: str = "operator") -> str:
         """Revoke a key for good and return the id of its ``KEY_REVOKED`` entry.
 
-        If the key is already revoked, nothing changes and the id of the earlier entry is returned.
+        Also ends an old secret in its grace period. If the key is already revoked, nothing changes
+        and the id of the earlier entry is returned.
 
         Args:
             name_or_id: the key.
-            reason: one line of at most 500 characters; recorded permanently.
+            reason: one line of at most 500 characters; recorded permanently. Empty for ``Key
+                revoked``.
             requested_by: who asked; recorded.
 
         Raises:
             NotFoundError: no key has this id or name.
-            InvalidInputError: the reason cannot be recorded.
+            InvalidInputError: ``reason`` or ``requested_by`` cannot be recorded.
         """
         if reason:
             check_text("reason", reason, _MAX_REASON_CHARS)
@@ -308,7 +322,7 @@ class KeyStore(Closeable):
 
         Args:
             name_or_id: the key.
-            grace_s: seconds for which the old secret stays valid.
+            grace_s: seconds for which the old secret stays valid; 0 for none.
             requested_by: who asked; recorded.
 
         Returns:
@@ -317,7 +331,8 @@ class KeyStore(Closeable):
         Raises:
             NotFoundError: no key has this id or name.
             ConflictError: the key is revoked or expired.
-            InvalidInputError: the grace period is negative or too long.
+            InvalidInputError: the grace period is negative or too long, or ``requested_by`` cannot
+                be recorded.
         """
         if not grace_s >= 0:
             raise InvalidInputError("The grace period must be 0 seconds or more.")

@@ -106,8 +106,16 @@ class AgentTokens:
     ) -> str:
         """Return a token for ``agent_id``; the other claims are as in :class:`AgentClaims`.
 
+        Nothing is stored, so a token cannot be revoked by itself.
+
         Args:
             agent_id: the agent that will call.
+            work_order_id: the only work order; empty for any.
+            session_id: the only session; empty for any.
+            tier: the only tier; empty for any.
+            models: the allowed models or patterns; empty for all.
+            key_id: the virtual key for which the agent acts; empty without one. The key is not
+                checked.
             ttl_s: seconds for which the token is valid, above 0.
 
         Raises:
@@ -136,11 +144,11 @@ class AgentTokens:
         return token
 
     def verify(self, token: str | None) -> AgentClaims:
-        """Return the claims of a valid token.
+        """Return the claims of a valid token. The key that it names is not checked.
 
         Raises:
-            AuthenticationError: the token is malformed, signed with another secret, or expired. The
-                message does not say which.
+            AuthenticationError: the token is missing, malformed, signed with another secret, or
+                expired. The message does not say which.
         """
         if (
             not isinstance(token, str)
@@ -270,7 +278,7 @@ def token_from_headers(authorization: str | None, *api_keys: str | None) -> str 
     printable ASCII, or more than :data:`MAX_TOKEN_CHARS` characters.
 
     Args:
-        authorization: the header ``authorization``.
+        authorization: the header ``authorization``; None without it.
         api_keys: the headers ``x-api-key`` and ``api-key``.
     """
     scheme, _, rest = (authorization or "").strip(" \t").partition(" ")

@@ -38,7 +38,7 @@ MAX_KEY_CHARS = _HOSTS_CHARS + 33
 
 
 def duration_of(text: str) -> timedelta:
-    """Return a duration such as ``30d``, ``12h``, ``15m`` or ``90s``.
+    """Return the duration in a text such as ``30d``, ``12h``, ``15m`` or ``90s``.
 
     Raises:
         InvalidInputError: the text has another form.
@@ -72,7 +72,13 @@ def expiry_of(text: str) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A new key or a rotated one, with its secret. The secret cannot be read again."""
+    """A new key or a rotated one, with its secret. The secret cannot be read again.
+
+    Attributes:
+        key_id: the id of the key.
+        name: the name of the key.
+        key: the secret.
+    """
 
     key_id: str
     name: str
@@ -183,10 +189,11 @@ class KeyRow:
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> KeyRow:
-        """A row that :attr:`SELECT` gave.
+        """Return the row in a result of :attr:`SELECT`.
 
         Raises:
-            AuthUnavailableError: it is damaged, so whom it authenticates is unknown.
+            AuthUnavailableError: the row is damaged, so the caller that it authenticates is
+                unknown.
         """
         given = dict(zip(_COLUMNS, row, strict=True))
         hash_, old_hash, changed = (given.pop(name) for name in ("hash", "old_hash", "changed"))
@@ -236,12 +243,12 @@ class KeyRow:
         return cls.of(rows[0])
 
     def numbered(self, tx: Transaction) -> KeyRow:
-        """Return a copy with the next epoch, which is taken from the table ``key_epoch``."""
+        """Return a copy with the next epoch; advances ``key_epoch`` in the transaction."""
         ((epoch,),) = tx.execute("UPDATE key_epoch SET epoch = epoch + 1 RETURNING epoch")
         return replace(self, changed=epoch)
 
     def saved(self, tx: Transaction) -> KeyRow:
-        """Write the row and return it."""
+        """Insert or replace the row in the transaction and return it."""
         values = [getattr(self.key, item.name) for item in fields(VirtualKey)]
         tx.execute(
             f"INSERT INTO virtual_keys ({', '.join(_COLUMNS)}) "
@@ -257,7 +264,11 @@ class KeyRow:
         return self
 
     def require_live(self) -> None:
-        """Raise ConflictError if the key is revoked or expired."""
+        """Check that the key can be used.
+
+        Raises:
+            ConflictError: the key is revoked or expired.
+        """
         if self.key.state != "live":
             raise ConflictError(
                 f"The key {self.key.name!r} ({self.key.key_id}) is {self.key.state}.",
@@ -266,7 +277,7 @@ class KeyRow:
 
 
 def new_secret(tenant: str = "") -> tuple[str, str, str]:
-    """Return a new secret, the part of it that may be shown, and its SHA-256 in hex.
+    """Return a new random secret, the part of it that may be shown, and its SHA-256 in hex.
 
     Args:
         tenant: name of the tenant that the key belongs to; empty for the host.
@@ -278,7 +289,10 @@ def new_secret(tenant: str = "") -> tuple[str, str, str]:
 
 
 def tenant_of_key(token: str | None) -> str:
-    """Return the tenant that a key names; empty for a key of the host and for any other text."""
+    """Return the tenant that a key names; empty for a key of the host and for any other text.
+
+    The key is not checked.
+    """
     if token is None or len(token) <= _HOSTS_CHARS or not token.startswith(_PREFIX):
         return ""
     end = len(token) - _SECRET_CHARS - 1
@@ -292,14 +306,16 @@ def new_key_id() -> str:
 
 
 def check_text(what: str, value: object, longest: int = _MAX_CHARS, of: str = "key") -> None:
-    """Raise InvalidInputError unless the value is one line of at most ``longest`` printable
-    characters.
+    """Check that a value is one line of printable characters without spaces at its ends.
 
     Args:
         what: the name of the value, for the message.
         value: the value.
         longest: most characters.
         of: the thing that the value belongs to, for the message.
+
+    Raises:
+        InvalidInputError: the value is no such line, is empty, or is longer than ``longest``.
     """
     if not isinstance(value, str) or not value.strip():
         raise InvalidInputError(f"The {of}'s {what} is empty or not a string.")

@@ -80,13 +80,15 @@ class Batches:
         self._settling: dict[str, asyncio.Task[None]] = {}
 
     async def poll(self, owner: str = "") -> int:
-        """Ask the providers for the state of open batches, settle the ended ones, return how many
-        stay open.
+        """Ask the providers for the state of open batches and settle the ended ones.
 
         A batch that cannot be settled now is logged and stays open.
 
         Args:
             owner: restricts the poll to the batches of one owner; empty for all batches.
+
+        Returns:
+            The number of batches that stay open.
         """
         rows = await asyncio.to_thread(self._rows, owner=owner)
         for row in rows:
@@ -99,8 +101,9 @@ class Batches:
     async def settle(self, batch_id: str, *, gone: bool = False) -> None:
         """Record and settle the results of one batch if it has ended, expired or disappeared.
 
-        An open or unknown batch is left as it is. Concurrent calls for one batch share the work. If
-        the caller is cancelled, the work continues.
+        Each result gets a ``DISPATCH`` and an ``EXCHANGE``; then the rows of the batch and its
+        reservation are deleted. An open or unknown batch is left as it is. Concurrent calls for one
+        batch share the work. If the caller is cancelled, the work continues.
 
         Args:
             batch_id: id of the batch's row.
@@ -109,6 +112,7 @@ class Batches:
 
         Raises:
             ProviderError: the provider cannot be asked.
+            LedgerError: the results could not be recorded; the batch stays open.
         """
         task = self._settling.get(batch_id)
         if gone and task is not None:

@@ -57,6 +57,9 @@ class BatchPlan:
     """A checked batch. Once its provider accepts it, the plan writes its rows.
 
     Attributes:
+        provider_id: the provider.
+        caller: the session, agent and caller, encoded for the batch's row.
+        owner: the owner of the batch, as :func:`~remit.gateway.tenancy.owner_of` returns it.
         rows: the custom id and the :class:`LineRow` fields of each request.
         amount: upper bound of all requests together, at the price of batches.
         unpriced: the first request whose model has no price, for people; empty without one.
@@ -81,8 +84,15 @@ class BatchPlan:
     def __call__(
         self, tx: Transaction, exchange_id: str, attempt: Attempt, answer: ProviderResponse
     ) -> None:
-        """Insert the rows of the batch, its requests and its hold; do nothing if no batch was
-        created.
+        """Insert the rows of the batch, its owner, its requests and its hold.
+
+        Nothing is written if the provider named no batch.
+
+        Args:
+            tx: the transaction that records the ``EXCHANGE``.
+            exchange_id: id of the ``EXCHANGE``.
+            attempt: the attempt that created the batch.
+            answer: the provider's answer.
         """
         batch_id = id_of(answer)
         if not batch_id:
@@ -130,7 +140,7 @@ class Planner:
         texts: Sequence[bytes],
         endpoint_path: str = "",
     ) -> BatchPlan:
-        """Check the requests of a batch and return its plan. Blocks.
+        """Check the requests of a batch and return its plan. Blocks. Writes and sends nothing.
 
         Args:
             request: the attribution of the batch: session, agent, contract and so on.
@@ -142,8 +152,9 @@ class Planner:
                 one.
 
         Raises:
-            BatchRefusedError: a request cannot be sent, the key may not use its model, or there are
-                no requests or too many.
+            BatchRefusedError: there are no requests or more than 100,000, a request is malformed,
+                two have one custom id, the key may not use a model, a provider is not set up, or a
+                request names a file or response of another owner or continues a conversation.
         """
         if not texts or len(texts) > _MAX_LINES:
             where = "requests" if dialect == "anthropic" else "input_file_id"

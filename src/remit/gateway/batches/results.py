@@ -46,7 +46,7 @@ class Results:
         billing: computes bills.
         providers: registered providers, keyed by provider id.
         charging: whether calls are charged at all.
-        freed: called with the accounts on which money became free.
+        freed: called with the accounts on which money became free, after the commit.
         epoch: the policy epoch recorded on each exchange.
     """
 
@@ -80,14 +80,17 @@ class Results:
         return found
 
     def finish(self, row: Row, dialect: Dialect, state: str, files: Sequence[str]) -> None:
-        """Settle the requests without a result and delete the rows of the batch.
+        """Settle the requests without a result and delete the batch's rows and reservation.
 
         Args:
             row: the batch.
             dialect: the provider's dialect.
             state: the final state. Requests of a batch that is ``completed``, ``ended``, ``lost``
-                or ``deleted`` are charged at their bound; those of other states cost nothing.
+                or ``deleted`` are charged at their bound; requests of other states cost nothing.
             files: ids of the provider's result files, which now belong to the batch's owner.
+
+        Raises:
+            LedgerError: the entries could not be written.
         """
         texts = self.texts(row, dialect)
         # An erased request is settled under the name in its row.
@@ -125,14 +128,19 @@ class Results:
         texts: Mapping[str, bytes],
         results: Sequence[tuple[str, bytes | Failure]],
     ) -> None:
-        """Record and settle results in one transaction. Results that are already recorded are
-        skipped.
+        """Record and settle results in one transaction.
+
+        Appends a ``DISPATCH`` and an ``EXCHANGE`` for each result, deletes its row, and lowers the
+        hold of the batch. Results that are already recorded are skipped.
 
         Args:
             row: the batch.
             dialect: the provider's dialect.
-            texts: the exact request texts, keyed by custom id.
+            texts: the exact request texts, keyed by custom id; a missing one counts as erased.
             results: pairs of custom id and the raw result or a failure.
+
+        Raises:
+            LedgerError: the entries could not be written; nothing was settled.
         """
         ended = self._read_results(row, dialect, texts, results)  # not under the write lock
         scopes: list[str] = []

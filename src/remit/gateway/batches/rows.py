@@ -25,7 +25,16 @@ NO_PRICE = -1
 
 
 class Row(NamedTuple):
-    """A row of ``batches``."""
+    """A row of ``batches``.
+
+    Attributes:
+        batch_id: id of the ``EXCHANGE``, a slash, and the provider's id.
+        provider_id: the provider.
+        caller: the caller as JSON text (:func:`caller_text`).
+        entry_id: the ``EXCHANGE`` that created the batch.
+        dispatch_entry_id: its ``DISPATCH``.
+        created_ms: time of creation, in milliseconds since 1970.
+    """
 
     batch_id: str
     provider_id: str
@@ -36,7 +45,16 @@ class Row(NamedTuple):
 
 
 class LineRow(NamedTuple):
-    """The columns of ``batch_lines`` that describe a request."""
+    """The columns of ``batch_lines`` that describe a request.
+
+    Attributes:
+        position: place in the batch, from 0.
+        endpoint: name of the endpoint, such as ``openai.chat``.
+        model_id: the model.
+        tokens: upper bound of input and output tokens.
+        tokens_in: upper bound of the input tokens.
+        nano: upper bound of the cost in nano-dollars; a fixed value stands for an unpriced model.
+    """
 
     position: int
     endpoint: str

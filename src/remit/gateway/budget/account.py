@@ -35,7 +35,14 @@ _LONGEST_AHEAD_S = {"day": 3 * _DAY_S, "week": 15 * _DAY_S, "month": 63 * _DAY_S
 
 
 class Account:
-    """A row of the table ``budgets``, changed in memory."""
+    """A row of the table ``budgets``, changed in memory.
+
+    Args:
+        row: the values of :data:`FIELDS`.
+
+    Attributes:
+        dirty: True if the row must be written back; the caller sets it.
+    """
 
     __slots__ = (*FIELDS, "dirty")
 

@@ -85,8 +85,10 @@ class Accounts:
     ) -> Hold:
         """Hold ``amount`` on every existing account of ``path``, or on none.
 
-        If every short scope allows lowered calls (``on_short``), the output limit is lowered to
-        what the remaining amount pays for. The hold's ``output`` is then that limit.
+        :meth:`write` stores the hold's effect. If every short scope allows lowered calls
+        (``on_short``), the output limit is lowered to a value that the remaining amount pays for.
+        The hold's ``output`` is then that limit. An ended window of an account is replaced by a new
+        one, which appends an entry.
 
         Args:
             path: scopes that pay.
@@ -124,7 +126,13 @@ class Accounts:
         )  # fmt: skip
 
     def refusal(self, path: Sequence[str], amount: Amount, turns: int) -> BudgetRefusedError | None:
-        """Return the error that a reservation would raise now; None if it would succeed."""
+        """Return the error that a reservation would raise now; None if it would succeed.
+
+        Args:
+            path: scopes that pay.
+            amount: upper bound of the call.
+            turns: number of calls to count.
+        """
         accounts = self._open(path)
         model = None if amount.model is None else (*amount.model, payer_of(path))
         amount = amount.raised(self._raised.of(model, self._ask))
@@ -178,7 +186,7 @@ class Accounts:
                 self._append(window_entry(passed, account.status(), begun=begun))
 
     def cancel(self, hold: Hold) -> None:
-        """Undo a hold of this transaction."""
+        """Undo a hold of this transaction, in memory."""
         for key in hold.scopes:
             if (account := self._accounts[key]) is not None:
                 account.reserved_tokens -= hold.tokens
@@ -188,9 +196,15 @@ class Accounts:
                 account.minute_tokens -= hold.tokens
 
     def settle(self, hold: Hold, usage: TokenUsage) -> None:
-        """Replace a hold by the real usage, in the window that it was reserved in.
+        """Replace a hold by the real usage, in the window that the hold was reserved in.
 
-        A bill above its bound is charged in full and raises the bound of its cause for its key.
+        A bill above its bound is charged in full and raises the bound of its cause for its key. If
+        the window of an account has ended, only the ledger's entries count the usage. :meth:`write`
+        stores the change.
+
+        Args:
+            hold: the reservation.
+            usage: tokens and cost.
         """
         known, windows = self._accounts, hold.windows
         if not known.keys() >= set(hold.scopes):
@@ -212,7 +226,10 @@ class Accounts:
             self._raised.raise_to(hold.model, percent)
 
     def charge(self, scopes: Sequence[str], usage: TokenUsage) -> list[BudgetStatus]:
-        """Charge usage without a hold and return the existing accounts of ``scopes``."""
+        """Charge usage without a hold and return the existing accounts of ``scopes``.
+
+        No limit is checked. :meth:`write` stores the change.
+        """
         charged = self._open(scopes)
         for account in charged:
             account.spend(usage)
@@ -238,7 +255,7 @@ class Accounts:
         return min(left, default=None)
 
     def write(self) -> None:
-        """Write the changed accounts and raised bounds."""
+        """Write the changed accounts and raised bounds to their tables."""
         changed = [account for account in self._accounts.values() if account and account.dirty]
         if not changed and not self._to_raise:
             return

@@ -61,7 +61,14 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A figure of an account that differs between the tables and the ledger."""
+    """A figure of an account that differs between the tables and the ledger.
+
+    Attributes:
+        scope: the account, or the model of a raised bound.
+        field: the column.
+        live: the value in the table; None without a row.
+        ledger: the value by the ledger's entries; None without one.
+    """
 
     scope: str
     field: str
@@ -246,17 +253,18 @@ def audit_budgets(
     since_mark: bool = False,
     progress: Progress | None = None,
 ) -> BudgetAudit:
-    """Compare the tables of budgets and usage with the ledger.
+    """Compare the tables of budgets and usage with the ledger. Blocks.
 
     Entries written during the audit are read in a second round inside a transaction, so the result
-    is exact on a busy ledger too.
+    is exact on a busy ledger too. If every entry could be read, the sums are stored as a mark.
 
     Args:
         ledger: the ledger.
-        repair: make the tables equal to the ledger; the budgets in one transaction.
+        repair: replace the rows of budgets, raised bounds and usage by those of the ledger; the
+            budgets in one transaction.
         since_mark: start from the sums of the latest audit instead of adding up all entries. Only
             :meth:`~remit.ledger.LedgerClient.verify` checks that those entries are unchanged.
-        progress: called with ``(done, total)``, first with 0 done.
+        progress: called with ``(done, total)``, first with 0 done; None for no call.
 
     Returns:
         The differences, also if they were repaired.

@@ -58,14 +58,15 @@ class TokenBudgeter:
     ) -> str:
         """Set the limits of the narrowest scope named and return the ``BUDGET_ALLOCATED`` id.
 
-        A change of the window begins a new window; otherwise the spending stays.
+        All earlier limits of the scope are replaced. A change of the window begins a new window
+        with no spending; otherwise the spending stays.
 
         Args:
             scope: the scope.
             token_limit: input and output tokens together; None for ``scope.requested_tokens``, and
                 no limit if that is 0.
             turn_limit: model calls; None for no limit.
-            limits: all limits at once, instead of the two.
+            limits: all limits at once, instead of the two; None to use the two.
             by: who sets the limits; recorded.
             tx: the transaction to join; None for a new one.
 
@@ -84,11 +85,19 @@ class TokenBudgeter:
     def allocation(
         self, scope: BudgetScope, limits: BudgetLimits, by: str
     ) -> Callable[[Transaction], str]:
-        """Return a function that does as :meth:`allocate` within another transaction."""
+        """Return a function that does as :meth:`allocate` within a transaction that is given to it.
+
+        Args:
+            scope: the scope.
+            limits: all limits; they replace the earlier ones.
+            by: who sets the limits; recorded.
+        """
         return lambda tx: _allocate(tx, scope, limits, by)
 
     def check(self, scope: BudgetScope, amount: Amount | None = None) -> BudgetCheckResult:
-        """Return whether a call of this size would be allowed now. Holds nothing.
+        """Return whether a call of this size would be allowed now. Blocks.
+
+        Holds and writes nothing.
 
         Args:
             scope: the scopes that pay; ``requested_tokens`` is the size if ``amount`` is None.
@@ -97,7 +106,12 @@ class TokenBudgeter:
         return self.check_path(scope.path, amount or Amount(scope.requested_tokens))
 
     def check_path(self, path: Sequence[str], amount: Amount) -> BudgetCheckResult:
-        """Return the result of :meth:`check` for the scopes in ``path``, the narrowest last."""
+        """Return the result of :meth:`check` for given scopes. Blocks.
+
+        Args:
+            path: keys of the scopes that pay, the narrowest last.
+            amount: the size.
+        """
         accounts = Accounts(
             self._ledger.select,
             self._ledger,
@@ -118,18 +132,22 @@ class TokenBudgeter:
         turns: int = 1,
         enforce: bool = True,
     ) -> None:
-        """Hold ``scope.requested_tokens`` on every account of the path, or on none.
+        """Hold an amount on every existing account of the path, or on none.
+
+        The hold is stored in the table ``holds`` until :meth:`settle` or :meth:`release`. If the
+        short scopes allow lowered calls (``on_short``), less may be held.
 
         Args:
             scope: path and amount.
             reservation_id: names the reservation for :meth:`settle` and :meth:`release`.
-            amount: instead of ``scope.requested_tokens``.
+            amount: the amount; None for ``scope.requested_tokens``.
             tx: the transaction to join; None for a new one.
             turns: number of calls to count; 0 for a retry of a counted call.
             enforce: False to hold without refusing.
 
         Raises:
-            BudgetRefusedError: a limit would be exceeded; nothing is held.
+            BudgetRefusedError: a limit would be exceeded, or no scope has a budget; nothing is
+                held.
         """
 
         def call(tx: Transaction) -> None:
@@ -147,9 +165,9 @@ class TokenBudgeter:
     def settle(
         self, reservation_id: str, usage: TokenUsage, *, tx: Transaction | None = None
     ) -> DebitResult:
-        """Replace a reservation by the real usage on every scope that held it.
+        """Replace a reservation by the real usage on every scope that held it, and delete the hold.
 
-        An unknown reservation changes nothing and gives a failed result.
+        An unknown or settled reservation changes nothing and gives a failed result.
 
         Args:
             reservation_id: the id given to :meth:`reserve`.
@@ -175,7 +193,12 @@ class TokenBudgeter:
         return call(tx) if tx is not None else self._ledger.transact(call)
 
     def release(self, reservation_id: str, *, tx: Transaction | None = None) -> None:
-        """Settle a reservation with no usage."""
+        """Settle a reservation with no usage. An unknown one is ignored.
+
+        Args:
+            reservation_id: the id given to :meth:`reserve`.
+            tx: the transaction to join; None for a new one.
+        """
         self.settle(reservation_id, TokenUsage(0, 0, cost_nano=0), tx=tx)
 
     def debit(
@@ -252,13 +275,14 @@ class TokenBudgeter:
     ) -> Callable[[Transaction], str]:
         """Return a function that charges for a piece of work in the transaction that begins it.
 
-        That function returns the reason why nothing was begun or charged; empty on success.
+        That function returns the reason why nothing was begun or charged; empty on success. On
+        success it appends a ``BUDGET_DEBIT``. Without any budget it raises BudgetRefusedError.
 
         Args:
             scope: the scopes that pay.
             nano: the price in nano-dollars.
             reason: the reason in the ``BUDGET_DEBIT``.
-            then: begins the work, or returns the reason why not.
+            then: begins the work and returns an empty text, or returns the reason why not.
             enforce: refuse if a limit would be exceeded.
         """
 
@@ -277,8 +301,14 @@ class TokenBudgeter:
     def for_new_key(
         self, limits: BudgetLimits, by: str
     ) -> Callable[[Transaction, str], dict[str, Any]]:
-        """Return a function that gives a new key its limits: ``in_transaction`` of
-        KeyStore.create.
+        """Return a function that gives a new key its limits.
+
+        The function fits ``in_transaction`` of KeyStore.create. Each call appends a
+        ``BUDGET_ALLOCATED``.
+
+        Args:
+            limits: the limits.
+            by: who sets them; recorded.
         """
 
         def allocate(tx: Transaction, key_id: str) -> dict[str, Any]:
@@ -288,7 +318,10 @@ class TokenBudgeter:
         return allocate
 
     def status(self, scope: BudgetScope) -> builtins.list[BudgetStatus]:
-        """Return every existing account on the scope's path, widest first. Blocks."""
+        """Return every existing account on the scope's path, widest first. Blocks. Writes nothing.
+
+        An account whose window has ended is returned with an empty new window.
+        """
         accounts = Accounts(self._ledger.select, self._ledger)
         return of_now(accounts.statuses(scope.path), self._ledger)
 

@@ -19,8 +19,12 @@ class Hold(Struct, forbid_unknown_fields=True, gc=False):
     """The reservation of one call on each of its accounts.
 
     Attributes:
+        scopes: the accounts.
+        tokens: reserved input and output tokens.
         nano: cost in nano-dollars; None if the model has no price.
+        turns: number of calls that were counted.
         minute: minutes since 1970 at the reservation, for the limits per minute.
+        bounded: False if the call had no upper bound.
         windows: number of each scope's window; empty if all are 0.
         percent: the percentage to which earlier bills had raised the bound.
         model: provider, model, cause and account of the bound; older versions wrote the first two.

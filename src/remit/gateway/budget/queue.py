@@ -116,7 +116,10 @@ class WaitingRoom:
             del last  # The traceback would keep the call alive until a garbage collection.
 
     def freed(self, scopes: Iterable[str]) -> None:
-        """Wake the first waiting call of each scope whose reservation was released. Thread-safe."""
+        """Wake the first waiting call of each scope in ``scopes``. Thread-safe.
+
+        Call this when a reservation on the scopes was released.
+        """
         if not self._queues:
             return
         with self._lock:

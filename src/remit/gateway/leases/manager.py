@@ -35,6 +35,13 @@ class LeaseLostError(RemitError):
 class Lease:
     """A lease that :meth:`remit.gateway.leases.LeaseManager.hold` took.
 
+    Args:
+        name: the leased name.
+        owner: the holder, as the table stores it.
+        lasts_s: duration of the lease in seconds.
+        asked_at: time at which the lease was requested, by the holder's clock.
+        read: the result of ``read``.
+
     Attributes:
         name: the leased name.
         owner: the holder, as the table stores it.
@@ -56,8 +63,12 @@ class Lease:
         self.extended(asked_at)
 
     def check(self) -> None:
-        """Raise LeaseLostError if the lease has expired or was taken; call before irreversible
-        work.
+        """Check by the local clock that the lease is still held; call before irreversible work.
+
+        Reads no database.
+
+        Raises:
+            LeaseLostError: the lease has expired or was taken.
         """
         if self._lost or _now() >= self._until:
             raise LeaseLostError(
@@ -67,11 +78,18 @@ class Lease:
             )
 
     def release_in(self, tx: Transaction) -> None:
-        """Release the lease in a transaction. Set :attr:`released` once that is durable."""
+        """Delete the lease's row in a transaction.
+
+        The caller sets :attr:`released` after the commit.
+        """
         tx.execute_many(_RELEASE, [(self.name, self.owner)])
 
     def require_in(self, tx: Transaction) -> None:
-        """Raise LeaseLostError if, in this transaction, another process holds the lease."""
+        """Check in a transaction that the lease's row still names this holder.
+
+        Raises:
+            LeaseLostError: another process took the lease, or the row is gone.
+        """
         if not tx.execute(
             "SELECT 1 FROM leases WHERE name = ? AND owner = ?", (self.name, self.owner)
         ):
@@ -126,16 +144,22 @@ class LeaseManager:
         on_stop: Callable[[], None] | None = None,
         read: Callable[[Transaction], Any] | None = None,
     ) -> AsyncIterator[Lease]:
-        """Hold ``name`` while the block runs. The lease is extended in the background.
+        """Hold ``name`` while the block runs.
+
+        The lease is a row of the table ``leases``. The row is extended in the background and
+        deleted at the end of the block. A lost lease does not end the block; see
+        :meth:`Lease.check`.
 
         Args:
             name: such as ``session:SES-…``.
-            wait_s: longest wait for another holder in seconds.
-            on_stop: called once when the holder is asked to stop.
+            wait_s: longest wait for another holder in seconds; 0 to try once.
+            on_stop: called once when the holder is asked to stop; None to only set
+                :attr:`Lease.stop_requested`.
             read: called in the transaction that takes the lease; see :attr:`Lease.read`.
 
         Raises:
             LeaseBusyError: another holder did not release it in time.
+            LedgerError: the lease could not be written.
         """
         owner = Owner.current().encode()
         try:
@@ -157,8 +181,11 @@ class LeaseManager:
     def hold_blocking(self, name: str) -> Iterator[Lease]:
         """Hold ``name`` while the block runs, in code without an event loop.
 
+        Does not wait for another holder.
+
         Raises:
             LeaseBusyError: another process holds it.
+            LedgerError: the lease could not be written.
         """
         held = self.hold(name, wait_s=0)
         lease = run_blocking(held.__aenter__())
@@ -180,9 +207,10 @@ class LeaseManager:
         return bool(rows) and not self._is_free(str(rows[0][0]), int(rows[0][1]), clock)
 
     def holders(self, prefix: str) -> dict[str, Owner | None]:
-        """Return the holders of the names that begin with ``prefix``, keyed by name.
+        """Return the holders of the names that begin with ``prefix``, keyed by name. Blocks.
 
-        A holder that cannot be parsed is None.
+        The names are sorted. A holder that cannot be parsed is None. Leases that are free are left
+        out.
         """
         rows = self._ledger.select(
             "SELECT name, owner, until_ms FROM leases WHERE name >= ? AND name < ? ORDER BY name",
@@ -195,7 +223,11 @@ class LeaseManager:
         }
 
     def request_stop(self, name: str) -> bool:
-        """Ask the holder of ``name`` to stop; return False if nobody holds it."""
+        """Ask the holder of ``name`` to stop; return False if nobody holds it. Blocks.
+
+        Sets a mark on the lease, which the holder reads about twice a second. Does not wait for the
+        holder's end.
+        """
 
         def ask(tx: Transaction) -> bool:
             rows = tx.execute("SELECT owner, until_ms FROM leases WHERE name = ?", (name,))

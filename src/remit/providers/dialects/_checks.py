@@ -95,7 +95,11 @@ def _param(path: list[str | int]) -> str | None:
 
 
 def model_name(body: dict[str, Any]) -> str:
-    """Return ``model``; raise DialectError unless it is 1 to 512 printable characters."""
+    """Return the model that a body names.
+
+    Raises:
+        DialectError: ``model`` is not a text of 1 to 512 printable characters.
+    """
     value = body.get("model")
     if type(value) is not str or _MODEL.fullmatch(value) is None:
         raise refuse("is not a text of 1 to 512 characters without control characters", "model")

@@ -93,8 +93,13 @@ def _dialect(endpoint: str) -> _Dialect:
 def read_request(endpoint: str, body: Mapping[str, Any]) -> ModelCall:
     """Return a request body of ``endpoint`` in neutral form.
 
+    Args:
+        endpoint: the client's endpoint, such as ``openai.chat``.
+        body: the parsed body.
+
     Raises:
-        DialectError: the body is invalid; ``param`` names the field.
+        DialectError: the body is invalid (``param`` names the field), or bodies of the endpoint
+            cannot be translated.
     """
     return _dialect(endpoint).read_request(body)
 
@@ -121,8 +126,13 @@ def write_request(
 def read_answer(endpoint: str, answer: Mapping[str, Any]) -> ProviderResponse:
     """Return an answer of ``endpoint`` in neutral form.
 
+    Args:
+        endpoint: the provider's endpoint, such as ``openai.chat``.
+        answer: the parsed answer.
+
     Raises:
-        DialectError: the answer does not have the API's form.
+        DialectError: the answer does not have the API's form, or answers of the endpoint cannot be
+            translated.
         ProviderError: the answer reports an error.
     """
     read = _dialect(endpoint).read_answer
@@ -188,8 +198,12 @@ class StreamReader:
 def stream_writer(
     endpoint: str, call: ModelCall, *, answer_id: str, created: int, model: str
 ) -> StreamWriter:
-    """Return a writer of one answer as a stream of ``endpoint``; arguments as for
-    :func:`write_answer`.
+    """Return a writer of one answer as a stream of ``endpoint``.
+
+    The arguments are those of :func:`write_answer`.
+
+    Raises:
+        DialectError: streams of ``endpoint`` cannot be translated.
     """
     writer = _dialect(endpoint).writer
     return writer(call, answer_id=answer_id, created=created, model=model)

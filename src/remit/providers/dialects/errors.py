@@ -30,16 +30,16 @@ _SPENT = ("budget", "quota")
 def error_body(
     endpoint: str, status: int, code: str, message: str, param: str | None = None
 ) -> dict[str, Any]:
-    """An error body.
+    """Return an error body in the dialect of an endpoint.
 
     Args:
-        endpoint: the client's; what is not Anthropic's is answered in OpenAI's shape.
+        endpoint: the client's endpoint; every endpoint but Anthropic's gets OpenAI's form.
         status: the HTTP status.
-        code: what went wrong, for programs; Anthropic's shape has no field for it. One that
-            speaks of a budget or quota makes a 429 ``insufficient_quota`` with OpenAI, which
-            clients do not try again; ``BUDGET_BUSY`` passes, and does not.
-        message: what went wrong, for people.
-        param: the field at fault.
+        code: the kind of the error, for programs; Anthropic's form has no field for it. A code that
+            names a budget or quota makes a 429 ``insufficient_quota`` with OpenAI, which clients do
+            not retry; ``BUDGET_BUSY`` passes and stays ``rate_limit_error``.
+        message: the error, for people.
+        param: the field at fault; None without one.
     """
     other = "api_error" if status >= 500 else "invalid_request_error"
     if endpoint.startswith("anthropic."):

@@ -57,8 +57,11 @@ class ModelCall:
     text}``. ``at`` of a block is its place in the client's body.
 
     Attributes:
+        model: the client's name of the model.
+        messages: the conversation.
         endpoint: the client's endpoint; empty for callers in Python.
         max_tokens: most output tokens; None if the client set none.
+        temperature: the temperature; here and below None if the client set none.
         tools: ``{"name", "description"?, "input_schema", "strict"?}``; a tool with free text input
             has ``"custom": True`` and ``format``? instead of the schema; ``{"type": "web_search",
             …}`` is a search run by the provider; ``{"type": "other", …}`` is a tool that only its
@@ -66,7 +69,13 @@ class ModelCall:
         tool_choice: ``{"type": "auto" | "any" | "none"}``, ``{"type": "tool", "name"}``, or
             ``{"type": "allowed", "mode": "auto" | "any", "names"}``.
         parallel_tools: whether several tools may be called at once.
+        response_format: the required form of the answer's text.
+        stop: texts that end the answer; empty for none.
+        top_p: nucleus sampling.
+        top_k: number of candidates in sampling.
+        reasoning: the wanted amount of thinking.
         user: the end user's id.
+        stream: True if the answer is wanted as a stream.
         include_usage: whether a stream ends with token counts (Chat Completions only).
         other: fields that the neutral form does not know, in the spelling of ``endpoint``.
     """

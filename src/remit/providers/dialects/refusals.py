@@ -46,9 +46,13 @@ def cannot(param: str, what: str) -> DialectError:
 
 
 def words_of(block: Mapping[str, Any]) -> str | None:
-    """Return in words a part that only its own API has, or None if words cannot say it.
+    """Return in words a part that only its own API has; None if words cannot say it.
 
-    Claude Code searches its tools itself, and answers with references to those that it found.
+    Only tool references have words: Claude Code searches its tools itself, and answers with
+    references to the found tools.
+
+    Args:
+        block: a block of the type ``other``.
     """
     value = block.get("value")
     if type(value) is not dict or value.get("type") != "tool_reference":
@@ -57,9 +61,12 @@ def words_of(block: Mapping[str, Any]) -> str | None:
 
 
 def refuse_promises(call: ModelCall) -> None:
-    """Raise DialectError if the call has fields that only its own dialect can honour.
+    """Check that a call has no fields that only its own dialect can honour.
 
     Such fields ask for log probabilities, several answers, audio and the like.
+
+    Raises:
+        DialectError: the call has such a field; ``param`` names it.
     """
     other = call.other
     for key, what in _PROMISES.get(call.endpoint, {}).items():

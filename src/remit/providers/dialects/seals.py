@@ -27,7 +27,7 @@ _MARK = "remit-"
 
 
 def is_marked(seal: Any) -> bool:
-    """Return whether Remit marked a ``signature`` or ``encrypted_content`` as another's."""
+    """Return True if Remit marked a ``signature`` or ``encrypted_content`` as another's."""
     return isinstance(seal, str) and seal.startswith(_MARK)
 
 

@@ -19,7 +19,16 @@ def unreadable(where: str) -> DialectError:
 
 
 def shaped(value: Any, kind: type, where: str) -> Any:
-    """Return ``value``; raise DialectError unless it is of the type ``kind``."""
+    """Return ``value`` if it is of the type ``kind``.
+
+    Args:
+        value: a part of an answer.
+        kind: the exact type.
+        where: the place of the part, for the error.
+
+    Raises:
+        DialectError: the value is of another type.
+    """
     if type(value) is not kind:
         raise unreadable(where)
     return value

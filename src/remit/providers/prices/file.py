@@ -133,7 +133,12 @@ class _Table(BaseModel):
 
 
 class Limits(_Table):
-    """The bounds of a price other than 0, in nano-dollars per million tokens."""
+    """The bounds of a price other than 0.
+
+    Attributes:
+        lowest: nano-dollars per million tokens, above 0.
+        highest: nano-dollars per million tokens, at least ``lowest``.
+    """
 
     lowest: _Amount
     highest: _Amount

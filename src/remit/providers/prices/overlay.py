@@ -127,7 +127,11 @@ class Overlay:
         return not self.models and not any(self._raw.get(table) for table in _OTHER_TABLES)
 
     def to_toml(self) -> bytes:
-        """Return the bytes of the file, entries sorted by key."""
+        """Return the bytes of the file, entries sorted by key. Writes no file.
+
+        Raises:
+            KeyError: the overlay is empty and has no date.
+        """
         lines = [_HEAD, f"version = {_value(self._raw['version'])}"]
         for table in _OTHER_TABLES:
             if values := self._raw.get(table):

@@ -33,7 +33,16 @@ class PriceTable:
     def __init__(
         self, file: TableFile, version: str, models: Mapping[_Key, Model] | None = None
     ) -> None:
-        """Index the entries of a file; callers use `shipped`, `from_file` or `overlaid` instead."""
+        """Index the entries of a file; callers use `shipped`, `from_file` or `overlaid` instead.
+
+        Args:
+            file: the parsed file.
+            version: the version of the table.
+            models: the entries; None for those of the file.
+
+        Raises:
+            RemitError: two models have the same name.
+        """
         self.version = version
         self._file = file
         if models is None:
@@ -92,6 +101,9 @@ class PriceTable:
     def from_file(cls, path: str | Path) -> PriceTable:
         """Return an operator's table, with the shipped table's limits if it states none.
 
+        Args:
+            path: the file, TOML in UTF-8.
+
         Raises:
             RemitError: the file cannot be read, or a key is wrong; the message names the key.
         """
@@ -103,7 +115,9 @@ class PriceTable:
 
     @classmethod
     def overlay(cls, data: bytes, name: str, base: PriceTable | None) -> PriceTable:
-        """Return a table to lie over another.
+        """Return the table in a file that can be laid over another.
+
+        Nothing of ``base`` but its limits is taken; :meth:`overlaid` combines two tables.
 
         Args:
             data: the file's bytes.
@@ -112,7 +126,8 @@ class PriceTable:
                 must state them.
 
         Raises:
-            RemitError: the file is not UTF-8, or a key is wrong; the message names the key.
+            RemitError: the file is not UTF-8, a key is wrong (the message names the key), or two
+                models have the same name.
         """
         try:
             text = data.decode("utf-8-sig").replace("\r\n", "\n")
@@ -123,7 +138,7 @@ class PriceTable:
         return cls(file, f"{file.version}+sha256:{digest}")
 
     def overlaid(self, other: PriceTable) -> PriceTable:
-        """Return this table overlaid with ``other``.
+        """Return a new table that combines this one with ``other``, whose prices win.
 
         A model in both tables has the other's price. Its aliases, snapshots, sizes and flags come
         from this table if the other does not state them. A name that the other table gives to a
@@ -151,6 +166,10 @@ class PriceTable:
         A name matches the key of an entry, one of its aliases, ``provider/model``, or a dated
         snapshot if the entry has a rule for snapshots. Names match exactly. A provider of
         ``same_prices`` has the prices of the provider named there.
+
+        Args:
+            provider_id: the provider.
+            model_id: the model, by any of its names.
         """
         wanted = provider_id, model_id
         if wanted in self._found:

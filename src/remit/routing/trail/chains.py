@@ -55,7 +55,7 @@ class ChainHeads:
         self.unplaced: dict[str, int] = {}
 
     def look_up(self, tasks: Iterable[str]) -> None:
-        """Read the heads of ``tasks`` that were not read yet."""
+        """Read the heads of ``tasks`` that were not read yet; fill :attr:`unplaced`."""
         wanted = [task_id for task_id in dict.fromkeys(tasks) if task_id not in self._heads]
         for part, marks in _parts(wanted, "(?)"):
             rows = self._execute(_HEADS.format(marks=marks), (EVENT, *part))
@@ -75,9 +75,10 @@ class ChainHeads:
         return task_id in self._heads
 
     def of(self, task_id: str) -> Head:
-        """Return the head of a task that was read.
+        """Return the head of a task that :meth:`look_up` has read.
 
         Raises:
+            KeyError: the task was not read.
             TrailError: the head's row cannot be read.
         """
         head = self._heads[task_id]
@@ -111,7 +112,12 @@ class ChainHeads:
 
 
 def known_records(execute: _Execute, ids: Iterable[str]) -> dict[str, tuple[Any, ...]]:
-    """Return id, task and hashes of the existing records among ``ids``, by id."""
+    """Return id, task, ``prev_hash`` and ``hash`` of existing records, keyed by id.
+
+    Args:
+        execute: runs a statement.
+        ids: ids of records; unknown ones are left out.
+    """
     found: dict[str, tuple[Any, ...]] = {}
     for part, marks in _parts(list(dict.fromkeys(ids)), "?"):
         rows = execute(
@@ -147,6 +153,10 @@ def prepare_table(tx: Transaction, ledger: LedgerClient) -> int:
     An imported ledger has the entries without their rows. Rows that follow from content are
     restored, so that chains continue. Rows after erased content need an export of the trail; until
     its import, the chain cannot be continued.
+
+    Args:
+        tx: the transaction that gets the rows.
+        ledger: the ledger of the transaction.
     """
     if tx.execute("SELECT 1 FROM thoughts LIMIT 1"):
         return 0
@@ -167,7 +177,13 @@ def prepare_table(tx: Transaction, ledger: LedgerClient) -> int:
 
 
 def row_behind(entry: LedgerEntry, task_id: str, head: Head) -> Row | None:
-    """Return the row of a task's entry that follows ``head``; ``None`` if it does not."""
+    """Return the row of a task's entry that follows ``head``; ``None`` if it does not follow.
+
+    Args:
+        entry: the entry of a thought.
+        task_id: the task.
+        head: the last record before it.
+    """
     meta = entry.metadata
     thought_id, own_hash = meta.get("thought_id"), meta.get("hash")
     if meta.get("task_id") != task_id or meta.get("position") != head.position + 1:

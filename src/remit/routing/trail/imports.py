@@ -32,12 +32,12 @@ _NOTHING = "Nothing was recorded."
 def import_thought_records(ledger: LedgerClient, stream: Iterable[str | bytes]) -> int:
     """Record the thoughts of an export with their ids, times and hashes; return their number.
 
-    All lines are checked first, then one transaction writes all records or none. An existing task
-    must continue exactly after its last record.
+    All lines are checked first, then one transaction writes all entries and rows or none. An
+    existing task must continue exactly after its last record.
 
     A ledger that was itself imported with erased thoughts has ``THOUGHT_RECORD`` entries without
-    places in a chain. The records of these entries get their places back, and are counted.
-    Records that are identical to existing ones are then skipped.
+    places in a chain. The records of these entries get their places back, and are counted. Records
+    that are identical to existing ones are then skipped.
 
     Args:
         ledger: receives the records.

@@ -47,6 +47,9 @@ def export_thought_records(
 ) -> int:
     """Write records as JSON lines, in the order in which they were recorded; return their number.
 
+    An erased thought has the id of its ``ERASURE`` entry instead of its content. The stream is not
+    closed.
+
     Args:
         ledger: the ledger with the trail.
         stream: open for writing, text or bytes.

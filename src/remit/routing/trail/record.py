@@ -180,7 +180,15 @@ def read_input(given: ThoughtInput | Mapping[str, Any]) -> ThoughtInput:
 
 
 def check_id(name: str, value: Any) -> str:
-    """Return ``value`` if it can be an id; raise InvalidInputError, which names ``name``."""
+    """Return ``value`` if it can be an id: a text of 1 to 512 characters without NUL.
+
+    Args:
+        name: name of the field, for the message.
+        value: the value.
+
+    Raises:
+        InvalidInputError: the value cannot be an id.
+    """
     try:
         return _ids.validate_python(value)
     except ValidationError as error:

@@ -91,7 +91,12 @@ def last_seq(ledger: LedgerClient) -> int:
 
 
 def stray_rows(ledger: LedgerClient, task_id: str | None) -> list[Row]:
-    """Return up to 500 rows whose ``seq`` no entry can have."""
+    """Return up to 500 rows whose ``seq`` no entry can have.
+
+    Args:
+        ledger: the ledger.
+        task_id: the task; ``None`` for all.
+    """
     sql = f"SELECT {_COLUMNS} FROM thoughts AS t WHERE (t.seq < 0 OR t.seq > ?) "
     given: tuple[Any, ...] = (_LARGEST,)
     if task_id is not None:
@@ -103,12 +108,12 @@ def stray_rows(ledger: LedgerClient, task_id: str | None) -> list[Row]:
 def rows_of(
     ledger: LedgerClient, task_id: str | None, last: int, behind: int = -1
 ) -> Iterator[Row]:
-    """Yield rows page by page, by ``seq``, or for one task by ``position``.
+    """Yield rows page by page, by ``seq``, or for one task by ``position``, ascending.
 
     Args:
         ledger: the ledger.
         task_id: the task; ``None`` for all.
-        last: the greatest sequence number.
+        last: rows with a greater sequence number are left out.
         behind: rows start after this ``seq``, or for one task after this ``position``.
     """
     key = "t.seq" if task_id is None else "t.position"
@@ -129,9 +134,10 @@ def rows_of(
 
 
 def content_of(entry: LedgerEntry) -> Any:
-    """Return an entry's content: a text or an erasure's marker; of a damaged entry anything.
+    """Return an entry's content: a text or an erasure's marker.
 
-    A thought that was imported as erased has a marker that names the other ledger's entry.
+    A damaged entry can have anything. A thought that was imported as erased has a marker that names
+    the other ledger's entry.
     """
     content = entry.metadata.get("content")
     if content is None and isinstance(elsewhere := entry.metadata.get("erased"), str):
@@ -146,7 +152,9 @@ def seq_of(entry: LedgerEntry) -> int:
 
 
 def get_thought_record(ledger: LedgerReader, id: str) -> ThoughtRecord:  # noqa: A002
-    """Return the record with that id.
+    """Return the record with an id. Blocks.
+
+    An erased thought has the marker of its erasure as content.
 
     Raises:
         ThoughtNotFoundError: there is no such record.
@@ -194,6 +202,15 @@ def iter_thought_records(
     """Return an iterator over :func:`list_thought_records`; memory does not grow with the trail.
 
     Records that are written after the iteration began are left out.
+
+    Args:
+        ledger: the ledger.
+        task_id: the task; ``None`` for all.
+        limit: maximum number of records, at least 1; ``None`` for all.
+
+    Raises:
+        InvalidInputError: ``limit`` is not a positive whole number, or ``task_id`` is not a text.
+        TrailError: while iterating: a row's ledger entry is missing, or belongs to another record.
     """
     if limit is not None and (type(limit) is not int or limit < 1):
         raise InvalidInputError(f"limit is {limit!r}; it must be an integer of at least 1.")

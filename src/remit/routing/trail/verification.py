@@ -98,9 +98,13 @@ class TrailReport:
 
 
 def check_trail(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
-    """:func:`verify_trail` as a :data:`~remit.ledger.StateCheck`.
+    """Yield the problems that :func:`verify_trail` finds, as a :data:`~remit.ledger.StateCheck`.
 
-    Places that an import could not put back, of thoughts that had been erased, are none missing.
+    Missing places of thoughts that had been erased before an import are left out.
+
+    Args:
+        ledger: the ledger.
+        since_mark: True to continue from the last sound check.
     """
     first = imported_size(ledger.select)
     for problem in verify_trail(ledger, since_mark=since_mark).problems:
@@ -120,19 +124,19 @@ def verify_trail(
     since_mark: bool = False,
     progress: Progress | None = None,
 ) -> TrailReport:
-    """Hash every thought again and check that it follows the one before; return the result.
+    """Hash every thought again and check that it follows the one before; return the result. Blocks.
 
     Every record is compared with its ledger entry, and every ``THOUGHT_RECORD`` entry must have a
     place in a chain. For an erased thought only the place is checked. The entries themselves are
     checked by :meth:`~remit.ledger.LedgerClient.verify`. A sound result over all tasks is written
-    as a mark.
+    as a mark, from which a later check can continue. Problems are reported, not raised.
 
     Args:
         ledger: the ledger.
         task_id: the task; ``None`` for all.
         since_mark: True to continue from the root's last sound check, if its records are still
             there; ignored with ``task_id``.
-        progress: called with the number of checked records and their total.
+        progress: called with the number of checked records and their total; ``None`` for no call.
 
     Raises:
         InvalidInputError: ``task_id`` is not a text that can be recorded.

@@ -29,17 +29,22 @@ _WORDS = {"length": "length", "tool_use": "tool_calls", "content_filter": "conte
 
 
 def finish_word(reason: str, calls: bool) -> str:
-    """A neutral finish reason in the API's words."""
+    """Return a neutral finish reason in the API's words.
+
+    Args:
+        reason: the neutral reason; an unknown one gives ``stop``.
+        calls: True if the answer calls tools.
+    """
     word = _WORDS.get(reason, "stop")
     return "tool_calls" if calls and word == "stop" else word
 
 
 def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
-    """A ``chat.completion`` in neutral form: thinking, text, refusal, calls.
+    """Return a ``chat.completion`` in neutral form: thinking, text, refusal, calls.
 
     Raises:
-        DialectError: it is none.
-        ProviderError: it reports an error.
+        DialectError: the answer does not have the API's form.
+        ProviderError: the answer reports an error.
     """
     if answer.get("error"):
         raise failed(answer["error"])
@@ -84,7 +89,7 @@ def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
 
 
 def citations_in(noted: Any) -> list[dict[str, Any]]:
-    """A message's ``annotations`` as citations of its text."""
+    """Return a message's ``annotations`` as citations of its text."""
     if not isinstance(noted, list):
         return []
     return [
@@ -95,7 +100,15 @@ def citations_in(noted: Any) -> list[dict[str, Any]]:
 
 
 def tool_call(call: Any, index: int) -> dict[str, Any]:
-    """A call of an assistant's message in neutral form."""
+    """Return a call of an assistant's message in neutral form.
+
+    Args:
+        call: the call.
+        index: its place among the calls; an absent id is ``call_`` and this number.
+
+    Raises:
+        DialectError: the call does not have the API's form.
+    """
     where = f"tool_calls[{index}]"
     call = shaped(call, dict, where)
     kind = "custom" if call.get("type") == "custom" else "function"
@@ -116,16 +129,16 @@ def tool_call(call: Any, index: int) -> dict[str, Any]:
 def write_answer(
     answer: ProviderResponse, call: ModelCall, *, answer_id: str, created: int, model: str
 ) -> dict[str, Any]:
-    """A ``chat.completion`` object.
+    """Return a ``chat.completion`` object for the client that sent ``call``.
 
-    Thinking is given as ``reasoning_content``, as servers of open models do.
+    Thinking is written as ``reasoning_content``, as servers of open models do.
 
     Args:
-        answer: a successful one.
-        call: what the client asked for.
+        answer: a successful answer.
+        call: the client's request.
         answer_id: the object's ``id``.
         created: seconds since 1970.
-        model: the name that the client knows the model by.
+        model: the client's name of the model.
     """
     names = ToolNames(call)
     blocks = answer.content_blocks or ({"type": "text", "text": answer.content},)

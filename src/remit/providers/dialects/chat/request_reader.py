@@ -28,10 +28,10 @@ _USE_TOOLS = "Use tools and tool_calls, which took its place."
 
 
 def read_request(body: Any) -> ModelCall:
-    """A body in neutral form.
+    """Return a body of Chat Completions in neutral form.
 
     Raises:
-        DialectError: it is no valid one, or uses the functions that came before tools.
+        DialectError: the body is invalid, or uses the functions that came before tools.
     """
     body = checks.checked_body(body)
     for key in ("functions", "function_call"):

@@ -24,10 +24,15 @@ _SEE_NEXT = "(What the tool gave follows in the next message.)"
 
 
 def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dict[str, Any]:
-    """The body; ``max_output_tokens`` is of no use here.
+    """Return a call as a body of Chat Completions.
+
+    Args:
+        call: the request.
+        model: the provider's name of the model.
+        max_output_tokens: ignored, as the API requires no limit.
 
     Raises:
-        DialectError: it holds what Chat Completions cannot say.
+        DialectError: Chat Completions cannot express the call.
     """
     own = call.endpoint == ENDPOINT
     if not own:

@@ -32,7 +32,10 @@ class _Call:
 
 
 class ChatWriter:
-    """Writes a stream of Chat Completions; see :class:`~remit.providers.dialects.StreamWriter`."""
+    """A writer of a stream of Chat Completions (:class:`~remit.providers.dialects.StreamWriter`).
+
+    The arguments are those of :func:`~remit.providers.dialects.endpoints.write_answer`.
+    """
 
     def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:
         self._names = ToolNames(call)
@@ -47,7 +50,7 @@ class ChatWriter:
         self._texts: list[dict[str, Any]] = []
 
     def start(self) -> bytes:
-        """The first chunk, which names the role."""
+        """Return the first chunk, which names the role."""
         return self._chunk({"role": "assistant", "content": ""})
 
     def event(self, event: StreamEvent) -> bytes:

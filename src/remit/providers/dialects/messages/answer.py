@@ -36,11 +36,11 @@ def finish_word(reason: str, kinds: set[str]) -> str:
 
 
 def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
-    """A ``message`` in neutral form.
+    """Return a ``message`` in neutral form.
 
     Raises:
-        DialectError: it is none.
-        ProviderError: it reports an error.
+        DialectError: the answer does not have the API's form.
+        ProviderError: the answer reports an error.
     """
     if answer.get("type") == "error" or (answer.get("error") and "content" not in answer):
         raise failed(answer.get("error"))
@@ -121,14 +121,14 @@ def _search(block: dict[str, Any], queries: dict[Any, list[str]]) -> dict[str, A
 def write_answer(
     answer: ProviderResponse, call: ModelCall, *, answer_id: str, created: int, model: str
 ) -> dict[str, Any]:
-    """A ``message`` object.
+    """Return a ``message`` object for the client that sent ``call``.
 
     Args:
-        answer: a successful one.
-        call: what the client asked for.
+        answer: a successful answer.
+        call: the client's request.
         answer_id: the object's ``id``.
-        created: of no use here.
-        model: the name that the client knows the model by.
+        created: ignored.
+        model: the client's name of the model.
     """
     names = ToolNames(call)
     neutral = answer.content_blocks
@@ -148,12 +148,12 @@ def write_answer(
 
 
 def write_block(block: Mapping[str, Any], names: ToolNames, search_id: str) -> list[dict[str, Any]]:
-    """A neutral block of an answer as blocks of a ``message``.
+    """Return a neutral block of an answer as blocks of a ``message``.
 
     Args:
         block: the block.
-        names: of the call's tools.
-        search_id: names a search that has no id of its own.
+        names: names of the call's tools.
+        search_id: the id of a search that has no id of its own.
     """
     kind = block["type"]
     if kind == "text":

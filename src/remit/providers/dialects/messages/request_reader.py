@@ -29,10 +29,12 @@ _PLACE = ("type", "city", "country", "region", "timezone")
 
 
 def read_request(body: Any) -> ModelCall:
-    """A body in neutral form. ``max_tokens`` may be missing, as where tokens are counted.
+    """Return a body of the Messages API in neutral form.
+
+    ``max_tokens`` may be missing, because a request to count tokens has none.
 
     Raises:
-        DialectError: it is no valid one.
+        DialectError: the body is invalid.
     """
     body = checks.checked_body(body)
     messages = _system(body.get("system"))

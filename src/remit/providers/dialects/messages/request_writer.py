@@ -103,9 +103,10 @@ def _thinking(
 
 
 def in_plain_round(turns: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether the last turn gives results to calls that no thinking came before.
+    """Return True if the last turn gives results to calls that no thinking came before.
 
-    The turns may be a client's own, which hold anything.
+    Args:
+        turns: the turns; they may be a client's own, with any content.
     """
     if len(turns) < 2 or "tool_result" not in _kinds(turns[-1], "user"):
         return False

@@ -31,7 +31,10 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 class MessagesWriter:
-    """Writes a stream of the Messages API; see :class:`~remit.providers.dialects.StreamWriter`."""
+    """A writer of a stream of the Messages API (:class:`~remit.providers.dialects.StreamWriter`).
+
+    The arguments are those of :func:`~remit.providers.dialects.endpoints.write_answer`.
+    """
 
     def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:
         self._names = ToolNames(call)
@@ -53,7 +56,7 @@ class MessagesWriter:
         self._kinds: set[str] = set()
 
     def start(self) -> bytes:
-        """The ``message_start`` event."""
+        """Return the ``message_start`` event."""
         return sse("message_start", {"message": self._message})
 
     def event(self, event: StreamEvent) -> bytes:
@@ -82,7 +85,7 @@ class MessagesWriter:
         )
 
     def end(self, answer: ProviderResponse) -> bytes:
-        """The last events."""
+        """Return the last events, with finish reason and usage."""
         last = self._stop()
         while self._waiting:
             last += self._replay() + self._stop()

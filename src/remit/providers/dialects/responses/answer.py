@@ -34,11 +34,11 @@ _ECHOED = (
 
 
 def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
-    """A ``response`` in neutral form.
+    """Return a ``response`` in neutral form.
 
     Raises:
-        DialectError: it is none.
-        ProviderError: it reports an error.
+        DialectError: the answer does not have the API's form.
+        ProviderError: the answer reports an error.
     """
     if answer.get("error") or answer.get("status") == "failed":
         raise failed(answer.get("error") or "the response failed")
@@ -62,10 +62,16 @@ def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
 
 
 def read_output_item(item: Any, where: str) -> list[dict[str, Any]]:
-    """An item's blocks; none for what says nothing to another dialect's client.
+    """Return the neutral blocks of an output item.
+
+    The list is empty for items without meaning to a client of another dialect.
+
+    Args:
+        item: the item.
+        where: its place, for errors.
 
     Raises:
-        DialectError: it does not have the API's form.
+        DialectError: the item does not have the API's form.
     """
     if isinstance(item, dict) and item.get("type") == "function_call":
         given = item.get("arguments")  # absent, or an object, as some servers write it
@@ -84,14 +90,16 @@ def read_output_item(item: Any, where: str) -> list[dict[str, Any]]:
 def write_answer(
     answer: ProviderResponse, call: ModelCall, *, answer_id: str, created: int, model: str
 ) -> dict[str, Any]:
-    """A ``response`` object. Its items' ids are made of ``answer_id`` and their places.
+    """Return a ``response`` object for the client that sent ``call``.
+
+    The ids of its items are made of ``answer_id`` and their places.
 
     Args:
-        answer: a successful one.
-        call: what the client asked for; repeated in the answer, as the API does.
+        answer: a successful answer.
+        call: the client's request; its settings are repeated in the answer.
         answer_id: the object's ``id``.
         created: seconds since 1970.
-        model: the name that the client knows the model by.
+        model: the client's name of the model.
     """
     items = OutputItems(answer_id, ToolNames(call))
     blocks = answer.content_blocks
@@ -106,7 +114,13 @@ def write_answer(
 def ended(
     head: dict[str, Any], output: list[dict[str, Any]], answer: ProviderResponse
 ) -> dict[str, Any]:
-    """A ``response`` object in its last state."""
+    """Return a ``response`` object in its last state: completed or incomplete.
+
+    Args:
+        head: the object at its start (:func:`response_object`).
+        output: the output items.
+        answer: the answer, with finish reason and usage.
+    """
     reason = _INCOMPLETE.get(answer.finish_reason)
     return {
         **head,

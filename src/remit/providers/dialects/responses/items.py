@@ -19,10 +19,16 @@ _TEXTS = ("input_text", "output_text", "text")
 
 
 def read_item(item: Any, where: str) -> tuple[str, Any]:
-    """Return the role (``tool`` for a tool's result) and the content of an item in neutral form.
+    """Return the role and the content of an item in neutral form.
+
+    The role of a tool's result is ``tool``.
+
+    Args:
+        item: the item.
+        where: its place, for errors.
 
     Raises:
-        DialectError: the item is invalid, or refers to one stored by the provider.
+        DialectError: the item is invalid, or refers to an item that the provider stored.
     """
     if type(item) is not dict:
         raise checks.refuse("is not an object", where)

@@ -25,10 +25,10 @@ _SEARCH_KEYS = ("search_context_size", "external_web_access", "user_location")
 
 
 def read_request(body: Any) -> ModelCall:
-    """A body in neutral form. The fields that an answer repeats stay in ``other``.
+    """Return a body of Responses in neutral form. Fields that an answer repeats stay in ``other``.
 
     Raises:
-        DialectError: it is no valid one, or refers to items that are not in it.
+        DialectError: the body is invalid, or refers to items that are not in it.
     """
     body = checks.checked_body(body)
     parallel = body.get("parallel_tool_calls")

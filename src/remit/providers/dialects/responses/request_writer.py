@@ -27,12 +27,17 @@ _MIN_OUTPUT_TOKENS = 16
 
 
 def write_request(call: ModelCall, *, model: str, max_output_tokens: int) -> dict[str, Any]:
-    """The body; ``max_output_tokens`` is of no use here.
+    """Return a call as a body of Responses.
 
-    What another dialect's client sends is not to be kept: ``store`` is false unless it said so.
+    ``store`` is false for a client of another dialect that did not ask for storage.
+
+    Args:
+        call: the request.
+        model: the provider's name of the model.
+        max_output_tokens: ignored, as the API requires no limit.
 
     Raises:
-        DialectError: it holds what Responses cannot say.
+        DialectError: Responses cannot express the call.
     """
     own = call.endpoint == ENDPOINT
     if not own:
@@ -97,7 +102,7 @@ def _text(call: ModelCall, own: bool) -> dict[str, Any] | None:
 
 
 def format_of(call: ModelCall) -> dict[str, Any]:
-    """The call's ``text.format``."""
+    """Return the call's ``text.format``."""
     if call.response_format is None:
         return {"type": "text"}
     held = named_schema(call)

@@ -29,7 +29,10 @@ _RATE_LIMITED = 429
 
 
 class ResponsesWriter:
-    """Writes a stream of Responses; see :class:`~remit.providers.dialects.StreamWriter`."""
+    """A writer of a stream of Responses (:class:`~remit.providers.dialects.StreamWriter`).
+
+    The arguments are those of :func:`~remit.providers.dialects.endpoints.write_answer`.
+    """
 
     def __init__(self, call: ModelCall, *, answer_id: str, created: int, model: str) -> None:
         self._head = response_object(call, answer_id=answer_id, created=created, model=model)
@@ -45,7 +48,7 @@ class ResponsesWriter:
         self._calls: dict[int, tuple[dict[str, Any], list[str]]] = {}
 
     def start(self) -> bytes:
-        """``response.created`` and ``response.in_progress``."""
+        """Return the events ``response.created`` and ``response.in_progress``."""
         return self._say("response.created", response=self._head) + self._say(
             "response.in_progress", response=self._head
         )
