@@ -1,4 +1,4 @@
-"""``remit bootstrap``."""
+"""The command ``remit bootstrap``."""
 
 from __future__ import annotations
 

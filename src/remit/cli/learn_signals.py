@@ -1,4 +1,4 @@
-"""``remit learn signals``: what the record says has become worse."""
+"""``remit learn signals``: shows deteriorations that the ledger reveals."""
 
 from __future__ import annotations
 
