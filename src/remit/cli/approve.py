@@ -131,9 +131,9 @@ def approve(
 
 
 def print_waiting(waiting: list[Approval], session_id: str = "") -> None:
-    """Print a line for each request, oldest first as given; mark the requests of ``session_id``.
+    """Print a line for each request, in the given order; mark the requests of ``session_id``.
 
-    Without requests, print a sentence to that effect.
+    Print a sentence instead if no request is given.
     """
     if not waiting:
         say("No tool call is waiting for approval.")

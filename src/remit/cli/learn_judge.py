@@ -94,7 +94,9 @@ def judge(
 
 
 def _latest(ledger: LedgerClient, contract_id: str, number: int) -> Iterator[str]:
-    """Yield the ids of a contract's latest answered exchanges, newest first, without learning's own.
+    """Yield the ids of a contract's latest ``number`` answered exchanges, newest first.
+
+    Learning's own calls are skipped.
     """
     from remit.learning import is_own_call
 

@@ -164,7 +164,7 @@ def prompt(
 
 
 def _name(schema: Any, references: Any) -> str:
-    """Return the file name under which grades are kept between runs, by contract or references."""
+    """Return the folder name of grades kept between runs, a hash of the references or the schema."""
     return sha256_hex(canonical_json(schema if references is None else references))[:16]
 
 

@@ -1,4 +1,4 @@
-"""``remit report``: one file for an auditor, which verifies itself in a browser."""
+"""``remit report``: writes one file for an auditor that a browser can verify offline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``remit route``: why a model was chosen, and whether it comes out so again."""
+"""``remit route``: explains the choice of a model, and repeats the choice for comparison."""
 
 from __future__ import annotations
 
