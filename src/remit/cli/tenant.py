@@ -278,7 +278,7 @@ def _host(root: Path | None, *, signing: bool = False) -> Iterator[TenantHost]:
 
 @contextmanager
 def _of(root: Path | None, name: str) -> Iterator[tuple[LedgerClient, Tenant, LedgerClient]]:
-    """Open the host's ledger and that of one of its tenants, each with its key."""
+    """Open the host's ledger and a tenant's ledger for writing, and give both with the tenant."""
     from remit.runtime.tenants import find_tenant, open_log
 
     with _host(root, signing=True) as host:
