@@ -73,7 +73,7 @@ class Activity:
 
 @contextlib.contextmanager
 def _without_echo() -> Iterator[None]:
-    """Turn off the echo of a terminal during the block; typed lines stay readable."""
+    """Turn off the echo of a terminal during the block; the next prompt still reads typed lines."""
     try:
         import termios
     except ImportError:  # Windows has no termios; typed text is shown at the cursor.

@@ -38,7 +38,7 @@ def opened(archives: tuple[Path, ...]) -> Archive:
     """Return the archive in the given directories.
 
     Raises:
-        LedgerError: a directory holds no archive.
+        LedgerError: a directory cannot be read, or no directory holds an archive.
     """
     from remit.ledger.archive import Archive
 

@@ -118,7 +118,9 @@ def _announce(root: Path | None) -> None:
 
 
 class Shell:
-    """A terminal conversation with one agent in one session; programs may use it for own agents.
+    """A terminal conversation with one agent in one session.
+
+    A program may use the shell for an agent of its own.
 
     Args:
         runtime: the open root.

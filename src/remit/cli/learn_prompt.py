@@ -164,7 +164,7 @@ def prompt(
 
 
 def _name(schema: Any, references: Any) -> str:
-    """Return the folder name of grades kept between runs, a hash of the references or the schema."""
+    """Return the folder name for kept grades: a hash of the references, or else the schema."""
     return sha256_hex(canonical_json(schema if references is None else references))[:16]
 
 

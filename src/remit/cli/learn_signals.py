@@ -1,4 +1,4 @@
-"""``remit learn signals``: shows deteriorations that the ledger reveals."""
+"""``remit learn signals``: compares recorded results with a baseline and shows declines."""
 
 from __future__ import annotations
 

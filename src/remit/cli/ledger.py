@@ -355,7 +355,7 @@ def retain(root: Path | None, as_json: bool, yes: bool, archives: tuple[Path, ..
 
 
 def _forget(root: Path | None, client: LedgerClient) -> list[str]:
-    """Remove learned data whose source content was erased, and return what was removed."""
+    """Remove proposals and learned packages with erased content; return the proposals' ids."""
     from remit.runtime.installation import forget_erased
 
     place, loaded = open_settings(root)

@@ -46,6 +46,7 @@ def served_root(root: Path | None, http: bool, dev: bool, given: dict[str, Any])
 
     Raises:
         click.UsageError: an option of ``--http`` was given without ``--http``.
+        RemitError: the root does not exist.
     """
     from remit.kernel.root import find_root
 

@@ -1,4 +1,4 @@
-"""``remit package``: installs, lists, upgrades and removes signed packages."""
+"""``remit package``: installs, upgrades, lists, restores and removes signed packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``remit ledger verify``, ``key``, ``checkpoint``, ``fork``, ``prove``, ``export`` and ``import``."""
+"""The commands of ``remit ledger`` that verify, prove, sign, export and import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``remit report``: writes one file for an auditor that a browser can verify offline."""
+"""``remit report``: writes a self-verifying HTML file for an auditor."""
 
 from __future__ import annotations
 

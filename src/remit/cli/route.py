@@ -1,4 +1,4 @@
-"""``remit route``: explains the choice of a model, and repeats the choice for comparison."""
+"""``remit route``: explains and recomputes routing decisions, and scores a route's models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``remit serve``: runs Remit as a server; shares options with ``remit mcp``."""
+"""The command ``remit serve``, and options shared with ``remit mcp``."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def _unfinished(client: LedgerClient, overview: SessionOverview) -> dict[str, An
 
 
 def _set_aside(client: LedgerClient, session_id: str) -> list[dict[str, Any]]:
-    """Return the models and tools that the session set aside, oldest first.
+    """Return the models and tools that the session set aside.
 
     The key ``in_force`` is True if the session has not ended since.
     """

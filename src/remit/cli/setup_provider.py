@@ -106,8 +106,10 @@ def _found(settings: Settings) -> Iterator[tuple[str, str]]:
 def _own_server(wanted: str, base_url: str | None, given: dict[str, Any]) -> Choice:
     """Return the choice of a model on the user's own OpenAI-compatible server.
 
+    Without a named model, the first model that the server lists is chosen.
+
     Raises:
-        RemitError: the server cannot be reached, or lists no model.
+        RemitError: no model is named, and the server cannot be reached or lists no model.
         click.UsageError: the URL is not an http(s) URL.
     """
     url = (base_url or f"{_ollama()}/v1").rstrip("/")

@@ -130,8 +130,10 @@ def turn_data(result: TurnResult) -> dict[str, Any]:
 
 
 def cost_text(cost: Mapping[str, Any]) -> str:
-    """Return the cost of a session as text; ``cost`` is that of
-    :meth:`remit.runtime.Conversation.cost`.
+    """Return the cost of a session as text.
+
+    Args:
+        cost: the mapping from :meth:`remit.runtime.Conversation.cost`.
     """
     return "cost unknown" if cost["cost_usd"] is None else dollars(cost["cost_usd"])
 

@@ -1,4 +1,4 @@
-"""``remit usage``: sums usage and cost of calls by time and owner, as text, JSON or CSV."""
+"""``remit usage``: shows usage and cost of calls, grouped by time, owner, model and more."""
 
 from __future__ import annotations
 
