@@ -59,7 +59,7 @@ def limit_options(prefix: str = "", least: int = 0) -> Callable[[Any], Any]:
 
 
 def limits_of(given: dict[str, Any]) -> BudgetLimits:
-    """Return the limits from the values of :func:`limit_options`, and remove these from ``given``."""
+    """Remove the values of :func:`limit_options` from ``given`` and return them as limits."""
     from remit.gateway.budget import BudgetLimits
 
     names = (*_AMOUNTS, "window", "time_zone", "on_short")

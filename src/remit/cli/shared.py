@@ -36,7 +36,11 @@ class NumberRange(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return the value as a float; fail with click.BadParameter if not finite or out of range."""
+        """Return the value as a float.
+
+        Raises:
+            click.BadParameter: the value is not a finite number in the range.
+        """
         found = super().convert(value, param, ctx)
         if not math.isfinite(found):
             self.fail(f"{value} is not a number in the range {self._describe_range()}.", param, ctx)

@@ -24,7 +24,7 @@ def _split(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
 
 
 def _filtered(function: Any) -> Any:
-    """Add an option for each kind of owner by which usage is filtered."""
+    """Add a filter option for each kind of owner."""
     for name in reversed(_OWNERS):
         what = f"Only usage of this {'virtual key (name or id)' if name == 'key' else name}"
         function = click.option(f"--{name}", help=f"{what}.")(function)
