@@ -1,4 +1,4 @@
-"""What is going on while one waits: a step and its seconds, on a terminal only."""
+"""Display of the running step and its seconds on a terminal."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _EVERY_S = 0.5
 
 
 class Activity:
-    """One line on standard error that says what runs, and for how long.
+    """A line on standard error with the name of the running step and its seconds.
 
-    As long as it is entered, what somebody types is not echoed: it does not mix with the answer,
-    and is there at the next prompt. Where input, output or error is no terminal it does nothing.
+    As long as the object is entered as a context, the terminal does not echo typed characters. They
+    do not mix with the answer, and the next prompt receives them. If input, output or error is no
+    terminal, the object does nothing.
     """
 
     def __init__(self) -> None:
@@ -48,12 +49,12 @@ class Activity:
         self._stack.close()
 
     def show(self, step: str) -> None:
-        """Say from now on that ``step`` runs."""
+        """Set the name of the running step to ``step`` and restart its clock."""
         with self._lock:
             self._step, self._since = step, time.monotonic()
 
     def hide(self) -> None:
-        """Say nothing any more, and clear the line for what is printed next."""
+        """Clear the line, and print nothing until the next :meth:`show`."""
         with self._lock:
             self._step = ""
             if self._shown:
@@ -72,7 +73,7 @@ class Activity:
 
 @contextlib.contextmanager
 def _without_echo() -> Iterator[None]:
-    """Keep a terminal from echoing what is typed; the lines themselves are kept for a reader."""
+    """Turn off the echo of a terminal during the block; the next prompt still reads typed lines."""
     try:
         import termios
     except ImportError:  # Windows has no termios; typed text is shown at the cursor.

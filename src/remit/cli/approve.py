@@ -1,4 +1,4 @@
-"""``remit approve``: what waits for a person, and the person's word."""
+"""``remit approve``: lists requests for approval and records a person's decision."""
 
 from __future__ import annotations
 
@@ -131,7 +131,10 @@ def approve(
 
 
 def print_waiting(waiting: list[Approval], session_id: str = "") -> None:
-    """A line for each request; those of ``session_id`` are marked."""
+    """Print a line for each request, in the given order; mark the requests of ``session_id``.
+
+    Print a sentence instead if no request is given.
+    """
     if not waiting:
         say("No tool call is waiting for approval.")
         return
@@ -148,10 +151,13 @@ def print_waiting(waiting: list[Approval], session_id: str = "") -> None:
 def ask_person(
     tool_id: str, arguments: Any, kind: str = "approval"
 ) -> tuple[Literal["granted", "denied", "later"], Any]:
-    """The question in a terminal; nothing but a clear yes lets the tool run.
+    """Ask a person in the terminal to decide on a tool call; only a clear yes lets the tool run.
+
+    Input typed before the question is discarded.
 
     Returns:
-        The answer, and the arguments that it is about: those given, or as they were changed.
+        The decision, and the arguments: unchanged, or as the person edited them. An interrupted
+        prompt gives ``later``.
     """
     while True:
         full = call_text(tool_id, arguments)
@@ -183,7 +189,7 @@ def ask_person(
 
 
 def drop_typed_ahead() -> None:
-    """Forget what was typed before a question was there: it is no answer to it."""
+    """Discard input typed before a question, because such input is no answer."""
     try:
         import termios
 
@@ -193,7 +199,11 @@ def drop_typed_ahead() -> None:
 
 
 def edited(arguments: Any) -> str:
-    """The arguments as a person leaves them in their editor."""
+    """Return the JSON text of the arguments after a person changed it in an editor.
+
+    Raises:
+        click.UsageError: the person did not save a change.
+    """
     text = click.edit(pretty_json(arguments) + "\n", extension=".json")
     if text is None:
         raise click.UsageError("The arguments were not changed.")
@@ -201,7 +211,11 @@ def edited(arguments: Any) -> str:
 
 
 def parsed_arguments(text: str) -> dict[str, Any]:
-    """The arguments of a JSON text."""
+    """Return the arguments of a JSON text.
+
+    Raises:
+        click.UsageError: the text is not JSON, or not a JSON object.
+    """
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -212,10 +226,10 @@ def parsed_arguments(text: str) -> dict[str, Any]:
 
 
 def named_request(queue: ApprovalQueue, name: str) -> Approval:
-    """The request that a person means: an id, ``last``, or how the number of one begins.
+    """Return the request with an id, the start of an id, or the word ``last``.
 
     Raises:
-        ApprovalError: there is none, or more than one.
+        ApprovalError: no request matches, or several requests match.
     """
     from remit.agents import ApprovalError
 
@@ -236,12 +250,12 @@ def named_request(queue: ApprovalQueue, name: str) -> Approval:
 
 
 def _short(approval: Approval) -> str:
-    """A request's id without what all of them begin with."""
+    """Return a request's id without ``LED-`` and leading zeros."""
     return approval.request_id.removeprefix("LED-").lstrip("0")
 
 
 def _agent_of(client: LedgerClient, request: Approval) -> str:
-    """The agent of the request's session: who can go on with it."""
+    """Return the agent id of the request's session, whose program resumes the session."""
     from remit.agents.sessions import session_overview
 
     overview = session_overview(client, request.session_id)
@@ -271,7 +285,10 @@ def _print_request(request: Approval, agent_id: str) -> None:
 
 
 def _when(root: Path | None, request: Approval, agent_id: str) -> str:
-    """When the order goes on: this program has only the shell's own agent."""
+    """Return a clause that says how the session of a request is resumed.
+
+    This program can resume only sessions of the shell's own agent.
+    """
     _, loaded = open_settings(root)
     if agent_id == loaded.settings.chat.agent_id:
         return f"when you resume its session: `remit session resume {request.session_id}`"

@@ -1,4 +1,4 @@
-"""``remit ledger archive``, and how the other commands are given an archive."""
+"""``remit ledger archive``, and the option ``--archive`` of other commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def from_archive(function: _F) -> _F:
-    """``--archive``: read what left the database there, too."""
+    """Add ``--archive`` to a command, to read archived entries too."""
     option = click.option(
         "--archive",
         "archives",
@@ -35,14 +35,18 @@ def from_archive(function: _F) -> _F:
 
 
 def opened(archives: tuple[Path, ...]) -> Archive:
-    """The archive that was named; raises LedgerError where there is none."""
+    """Return the archive in the given directories.
+
+    Raises:
+        LedgerError: a directory cannot be read, or no directory holds an archive.
+    """
     from remit.ledger.archive import Archive
 
     return Archive(archives)
 
 
 def say_archived(client: LedgerClient) -> None:
-    """Say that what was archived is not shown."""
+    """Print a note if older entries were archived and are therefore not shown."""
     if end := client.archived_to:
         note(f"Entries before LED-{end:08x} may be in an archive; add --archive DIR to read them.")
 
@@ -56,7 +60,7 @@ def exclusive(client: LedgerClient, root: Path | None) -> Iterator[Guard]:
         has taken over.
 
     Raises:
-        LeaseBusyError: another process changes it.
+        LeaseBusyError: another process changes the archive.
     """
     from remit.gateway.leases import LeaseManager
 
@@ -147,10 +151,15 @@ def _finish(root: Path | None, as_json: bool, archives: tuple[Path, ...]) -> Non
 
 
 def require_archive(client: LedgerClient, archives: tuple[Path, ...], what: str) -> None:
-    """Refuse what the database alone cannot do.
+    """Raise InvalidInputError if entries are archived and no archive is given.
+
+    Args:
+        client: the ledger.
+        archives: the directories given with ``--archive``.
+        what: the refused action, as the message names it.
 
     Raises:
-        InvalidInputError: entries were archived, and no archive was named.
+        InvalidInputError: the ledger has archived entries and ``archives`` is empty.
     """
     if client.archived_to and not archives:
         raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""``remit bootstrap``."""
+"""The commands of ``remit bootstrap``, which build and install the bootstrap file."""
 
 from __future__ import annotations
 

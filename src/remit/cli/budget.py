@@ -1,4 +1,4 @@
-"""``remit budget``: what may be used, what has been, and whether the ledger says the same."""
+"""``remit budget``: sets budgets, shows spending, and compares both with the ledger."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _OWNERS = ("key", "session", "user", "team", "organisation")
 
 
 def limit_options(prefix: str = "", least: int = 0) -> Callable[[Any], Any]:
-    """The options that state limits; :func:`limits_of` reads them.
+    """Return a decorator that adds the options for limits; :func:`limits_of` reads their values.
 
     Args:
-        prefix: of the names of those that are amounts: ``budget-``.
-        least: of limits a minute.
+        prefix: the start of the names of the amount options, such as ``budget-``.
+        least: the smallest accepted limit per minute.
     """
 
     def decorate(function: Any) -> Any:
@@ -59,7 +59,7 @@ def limit_options(prefix: str = "", least: int = 0) -> Callable[[Any], Any]:
 
 
 def limits_of(given: dict[str, Any]) -> BudgetLimits:
-    """The limits that :func:`limit_options` were given, taken out of ``given``."""
+    """Remove the values of :func:`limit_options` from ``given`` and return them as limits."""
     from remit.gateway.budget import BudgetLimits
 
     names = (*_AMOUNTS, "window", "time_zone", "on_short")
@@ -67,7 +67,7 @@ def limits_of(given: dict[str, Any]) -> BudgetLimits:
 
 
 def windowed(function: Any) -> Any:
-    """The options that say for how long limits hold, and what becomes of a call that is short."""
+    """Add the options for the period of the limits and for calls above the remaining budget."""
     for option in (
         click.option("--on-short", type=click.Choice(["refuse", "clamp"]), default="refuse",
                      show_default=True, help="If a call may exceed the remaining budget: refuse "
@@ -88,7 +88,7 @@ def budget() -> None:
 
 
 def _scoped(function: Any) -> Any:
-    """The options that name whose budget is meant."""
+    """Add the options that name the owner of a budget."""
     for name in reversed(_OWNERS):
         text = "A virtual key, by name or id." if name == "key" else f"A {name}."
         function = click.option(f"--{name}", help=text.replace("A o", "An o"))(function)
@@ -270,7 +270,7 @@ def limits_line(limits: BudgetLimits | Mapping[str, Any]) -> str:
 
 
 def state_line(state: BudgetStatus, name: str = "") -> str:
-    """A budget on one line, with what its owner is called."""
+    """Return the state of a budget as one line, with the name of the owner."""
     shown = state.to_dict()
     money = f"{shown['spent_usd']:.6f} USD spent"
     if shown["limit_usd"] is not None:

@@ -33,7 +33,7 @@ ID: a request's id, a unique prefix of its number, or `last`; optional if one ca
 
 
 def _which(function: Any) -> Any:
-    """``--model`` and ``--session``."""
+    """Add ``--model`` and ``--session`` to a command."""
     about = "The model that answers: auto, a provider, a model, or provider/model."
     session = click.option("--session", "session_id", help="Continue this session.")
     return click.option("--model", help=about)(session(function))
@@ -53,7 +53,7 @@ def chat(
 def run_chat(
     root: Path | None, model: str | None, session_id: str | None, agent_id: str | None = None
 ) -> None:
-    """Open the root, making it when there is none, and talk."""
+    """Open the root and start the shell; create the root first if none exists."""
     from remit.runtime import Runtime
 
     _announce(root)
@@ -110,7 +110,7 @@ def ask(
 
 
 def _announce(root: Path | None) -> None:
-    """Say that a root is about to be made, and where, when there is none."""
+    """Print a note with the path of the root to create, if no root exists."""
     from remit.kernel.root import find_root
 
     if not (place := find_root(root)).exists():
@@ -118,7 +118,9 @@ def _announce(root: Path | None) -> None:
 
 
 class Shell:
-    """Talks to one agent in one session; a program may give its own agent this shell.
+    """A terminal conversation with one agent in one session.
+
+    A program may use the shell for an agent of its own.
 
     Args:
         runtime: the open root.
@@ -142,7 +144,10 @@ class Shell:
         }
 
     def pick_up(self) -> None:
-        """Go on with the turn that another process left unfinished, where that can be done."""
+        """Resume an unfinished turn of another process, or ask for the decisions that it needs.
+
+        If another process still works on the turn, print a note instead.
+        """
         before = self._conversation.unfinished()
         if before is None:
             return
@@ -154,7 +159,7 @@ class Shell:
             self._resume()
 
     def talk(self) -> None:
-        """Answer every line until ``/exit``, or until there are no more."""
+        """Answer every line until ``/exit`` or the end of the input."""
         for line in self._lines():
             name, _, rest = line.partition(" ")
             if name == "/exit":
@@ -169,7 +174,7 @@ class Shell:
     # -- turns -------------------------------------------------------------------------------
 
     def _work(self, begin: Callable[..., TurnResult | None]) -> None:
-        """Run a turn, print it, and go on as long as a person here decides what it waits for."""
+        """Run a turn and print the result; on a terminal, ask for pending decisions."""
         from remit.cli.turns import TurnPrinter
 
         def turn() -> None:
@@ -189,7 +194,7 @@ class Shell:
         self._guarded(turn)
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Run a command: errors that a person can act on are printed, and the shell goes on."""
+        """Run a command and print expected errors, so that the shell continues."""
         from remit.agents import ApprovalError
         from remit.agents.supervisor import TurnCancelledError, TurnPendingError
         from remit.gateway.leases import LeaseBusyError
@@ -217,7 +222,10 @@ class Shell:
     # -- approvals ---------------------------------------------------------------------------
 
     def _decide_waiting(self) -> None:
-        """Ask about each request in a terminal, and go on once none is left; else say how to."""
+        """Ask about each request in a terminal, and resume the turn after the last decision.
+
+        Without a terminal, print the commands for a decision.
+        """
         from remit.cli.approve import ask_person
 
         if not sys.stdin.isatty():
@@ -268,7 +276,11 @@ class Shell:
             self._resume()
 
     def _meant(self, rest: str, *, granted: bool) -> tuple[Approval, str]:
-        """The request that a line means, and the reason in it."""
+        """Return the request that a line names, and the reason in the line.
+
+        Raises:
+            ApprovalError: the line does not name exactly one waiting request.
+        """
         from remit.agents import ApprovalError
         from remit.cli.approve import named_request
 
@@ -339,7 +351,7 @@ class Shell:
     # -- lines -------------------------------------------------------------------------------
 
     def _lines(self) -> Iterator[str]:
-        """What the user types, without blank lines."""
+        """Yield the user's lines, without blank lines."""
         if not sys.stdin.isatty():
             for raw in sys.stdin.buffer:
                 line = raw.decode("utf-8", "replace").strip()

@@ -1,4 +1,4 @@
-"""``remit completion``: what a shell needs to complete ``remit`` with Tab."""
+"""``remit completion``: prints the script with which a shell completes ``remit`` on Tab."""
 
 from __future__ import annotations
 

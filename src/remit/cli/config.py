@@ -40,7 +40,10 @@ def _setting_lines(rows: Iterable[Mapping[str, Any]], meaning: bool) -> Iterator
 
 
 def _meaning(meanings: dict[str, str], key: str) -> str:
-    """What a setting means; of one whose name a user chose, what its table does."""
+    """Return the description of a setting, or an empty text.
+
+    A setting under a name that the user chose has the description of its table.
+    """
     while key:
         if key in meanings:
             return meanings[key]

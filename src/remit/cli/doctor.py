@@ -1,4 +1,4 @@
-"""``remit doctor``: what conversations, calls and a server need, and what will soon be missing."""
+"""``remit doctor``: checks an installation for chats, calls and a server, with advice."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _LISTED = 5
 
 
 class _Check(NamedTuple):
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        name: what.
+        name: the checked thing.
         state: ``ok``, ``advice`` (works, and could be better) or ``fail``.
-        message: what was found.
-        next_step: what to do about it; empty where nothing has to be done.
+        message: the finding.
+        next_step: the advised action; empty if none is needed.
     """
 
     name: str
@@ -81,7 +81,7 @@ def _lines(checks: list[_Check]) -> Iterator[str]:
 
 
 def _until_failure(name: str, checks: Iterator[_Check]) -> Iterator[_Check]:
-    """Yield the checks of one part. If the part fails, whatever is stored, that is a check, too."""
+    """Yield the checks of one part; an exception becomes a failed check."""
     try:
         yield from checks
     except RemitError as error:
@@ -134,7 +134,7 @@ def _files(place: Root) -> Iterator[_Check]:
 
 
 def _spaces(place: Root, settings: Settings) -> Iterator[_Check]:
-    """Characters that no editor shows and that other programs may not accept."""
+    """Yield checks for a byte order mark in ``remit.toml`` and for white space around keys."""
     marked = place.config.is_file() and place.config.read_bytes().startswith(codecs.BOM_UTF8)
     how = "begins with a byte order mark" if marked else "plain text"
     yield _held("remit.toml", not marked, how,
@@ -152,7 +152,7 @@ def _spaces(place: Root, settings: Settings) -> Iterator[_Check]:
 
 
 def _others_read(path: Path) -> bool:
-    """Whether a file that holds or may hold a secret is open to others; public keys are."""
+    """Return True if a file with possible secrets is open to other users."""
     with contextlib.suppress(OSError):
         mode = path.stat().st_mode
         secret = path.name == "remit.toml" or path.suffix in (".key", ".pem")
@@ -185,7 +185,7 @@ def _ledger(client: LedgerClient, root: Path | None, full: bool) -> Iterator[_Ch
 
 
 def _limits(client: LedgerClient) -> Iterator[_Check]:
-    """Keys, teams and others that will soon be refused."""
+    """Yield a check for budgets that have used 90 % or more of a limit."""
     from remit.gateway.auth import Directory, KeyStore
     from remit.gateway.budget import TokenBudgeter
 
@@ -227,7 +227,7 @@ def _prices(place: Root, settings: Settings, client: LedgerClient) -> Iterator[_
 
 
 def _port(settings: Settings) -> Iterator[_Check]:
-    """Whether a server could listen where the settings say."""
+    """Yield a check that a server can listen on the configured host and port."""
     host, port = settings.server.host, settings.server.port
     where = f"{host}:{port}"
     try:

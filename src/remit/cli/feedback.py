@@ -1,4 +1,4 @@
-"""``remit feedback``: what came of a call, in the words of who read it."""
+"""``remit feedback``: records how good the answer of a call was, as a reader judged."""
 
 from __future__ import annotations
 

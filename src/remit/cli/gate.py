@@ -1,4 +1,4 @@
-"""``remit gate``: what has to hold of an installation, and whether it does."""
+"""``remit gate``: checks the rules of an installation and reports the results."""
 
 from __future__ import annotations
 
@@ -67,7 +67,16 @@ def check(
 def run_gates(
     root: Path | None, names: Sequence[str] | None = None, *, full: bool = False
 ) -> GateReport:
-    """Check gates of a root, all where none is named, and record their results."""
+    """Check gates of a root and record the results.
+
+    Args:
+        root: the given root, or None for the default.
+        names: the gates; all gates if None.
+        full: True to check the whole ledger.
+
+    Returns:
+        The report. If the ledger cannot be read, the report says so.
+    """
     from remit.kernel.errors import RemitError
     from remit.ledger import LedgerError
     from remit.packages.gates import GATES, GateReport, check_gates
@@ -93,7 +102,7 @@ def run_gates(
 
 @contextmanager
 def _context(root: Path | None) -> Iterator[GateContext]:
-    """A root to be checked, however damaged its settings are."""
+    """Open a root for the gates, even if its settings are damaged."""
     from remit.kernel.errors import ConfigError, RemitError
     from remit.kernel.installation import ChangedFileError
     from remit.kernel.root import find_root

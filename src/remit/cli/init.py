@@ -1,4 +1,4 @@
-"""``remit init``: making a root, or putting back what is missing of one."""
+"""``remit init``: creates a root, or restores missing parts of a root."""
 
 from __future__ import annotations
 

@@ -20,7 +20,11 @@ _COLUMNS = ("key_id", "name", "role", "state", "team", "limits", "prefix", "expi
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
-    """Names with commas between them."""
+    """Return the names of a comma-separated list; none if the option is absent.
+
+    Raises:
+        click.BadParameter: the list contains an empty name.
+    """
     names = () if value is None else tuple(name.strip() for name in value.split(","))
     if not all(names):
         raise click.BadParameter("The list contains an empty name.")
@@ -148,7 +152,10 @@ def _keys(root: Path | None, *, signing: bool = True) -> Iterator[tuple[LedgerCl
 
 
 def _show_new(made: NewKey, as_json: bool) -> None:
-    """The secret alone on standard output, so that a script can take it."""
+    """Print only the secret on standard output, and a note on standard error.
+
+    A script can read the secret directly.
+    """
     emit(as_json, {"id": made.key_id, "name": made.name, "key": made.key}, [made.key])
     note(f"This is the secret of the key {made.name} ({made.key_id}). It is not stored and will "
          "not be shown again.")  # fmt: skip
@@ -157,7 +164,7 @@ def _show_new(made: NewKey, as_json: bool) -> None:
 def _with_limits(
     client: LedgerClient, found: Iterable[VirtualKey]
 ) -> Iterator[tuple[VirtualKey, dict[str, Any]]]:
-    """Keys as they are shown: with the names of their owners, their limits and spending."""
+    """Pair each key with the names of its owners, its limits and its spending."""
     from remit.gateway.auth import Directory, shown_keys
     from remit.gateway.budget import TokenBudgeter
 

@@ -1,4 +1,4 @@
-"""``remit learn``: what learners propose, and a person's decision."""
+"""``remit learn``: lists the proposals of learners and records a person's decisions."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _proposals(root: Path | None) -> Iterator[Proposals]:
 
 @contextmanager
 def _governance(root: Path | None, by: str | None) -> Iterator[Governance]:
-    """Who runs the command decides: the files of the root are theirs."""
+    """Open the governance of a root; the decider is ``by``, or else the current user."""
     from remit.gateway.auth import Identity
     from remit.runtime.installation import governance, recover_packages
 

@@ -1,4 +1,4 @@
-"""Files that learning commands are given: read in bounded memory, and checked whole before use."""
+"""Input files of the learning commands, read in bounded memory and checked before use."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ _NAMED = 3
 
 
 def read_table(file: Path) -> dict[str, Any]:
-    """A table in a JSON or TOML file of at most 16 MiB.
+    """Return the object in a JSON or TOML file of at most 16 MiB.
 
     Raises:
-        InvalidInputError: it cannot be read, is too long, or is none; or names one key twice.
+        InvalidInputError: the file cannot be read or is too long, is not JSON or TOML, contains no
+            object, or repeats a key.
     """
     data = _read(file)
     try:
@@ -64,11 +65,11 @@ def read_references(file: Path) -> dict[str, str]:
 
 
 def read_lines(file: Path) -> dict[str, str]:
-    """Right answers by exchange id, of JSON Lines.
+    """Return the correct answers of a JSON Lines file, keyed by exchange id.
 
     Raises:
-        InvalidInputError: the file cannot be read, is too long, or a line of it is none; two lines
-            give different answers to one exchange.
+        InvalidInputError: the file cannot be read or is too long, a line is not a reference answer,
+            or two lines give different answers for one exchange.
     """
     found: dict[str, str] = {}
     for number, line in enumerate(_read(file).splitlines(), 1):
@@ -90,10 +91,10 @@ def read_lines(file: Path) -> dict[str, str]:
 
 
 def require_exchanges(ledger: LedgerReader, references: Collection[str]) -> None:
-    """That each of these is the id of an exchange on record.
+    """Raise InvalidInputError if the ledger lacks an exchange with one of the ids.
 
     Raises:
-        InvalidInputError: names some that are not.
+        InvalidInputError: the ledger has no exchange for some ids; the message names the ids.
     """
     known = {entry.id for entry in ledger.read_many(references) if entry.event_type == "EXCHANGE"}
     unknown = [repr(one[:40]) for one in references if one not in known]
@@ -107,7 +108,7 @@ def require_exchanges(ledger: LedgerReader, references: Collection[str]) -> None
 
 
 def note_unused(references: Mapping[str, str], used: Collection[str]) -> int:
-    """Say how many references are of exchanges that do not count, and return that number."""
+    """Print a note with the number of unused references, if any, and return the number."""
     unused = len(references.keys() - set(used))
     if unused:
         note(

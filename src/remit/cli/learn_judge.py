@@ -1,4 +1,4 @@
-"""``remit learn judge``: a model grades answers, and how far its grades can be relied on."""
+"""``remit learn judge``: grades answers with a model, and measures how reliable the grades are."""
 
 from __future__ import annotations
 
@@ -94,7 +94,10 @@ def judge(
 
 
 def _latest(ledger: LedgerClient, contract_id: str, number: int) -> Iterator[str]:
-    """The latest exchanges of a contract that were answered, learning's own calls left out."""
+    """Yield the ids of a contract's latest ``number`` answered exchanges, newest first.
+
+    Learning's own calls are skipped.
+    """
     from remit.learning import is_own_call
 
     entries = ledger.query(

@@ -1,4 +1,4 @@
-"""``remit learn prompt``: additions to a contract's prompt, searched for within a hard budget."""
+"""``remit learn prompt``: searches for additions to a contract's prompt, within a hard budget."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def prompt(
 
 
 def _name(schema: Any, references: Any) -> str:
-    """Of what is kept between runs: grades of one contract by one grader."""
+    """Return the folder name for kept grades: a hash of the references, or else the schema."""
     return sha256_hex(canonical_json(schema if references is None else references))[:16]
 
 

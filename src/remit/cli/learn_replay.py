@@ -1,4 +1,4 @@
-"""``remit learn replay``: held-out exchanges asked again under a change, within a hard budget."""
+"""``remit learn replay``: repeats held-out exchanges under a change, within a hard budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``remit learn report``: what was adopted, what came of it, and contracts' questions."""
+"""``remit learn report``: shows adopted changes, their effects, and contracts' questions."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def report(root: Path | None, as_json: bool, propose: bool, page: IO[str] | None
 
 
 def _lines(found: Report) -> Iterator[str]:
-    """All sections, for a person."""
+    """Yield the lines of all sections of the report, for people."""
     from remit.learning import Estimate
 
     yield f"policy epoch {found.epoch}" + (

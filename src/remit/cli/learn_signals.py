@@ -1,4 +1,4 @@
-"""``remit learn signals``: what the record says has become worse."""
+"""``remit learn signals``: compares recorded results with a baseline and shows declines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``remit ledger``: reading the record, and erasing content from it."""
+"""``remit ledger``: reads the record and erases content."""
 
 from __future__ import annotations
 
@@ -109,10 +109,12 @@ def _found(
 
 
 def _check_event_type(client: LedgerClient, event_type: str | None) -> None:
-    """Refuse a misspelt event type. One that is like no other may be a program's own.
+    """Raise InvalidInputError if an event type is probably misspelt.
+
+    An event type unlike all known ones may be a program's own; a note is printed.
 
     Raises:
-        InvalidInputError: neither Remit nor this ledger knows it, and one is nearly the same.
+        InvalidInputError: neither Remit nor the ledger has the type, and a similar type exists.
     """
     from remit.ledger import EVENTS
 
@@ -184,7 +186,11 @@ def _exact(client: LedgerClient, entry_id: str, which: str, archives: tuple[Path
 
 
 def _write(data: bytes) -> None:
-    """Write recorded bytes: exact if they are JSON, or with ``--raw``; else as printable text."""
+    """Write recorded bytes to standard output.
+
+    JSON in a pipe or a file, and everything with ``--raw``, is written exactly. Other content is
+    written as printable text.
+    """
     text = data.decode("utf-8", "replace")
     if is_raw() or (not sys.stdout.isatty() and _is_json(text)):
         click.echo(data, nl=False)
@@ -271,7 +277,7 @@ def recover(root: Path | None, as_json: bool) -> None:
 
 
 def _settle_batches(root: Path | None) -> int:
-    """Put on record what batches have come to; how many are still out."""
+    """Record the results of finished batches, and return the number of open batches."""
     from remit.kernel.loops import run_blocking
     from remit.runtime import Runtime
 
@@ -349,7 +355,7 @@ def retain(root: Path | None, as_json: bool, yes: bool, archives: tuple[Path, ..
 
 
 def _forget(root: Path | None, client: LedgerClient) -> list[str]:
-    """What was learned from content that is gone goes as well."""
+    """Remove proposals and learned packages with erased content; return the proposals' ids."""
     from remit.runtime.installation import forget_erased
 
     place, loaded = open_settings(root)

@@ -1,4 +1,4 @@
-"""Entry point, and what becomes of errors."""
+"""The entry point of ``remit``, and the printing of errors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _GC_THRESHOLD = 50_000
 
 
 class _Commands(click.Group):
-    """Loads a command's module when it is asked for: ``remit --help`` stays fast."""
+    """The group of all commands; a command's module is imported on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -90,7 +90,7 @@ def _remit() -> None:
 
 
 class _PrintableFormatter(logging.Formatter):
-    """Formats a record, its traceback included, as commands print texts."""
+    """A log formatter whose output, with tracebacks, follows the commands' printing rules."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record's message; lines after the first are indented."""
@@ -98,7 +98,14 @@ class _PrintableFormatter(logging.Formatter):
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; exits 0, 1 on failure, 2 on wrong use, 130 when interrupted."""
+    """Run the command line and exit the process.
+
+    The exit code is 0 after success, 1 after a failure, 2 after wrong use and 130 after an
+    interrupt.
+
+    Args:
+        arguments: the arguments; those of the process if None.
+    """
     if arguments is None:  # the process is this command's own
         gc.set_threshold(_GC_THRESHOLD)
         atexit.register(gc.freeze)

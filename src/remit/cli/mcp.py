@@ -1,4 +1,4 @@
-"""``remit mcp``: Remit as an MCP server, and the pins of the MCP servers that agents use."""
+"""``remit mcp``: serves Remit over MCP, and manages the pinned tools of MCP servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``remit mcp gateway``: MCP servers of others, behind keys, rules, budgets and the record."""
+"""``remit mcp gateway``: puts keys, rules, budgets and the record before other MCP servers."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ def gateway(root: Path | None, name: str, http: bool, dev: bool, **given: Any) -
 
 
 def served_root(root: Path | None, http: bool, dev: bool, given: dict[str, Any]) -> Path:
-    """The root to serve.
+    """Return the path of the root to serve.
 
     Raises:
-        click.UsageError: options of --http were given without it.
+        click.UsageError: an option of ``--http`` was given without ``--http``.
+        RemitError: the root does not exist.
     """
     from remit.kernel.root import find_root
 
@@ -55,7 +56,7 @@ def served_root(root: Path | None, http: bool, dev: bool, given: dict[str, Any])
 
 
 def greeting(dev: bool) -> Callable[[str], None]:
-    """Prints where the server listens."""
+    """Return a function that prints the server's URL and how clients authenticate."""
 
     def ready(url: str) -> None:
         say(f"Remit serves MCP at {url}")

@@ -1,4 +1,4 @@
-"""``remit mcp wrap``: puts the gateway in front of the MCP servers of a client's configuration."""
+"""``remit mcp wrap``: puts the gateway before the MCP servers of a client's configuration."""
 
 from __future__ import annotations
 
@@ -99,7 +99,11 @@ def _undo(file: Path, backup: Path, config: dict[str, Any], table: str) -> None:
 
 
 def _read(file: Path) -> tuple[dict[str, Any], str]:
-    """The configuration, and the name of its table of servers."""
+    """Return a client's configuration and the name of its table of servers.
+
+    Raises:
+        ConfigError: the file is not valid JSON, or has no table of servers.
+    """
     try:
         config = json.loads(file.read_text("utf-8-sig"))
     except (ValueError, RecursionError) as error:
@@ -123,7 +127,7 @@ def _is_wrapped(entry: Mapping[str, Any]) -> bool:
 
 
 def _unfit(name: str, entry: Mapping[str, Any], known: Mapping[str, Any]) -> str:
-    """Why a server cannot be wrapped; empty when it can."""
+    """Return the reason why a server cannot be wrapped; empty if none."""
     if name in known:
         return f"remit.toml already contains a different [mcp.{name}]."
     if "url" in entry:
@@ -140,7 +144,7 @@ def _unfit(name: str, entry: Mapping[str, Any], known: Mapping[str, Any]) -> str
 
 
 def _moved(name: str, entry: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The server's settings, and the environment in which the gateway finds their secrets."""
+    """Return the settings of a server for ``remit.toml``, and the environment with its secrets."""
     if "url" in entry:
         names = {
             header: re.sub(r"\W", "_", f"MCP_{name}_{header}").upper()
@@ -175,12 +179,12 @@ def _lines(name: str, settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    """A basic string of TOML, which JSON's are, but for a DEL."""
+    """Return a text as a basic string of TOML."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace a file as a whole, with the mode it had."""
+    """Replace a file atomically; the new file keeps the old mode."""
     beside = path.with_name(path.name + ".new")
     beside.write_text(text, "utf-8")
     if path.exists():

@@ -1,4 +1,4 @@
-"""``remit model``."""
+"""The commands of ``remit model``, for local models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``remit order``: submits work for workers, and shows and changes what was submitted."""
+"""``remit order``: submits work for workers, and shows and changes submitted orders."""
 
 from __future__ import annotations
 
@@ -135,7 +135,12 @@ def show(root: Path | None, as_json: bool, order_id: str) -> None:
 
 
 def _changing(name: str, about: str) -> None:
-    """A command that changes one order by the method of that name."""
+    """Add a command that calls the method ``name`` on one order and prints the new state.
+
+    Args:
+        name: the name of the command and of the method.
+        about: the help text.
+    """
 
     @order.command(name, help=about)
     @click.argument("order_id")

@@ -1,4 +1,4 @@
-"""``remit team``, ``user`` and ``organisation``: by name, with their keys, budgets and spending."""
+"""``remit team``, ``user`` and ``organisation``: manages owners, with keys and budgets."""
 
 from __future__ import annotations
 

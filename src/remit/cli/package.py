@@ -1,4 +1,4 @@
-"""``remit package``: what shapes agents, in signed packages."""
+"""``remit package``: installs, upgrades, lists, restores and removes signed packages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _APPROVE = click.option(
 
 
 def _installing(function: Callable[..., None]) -> Callable[..., None]:
-    """What ``install`` and ``upgrade`` take."""
+    """Add the arguments and options of ``install`` and ``upgrade`` to a command."""
     function = _APPROVE(reads(function))
     for option in (
         click.option(
@@ -45,7 +45,7 @@ def _installing(function: Callable[..., None]) -> Callable[..., None]:
 
 
 class _Index(click.Group):
-    """``remit package index``, which the distribution ``remit-index`` has."""
+    """The group ``remit package index``, loaded from the distribution ``remit-index``."""
 
     def make_context(
         self,

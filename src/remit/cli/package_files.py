@@ -1,4 +1,4 @@
-"""``remit package new``, ``pack``, ``show``, ``diff``: packages as their authors see them."""
+"""``remit package new``, ``pack``, ``show`` and ``diff``: commands for authors of packages."""
 
 from __future__ import annotations
 
@@ -109,10 +109,10 @@ def diff_(root: Path | None, as_json: bool, old: str, new_: str) -> None:
 
 
 def view_of(argument: str, settings: PackageSettings, root: Path | None) -> Archive:
-    """The package that an argument names: an archive, a directory, or the id of an installed one.
+    """Return the package in an archive or a directory, or an installed package by its id.
 
     Raises:
-        PackageError: there is none, or it is not one.
+        PackageError: no such package exists, or the content is not a valid package.
     """
     from remit.packages import Archive, PackageError, read_archive
 
@@ -133,7 +133,11 @@ def view_of(argument: str, settings: PackageSettings, root: Path | None) -> Arch
 
 
 def _kept_archive(package_id: str, root: Path | None) -> Path:
-    """The archive of an installed package."""
+    """Return the path of an installed package's archive.
+
+    Raises:
+        PackageError: no package with this id is installed.
+    """
     from remit.packages import Registry, archive_path
 
     place, _, ledger = open_root(root)

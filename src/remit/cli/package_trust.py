@@ -176,7 +176,10 @@ def _lines(policy: TrustPolicy) -> Iterator[str]:
 
 
 def _show_key(found: PackageKey, as_json: bool) -> None:
-    """The public key alone on standard output, so that a script can take it."""
+    """Print only the public key on standard output, and a note on standard error.
+
+    A script can read the key directly.
+    """
     public = {"key_id": found.key_id, "name": found.name, "public": found.public}
     emit(as_json, public, [found.public])
     if not as_json:

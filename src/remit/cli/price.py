@@ -266,7 +266,19 @@ def _change(
     more: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
 ) -> None:
-    """Change the operator's prices, and print the changes."""
+    """Change the operator's prices and print the changes; with ``dry_run`` only print these.
+
+    Without ``dry_run``, the prices file is replaced and an entry is appended to the ledger.
+
+    Args:
+        root: the given root, or None for the default.
+        as_json: True to print JSON.
+        change: computes the new prices from the prices in force and the settings.
+        dry_run: True to change nothing.
+        reason: the reason, for the ledger.
+        more: further keys of the JSON output, such as counts of an import.
+        notes: lines to print on standard error.
+    """
     from remit.runtime.prices import change_own_prices, planned, prices_of
 
     place, settings = _settled(root)

@@ -1,4 +1,4 @@
-"""The prompt of the shell: history, a status line, and completion with Tab."""
+"""The prompt of the shell, with history, a status line and completion."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from remit.cli.shared import no_colour
 
 
 class ShellCompleter(Completer):
-    """Completes a command, and the id of a request after those that take one.
+    """A completer of command names, and of request ids after some commands.
 
     Args:
-        commands: all of them, with their slash.
-        takes_request: those that take a request.
+        commands: the names of all commands, with the slash.
+        takes_request: the commands that take a request.
     """
 
     def __init__(self, commands: Iterable[str], takes_request: Iterable[str]) -> None:
@@ -48,12 +48,12 @@ class ShellCompleter(Completer):
 def typed_lines(
     history: Path, completer: ShellCompleter, status: Callable[[], str]
 ) -> Iterator[str]:
-    """What somebody types at a terminal, line by line, without blank ones.
+    """Yield the lines that a user types at a terminal, without blank lines.
 
     Args:
-        history: the file of earlier lines; made for this user alone.
-        completer: what Tab gives.
-        status: the line below the prompt, asked for once for each line.
+        history: the file of earlier lines; created readable for this user alone.
+        completer: the completions on Tab.
+        status: returns the line below the prompt; called before each line.
     """
     history.touch(mode=0o600)
     session: PromptSession[str] = PromptSession(

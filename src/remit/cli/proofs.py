@@ -1,4 +1,4 @@
-"""``remit ledger`` commands that prove: verify, key, checkpoint, fork, prove, export, import."""
+"""The commands of ``remit ledger`` that verify, prove, sign, export and import."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def verify(
 def _add_archive(
     client: LedgerClient, report: VerificationReport, archives: tuple[Path, ...]
 ) -> None:
-    """Check the archive too, and put into ``report`` what is wrong with it."""
+    """Check the archive and add the findings to ``report``."""
     from remit.ledger.archive import check_archive
 
     found = check_archive(client, archives, progress("verifying the archive"))
@@ -167,7 +167,12 @@ def _lines(report: VerificationReport, problems: Sequence[str]) -> Iterator[str]
 
 
 def _read_checkpoint(source: str) -> bytes:
-    """A checkpoint from a file or an http(s) URL."""
+    """Return a checkpoint from a file or an http(s) URL.
+
+    Raises:
+        InvalidInputError: the URL has another scheme.
+        RemitError: the file cannot be read, or the URL cannot be fetched.
+    """
     if "://" not in source:
         try:
             with Path(source).open("rb") as file:
@@ -256,7 +261,15 @@ def checkpoint(root: Path | None, out: Path | None, witnesses: tuple[tuple[str, 
 
 
 def cosigned(client: Any, signed: Any, keys: list[tuple[str, Any]]) -> Any:
-    """A signed checkpoint with the cosignatures of witnesses, by URL and key; they are stored."""
+    """Return a signed checkpoint with cosignatures of witnesses, requested over HTTP.
+
+    Each cosignature is stored in the ledger as soon as the witness gives it.
+
+    Args:
+        client: the ledger.
+        signed: the signed checkpoint.
+        keys: the URL and the public key of each witness.
+    """
     from remit.kernel.loops import run_blocking
     from remit.ledger.witness import request_cosignature
 

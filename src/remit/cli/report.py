@@ -1,4 +1,4 @@
-"""``remit report``: one file for an auditor, which verifies itself in a browser."""
+"""``remit report``: writes a self-verifying HTML file for an auditor."""
 
 from __future__ import annotations
 

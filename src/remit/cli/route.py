@@ -1,4 +1,4 @@
-"""``remit route``: why a model was chosen, and whether it comes out so again."""
+"""``remit route``: explains and recomputes routing decisions, and scores a route's models."""
 
 from __future__ import annotations
 

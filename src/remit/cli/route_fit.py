@@ -1,4 +1,4 @@
-"""``remit route calibrate`` and ``fit``: what a route learns from graded answers."""
+"""``remit route calibrate`` and ``fit``: fits a route to graded answers."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def _propose(runtime: Runtime, found: RouteFit, figures: dict[str, Any], reason:
 
 
 def _prompts(runtime: Runtime, name: str) -> list[GradedPrompt]:
-    """Graded prompts at the prices in force, with the answers of the route's models alone."""
+    """Return graded prompts with the answers of the route's models, at the prices in force."""
     from dataclasses import replace
 
     from remit.learning.routes import graded_prompts
@@ -202,7 +202,7 @@ def _prompts(runtime: Runtime, name: str) -> list[GradedPrompt]:
 
 
 def _grade_recorded(ledger: LedgerClient, references: dict[str, str]) -> None:
-    """Grade the answers on record that have a reference, and no grade by one."""
+    """Record a grade for each answer with a reference, unless a reference graded the answer."""
     from remit.learning import feedback_on, grade_by_reference
 
     graded = {one.target_entry_id for one in feedback_on(ledger) if one.source == "reference"}
@@ -212,7 +212,7 @@ def _grade_recorded(ledger: LedgerClient, references: dict[str, str]) -> None:
 
 
 def _right_answers(ledger: LedgerClient) -> dict[str, str]:
-    """Answers that were graded 1 by a reference, which they are therefore."""
+    """Return the correct answers by exchange id: answers with the latest reference grade 1."""
     from remit.learning import feedback_on
 
     right: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""``remit serve``: Remit as a server; what it shares with ``remit mcp``."""
+"""The command ``remit serve``, and options shared with ``remit mcp``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ DEV_MODE = "  DEV MODE: requests need no key. Do not use this mode in production
 
 
 def listening(port: int, *, model: bool = True) -> Callable[[Any], Any]:
-    """The options of a command that listens, at ``port`` by default, and may call a model."""
+    """Return a decorator that adds the options of a listening command.
+
+    Args:
+        port: the default port, as the help names it.
+        model: True to add ``--model``.
+    """
 
     def decorate(function: Any) -> Any:
         if model:
@@ -55,6 +60,6 @@ def serve(root: Path | None, dev: bool, model: str | None, **given: Any) -> None
 
 
 def flags_of(section: str, model: str | None, given: dict[str, Any]) -> dict[str, Any]:
-    """Options that were given, as settings by dotted key."""
+    """Return the given options as settings by dotted key; absent options are left out."""
     flags = {"model.default": model} | {f"{section}.{name}": given[name] for name in given}
     return {name: value for name, value in flags.items() if value is not None}

@@ -1,4 +1,4 @@
-"""``remit session``."""
+"""The commands of ``remit session``."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _unknown(session_id: str | None) -> click.ClickException:
 
 
 def _unfinished(client: LedgerClient, overview: SessionOverview) -> dict[str, Any] | None:
-    """The session's turn that began and has no end."""
+    """Return the session's unfinished turn as JSON, or None."""
     from remit.agents import ApprovalQueue
     from remit.agents.supervisor import unfinished_turn
 
@@ -151,7 +151,10 @@ def _unfinished(client: LedgerClient, overview: SessionOverview) -> dict[str, An
 
 
 def _set_aside(client: LedgerClient, session_id: str) -> list[dict[str, Any]]:
-    """What the session set aside, and whether it still is."""
+    """Return the models and tools that the session set aside.
+
+    The key ``in_force`` is True if the session has not ended since.
+    """
     from remit.agents.sessions import latest_of
     from remit.agents.supervisor import exclusion_entries
 

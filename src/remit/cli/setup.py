@@ -1,4 +1,4 @@
-"""``remit setup``: a provider, a key with a budget, a client, and one real call."""
+"""``remit setup``: sets up a provider, a key with a budget and a client, and tries one call."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def setup(root: Path | None, as_json: bool, **given: Any) -> None:
 
 
 def _configure(place: Root, settings: Settings, choice: Choice, secret: str) -> None:
-    """Put into ``remit.toml`` what has to be there, and nothing else."""
+    """Write changed settings of the choice into ``remit.toml``, and print their names."""
     from remit.kernel.settings.edit import set_values
 
     values = {}
@@ -121,10 +121,10 @@ def _configure(place: Root, settings: Settings, choice: Choice, secret: str) -> 
 
 
 def _price(place: Root, choice: Choice) -> None:
-    """A budget in dollars needs a price: 0 for what is free, on record.
+    """Record the price 0 for a free model without a price.
 
     Raises:
-        RemitError: there is none, and the model is not free.
+        RemitError: the model has no price and is not free.
     """
     from datetime import UTC, datetime
 
@@ -164,7 +164,7 @@ def _price(place: Root, choice: Choice) -> None:
 
 
 def _key(place: Root, given: dict[str, Any]) -> NewKey:
-    """A key with the budget, under a name that is free."""
+    """Create a key with the budget, under a name not yet taken."""
     from remit.gateway.auth import KeyStore
     from remit.gateway.budget import BudgetLimits, TokenBudgeter
 
@@ -180,10 +180,10 @@ def _key(place: Root, given: dict[str, Any]) -> NewKey:
 
 
 def _call(place: Root, choice: Choice, made: NewKey) -> dict[str, Any]:
-    """One call with the key, over HTTP, as a client makes it.
+    """Make one call with the key over HTTP, like a client, and return the result.
 
     Raises:
-        RemitError: it was refused or failed; the key stays.
+        RemitError: the call was refused or failed; the key stays valid.
     """
     from remit.runtime import Runtime
     from remit.server import LoopbackServer

@@ -1,4 +1,4 @@
-"""Which provider and model ``remit setup`` sets up: named, found on this machine, or asked for."""
+"""The choice of the provider and the model for ``remit setup``."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _MAX_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which provider and model answer.
+    """A provider and a model.
 
     Attributes:
-        provider: as ``remit.toml`` names it.
-        model: as the provider calls it.
-        base_url: of a server of the user's own; empty for the provider's.
-        free: whether its calls cost nothing.
+        provider: the name in ``remit.toml``.
+        model: the provider's name of the model.
+        base_url: the URL of the user's own server; empty for the provider's server.
+        free: True if calls cost nothing.
     """
 
     provider: str
@@ -42,10 +42,16 @@ class Choice:
 
 
 def chosen(settings: Settings, given: dict[str, Any], asks: bool) -> Choice:
-    """The provider that was named, or is found; a person may choose among these.
+    """Return the named provider, or else the first provider found; a person may choose another.
+
+    Args:
+        settings: the root's settings.
+        given: the options of the command.
+        asks: True to ask a person in the terminal.
 
     Raises:
-        RemitError: there is none.
+        RemitError: no provider was found, or the user's own server lists no model.
+        click.UsageError: the named provider is unknown, or the base URL is not http(s).
     """
     wanted, base_url = given["provider"], given["base_url"]
     names = [*settings.providers, "ollama", "local"]
@@ -78,7 +84,7 @@ def chosen(settings: Settings, given: dict[str, Any], asks: bool) -> Choice:
 
 
 def _found(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Providers that could answer, and how that shows."""
+    """Yield usable providers, each with the evidence in words."""
     from remit.runtime import weight_store
 
     order = [*settings.model.auto_order, *settings.providers]
@@ -98,10 +104,13 @@ def _found(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _own_server(wanted: str, base_url: str | None, given: dict[str, Any]) -> Choice:
-    """A server of the user's own, which speaks OpenAI's dialect.
+    """Return the choice of a model on the user's own OpenAI-compatible server.
+
+    Without a named model, the first model that the server lists is chosen.
 
     Raises:
-        RemitError: it cannot be reached, or lists no model.
+        RemitError: no model is named, and the server cannot be reached or lists no model.
+        click.UsageError: the URL is not an http(s) URL.
     """
     url = (base_url or f"{_ollama()}/v1").rstrip("/")
     if not url.startswith(("http://", "https://")):
@@ -134,13 +143,13 @@ def _on_this_machine(url: str) -> bool:
 
 
 def opener(url: str) -> urllib.request.OpenerDirector:
-    """Opens URLs, past any proxy those of this machine."""
+    """Return an opener of URLs; URLs of this machine bypass any proxy."""
     direct = [urllib.request.ProxyHandler({})] if _on_this_machine(url) else []
     return urllib.request.build_opener(*direct)
 
 
 def _listed(base_url: str, wait_s: float) -> list[str]:
-    """The models of an OpenAI-compatible server; none where it does not answer in time."""
+    """Return the models of an OpenAI-compatible server; an empty list if no valid reply arrives."""
     try:
         with opener(base_url).open(f"{base_url}/models", timeout=wait_s) as reply:
             data = json.loads(reply.read(_MAX_BYTES))
@@ -150,10 +159,12 @@ def _listed(base_url: str, wait_s: float) -> list[str]:
 
 
 def secret_of(settings: Settings, choice: Choice, asks: bool) -> str:
-    """The provider's key, which a person may type; empty where none is needed.
+    """Return the provider's key; empty if none is needed or the settings have the key.
+
+    A typed key is put into the environment of this process and not stored.
 
     Raises:
-        RemitError: there is none.
+        RemitError: the provider needs a key, and none was found or typed.
     """
     if choice.provider == "local":
         return ""

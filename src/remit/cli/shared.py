@@ -1,4 +1,4 @@
-"""What all commands share: options, output, opening a root."""
+"""Helpers of all commands: options, output, and opening a root."""
 
 from __future__ import annotations
 
@@ -31,12 +31,16 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 class NumberRange(click.FloatRange):
-    """A number between two; NaN and infinity are none, as no budget holds against them."""
+    """A click type for a number in a range; refuses NaN and infinity, which evade budgets."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """The number."""
+        """Return the value as a float.
+
+        Raises:
+            click.BadParameter: the value is not a finite number in the range.
+        """
         found = super().convert(value, param, ctx)
         if not math.isfinite(found):
             self.fail(f"{value} is not a number in the range {self._describe_range()}.", param, ctx)
@@ -86,13 +90,13 @@ def common(function: _F) -> _F:
 
 
 def reads(function: _F) -> _F:
-    """``--json`` on top of :func:`common`: for commands that show something."""
+    """Add ``--json`` and the options of :func:`common` to a command that shows something."""
     option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     return option(common(function))
 
 
 def decides(function: _F) -> _F:
-    """``--by`` and ``--yes`` on top of :func:`reads`: for what a person answers for."""
+    """Add ``--by``, ``--yes`` and the options of :func:`reads` to a command for decisions."""
     by = click.option("--by", help="Person who decides (default: the current user).")
     yes = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
     return by(yes(reads(function)))
@@ -102,24 +106,24 @@ def confirm(question: str, *, yes: bool, err: bool) -> None:
     """Ask in a terminal, unless ``yes``; on stderr with ``err``.
 
     Raises:
-        click.Abort: the answer is no.
+        click.Abort: the person answers no.
     """
     if not yes and sys.stdin.isatty():
         click.confirm(printable(question), abort=True, err=err)
 
 
 def echo_json(value: Any) -> None:
-    """One JSON document on standard output."""
+    """Print a JSON document on standard output, indented."""
     click.echo(_json(value, indent=True))
 
 
 def echo_json_line(value: Any) -> None:
-    """One JSON document on one line."""
+    """Print a JSON document on one line."""
     click.echo(_json(value, indent=False))
 
 
 def print_json_list(key: str, items: Iterable[Any], rest: Mapping[str, Any] | None = None) -> None:
-    """``{…rest, "key": [...]}``, written as the items come: memory does not grow with them."""
+    """Print ``{…rest, "key": [...]}`` item by item, in constant memory."""
     click.echo("{", nl=False)
     for name, value in (rest or {}).items():
         click.echo(f'"{name}": {_json(value, indent=False)},')
@@ -132,7 +136,7 @@ def print_json_list(key: str, items: Iterable[Any], rest: Mapping[str, Any] | No
 
 
 def emit(as_json: bool, value: Any, lines: Iterable[str]) -> None:
-    """What a command found: one JSON document, or lines for people."""
+    """Print ``value`` as a JSON document if ``as_json``, or else the lines for people."""
     if as_json:
         echo_json(value)
         return
@@ -141,7 +145,7 @@ def emit(as_json: bool, value: Any, lines: Iterable[str]) -> None:
 
 
 def limited(function: _F) -> _F:
-    """``--limit``, for commands that list what grows with the ledger."""
+    """Add ``--limit`` to a command whose list grows with the ledger."""
     option = click.option(
         "--limit",
         type=click.IntRange(min=1),
@@ -151,7 +155,12 @@ def limited(function: _F) -> _F:
 
 
 def say_list(lines: Iterable[str], limit: int | None) -> None:
-    """As many lines as ``--limit`` allows, and whether there are more."""
+    """Print at most ``limit`` lines, and a note if more exist.
+
+    Args:
+        lines: the lines.
+        limit: the value of ``--limit``; None for the default.
+    """
     most = _LISTED if limit is None else limit
     left = iter(lines)
     for line in itertools.islice(left, most):
@@ -161,10 +170,10 @@ def say_list(lines: Iterable[str], limit: int | None) -> None:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 0) -> Iterator[str]:
-    """The lines of a table; its columns are as wide as they need to be.
+    """Yield the lines of a table, with columns as wide as their content.
 
-    On a terminal the widest ones give way until a line fits, ``indent`` columns before it
-    included; a pipe or a file gets every text whole, on one line.
+    On a terminal, the widest columns are cut until a line and its ``indent`` fit. A pipe or a file
+    receives every text whole, on one line.
     """
     lines = [heads, *(list(map(one_line, row)) for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -210,13 +219,13 @@ def indented(head: str, text: Any) -> Iterator[str]:
 
 
 def cut(text: str, most: int) -> str:
-    """``text`` on one line of at most ``most`` characters."""
+    """Return ``text`` on one line, cut to at most ``most`` characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """What was probably meant by a word that is not known; empty where nothing is like it."""
+    """Return the known word most like an unknown one, or an empty text."""
     import difflib
 
     names = {name.lower(): name for name in known}
@@ -252,19 +261,26 @@ def note(text: str, colour: str = "") -> None:
 
 
 def no_colour() -> bool:
-    """Whether people want no colours (https://no-color.org), or their terminal has none."""
+    """Return True if the user (https://no-color.org) or the terminal rules out colours."""
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
 def progress(label: str) -> Callable[[int, int], None]:
-    """A progress bar on standard error, only where that is a terminal; shown at once."""
+    """Show a progress bar on standard error, and return the function that updates the bar.
+
+    The function takes the number of done and of all items. Nothing is shown without a terminal.
+    """
     show = progress_bar()
     show(label, 0, 1)
     return functools.partial(show, label)
 
 
 def progress_bar() -> Callable[[str, int, int], None]:
-    """A progress bar whose label changes with what is done, and how long it will take."""
+    """Return a function that shows a progress bar on standard error, with the remaining time.
+
+    The function takes a label, and the number of done and of all items. Without a terminal the
+    function does nothing.
+    """
     shown = ""
     began: dict[str, float] = {}
 
@@ -285,13 +301,13 @@ def progress_bar() -> Callable[[str, int, int], None]:
 
 
 def show_step(name: str) -> None:
-    """The step that runs, on standard error, where that is a terminal; ``close`` clears it."""
+    """Show the running step on standard error, if on a terminal; ``close`` clears the line."""
     if sys.stderr.isatty():
         click.echo(f"\r\x1b[K{printable(name[:76]) if name != 'close' else ''}", nl=False, err=True)
 
 
 def whoami() -> str:
-    """The user who runs this command, for the record."""
+    """Return the name of the user who runs this command, or ``local operator`` if unknown."""
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):  # a user id without a name
@@ -300,12 +316,12 @@ def whoami() -> str:
 
 @contextmanager
 def write_file(out: Path) -> Iterator[IO[bytes]]:
-    """A file to write: it keeps its content until all of the new one is written.
+    """Open a file for writing; the old content stays until the new content is complete.
 
-    ``-`` is standard output.
+    Missing directories are created. The path ``-`` means standard output.
 
     Raises:
-        RemitError: it cannot be written.
+        RemitError: the file cannot be written.
     """
     from remit.kernel.errors import RemitError
 
@@ -335,7 +351,7 @@ def write_file(out: Path) -> Iterator[IO[bytes]]:
 
 
 def settings_of(root: Path | None) -> Settings:
-    """The settings of the root that a command means; the shipped ones where there is none."""
+    """Return the settings of the meant root, or the shipped settings if no root exists."""
     from remit.kernel.root import find_root
     from remit.kernel.settings import load_settings
 
@@ -343,7 +359,14 @@ def settings_of(root: Path | None) -> Settings:
 
 
 def open_settings(root: Path | None) -> tuple[Root, LoadedSettings]:
-    """The root that a command means, and its settings."""
+    """Return the meant root and its settings.
+
+    Args:
+        root: the value of ``--root``, or None for the default root.
+
+    Raises:
+        RemitError: no root exists, or the settings are invalid.
+    """
     from remit.kernel.root import find_root
     from remit.kernel.settings import load_settings
 
@@ -365,8 +388,10 @@ def package_settings(root: Path | None) -> PackageSettings:
 
 
 def open_root(root: Path | None) -> tuple[Root, LoadedSettings, LedgerClient]:
-    """A root, its settings and its ledger, to repair it: where the installed defaults were changed,
-    those that come with Remit are in force."""
+    """Return a root, its settings and its ledger, for repairs.
+
+    If installed defaults were changed, a note is printed and the shipped defaults apply.
+    """
     from remit.kernel.installation import ChangedFileError
     from remit.kernel.root import find_root
     from remit.kernel.settings import load_settings
@@ -382,7 +407,7 @@ def open_root(root: Path | None) -> tuple[Root, LoadedSettings, LedgerClient]:
 
 
 def open_ledger(root: Path | None, *, signing: bool = False) -> LedgerClient:
-    """The ledger of a root; ``signing`` for commands that write to it."""
+    """Open the ledger of a root; commands that write need ``signing``."""
     from remit.ledger import open_root_ledger
 
     place, loaded = open_settings(root)
@@ -396,7 +421,7 @@ def _check_state(ledger: LedgerClient, since_mark: bool) -> Iterable[tuple[int |
 
 
 def is_great(client: LedgerClient, root: Path | None) -> bool:
-    """Whether a root's ledger is so great that checks go on from where they passed before."""
+    """Return True if a ledger is so large that checks continue from earlier results."""
     return client.count() > settings_of(root).gates.full_entries
 
 

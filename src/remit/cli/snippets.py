@@ -1,4 +1,4 @@
-"""How a client is pointed at this Remit: a few lines for each of those that are met most."""
+"""Configuration lines that point common clients at this Remit."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ CLIENTS: tuple[str, ...] = tuple(_ALL)
 
 
 def snippet(client: str, *, url: str, key: str, model: str) -> str:
-    """What points a client at this Remit.
+    """Return the configuration lines for a client.
 
     Args:
         client: one of :data:`CLIENTS`.
-        url: of the server, without a path.
+        url: the URL of the server, without a path.
         key: a virtual key.
-        model: as a request names it.
+        model: the model's name in requests.
     """
     return _ALL[client].format(url=url, key=key, model=model)

@@ -278,7 +278,10 @@ def _host(root: Path | None, *, signing: bool = False) -> Iterator[TenantHost]:
 
 @contextmanager
 def _of(root: Path | None, name: str) -> Iterator[tuple[LedgerClient, Tenant, LedgerClient]]:
-    """Open the host's ledger and that of one of its tenants, each with its key."""
+    """Open a tenant's ledger and the host's ledger for writing.
+
+    Interrupted moves and removals are undone or finished first.
+    """
     from remit.runtime.tenants import find_tenant, open_log
 
     with _host(root, signing=True) as host:

@@ -1,4 +1,4 @@
-"""``remit trace``: how a prompt became an answer, step by step."""
+"""``remit trace``: shows the way from a prompt to an answer, step by step."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def trace(
 
 
 def print_trace(journey: Mapping[str, Any], *, full: bool = False) -> None:
-    """A journey as a tree, turn by turn; in colour on a terminal."""
+    """Print a journey as a tree, turn by turn; in colour on a terminal."""
     colour = sys.stdout.isatty() and not no_colour()
     width = shutil.get_terminal_size(_COLUMNS).columns
     for line in journey_text(journey, colour=colour, width=width, full=full):
@@ -101,7 +101,7 @@ def _contracts(root: Path | None) -> ContractLoader:
 
 
 def _named(place: str) -> dict[str, Any]:
-    """What an argument means, by its form."""
+    """Return the keyword for an argument by its form: an entry, work order or session id."""
     if place.startswith("LED-"):
         return {"entry_id": place}
     return {"work_order_id": place} if place.startswith("WO-") else {"session_id": place}
@@ -115,7 +115,7 @@ def _latest(client: LedgerClient) -> dict[str, Any]:
 
 
 def _recompute(client: LedgerClient, which: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Whether each gate's trace hash is that of the entries as they are."""
+    """Return for each gate a comparison of the trace hash with the present entries."""
     return [
         {
             "entry_id": gate["entry_id"],
@@ -128,7 +128,7 @@ def _recompute(client: LedgerClient, which: Mapping[str, Any]) -> list[dict[str,
 
 
 def _with_hashes(journey: Mapping[str, Any], hashes: list[dict[str, Any]]) -> dict[str, Any]:
-    """The journey with what was recomputed: as a whole, and at each gate."""
+    """Return the journey with the recomputed hashes, as a list and at each gate."""
     agrees = {item["entry_id"]: item["agrees"] for item in hashes}
 
     def turns() -> Iterator[dict[str, Any]]:

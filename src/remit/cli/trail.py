@@ -1,4 +1,4 @@
-"""``remit trail``."""
+"""The commands of ``remit trail``, for recorded thoughts."""
 
 from __future__ import annotations
 

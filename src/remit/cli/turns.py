@@ -1,4 +1,4 @@
-"""How a turn looks in a terminal: the model's words as they come, a tool's data beside them."""
+"""The display of a turn in a terminal, with streamed words and results of tools."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ _ASKS = "waiting for the model"
 
 
 class TurnPrinter:
-    """Prints the events of one turn; entered, it also says what is going on meanwhile."""
+    """A printer of the events of one turn.
+
+    As a context, the printer also shows the running step on a terminal. With ``quiet`` nothing is
+    printed.
+    """
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
@@ -45,7 +49,7 @@ class TurnPrinter:
         self._activity.__exit__()
 
     def __call__(self, event: TurnEvent) -> None:
-        """Take one event."""
+        """Print one event."""
         if self._quiet:
             return
         self._activity.hide()
@@ -77,7 +81,10 @@ class TurnPrinter:
         note(text, colour)
 
     def finish(self, result: TurnResult) -> None:
-        """Print what was not streamed: the answer when it differs, and the tools' data."""
+        """Print the rest of a finished turn.
+
+        The rest is the answer, unless streamed, then waiting requests and results of tools.
+        """
         self._activity.hide()
         if self._quiet:
             return
@@ -104,7 +111,7 @@ class TurnPrinter:
 
 
 def turn_data(result: TurnResult) -> dict[str, Any]:
-    """A turn as commands print it with ``--json``."""
+    """Return a turn as the JSON object of the option ``--json``."""
     return {
         "response": result.response,
         "session_id": result.session_id,
@@ -123,12 +130,22 @@ def turn_data(result: TurnResult) -> dict[str, Any]:
 
 
 def cost_text(cost: Mapping[str, Any]) -> str:
-    """What a session has cost, from :meth:`remit.runtime.Conversation.cost`."""
+    """Return the cost of a session as text.
+
+    Args:
+        cost: the mapping from :meth:`remit.runtime.Conversation.cost`.
+    """
     return "cost unknown" if cost["cost_usd"] is None else dollars(cost["cost_usd"])
 
 
 def call_text(tool_id: str, arguments: Any, most: int = 0) -> str:
-    """A tool's call as people write one: ``refund(order=12)``; cut above ``most`` characters."""
+    """Return a tool's call as text, such as ``refund(order=12)``.
+
+    Args:
+        tool_id: the id of the tool.
+        arguments: the arguments, or a text in place of erased ones.
+        most: the greatest length; 0 for no limit.
+    """
     if isinstance(arguments, Mapping):
         given = ", ".join(f"{_name(key)}={json_text(value)}" for key, value in arguments.items())
     else:
@@ -138,7 +155,7 @@ def call_text(tool_id: str, arguments: Any, most: int = 0) -> str:
 
 
 def _name(key: Any) -> str:
-    """An argument's name; in quotes where it could be taken for more than a name."""
+    """Return an argument's name, quoted unless an identifier."""
     return key if isinstance(key, str) and key.isidentifier() else json_text(str(key))
 
 

@@ -1,4 +1,4 @@
-"""``remit usage``: what calls used and cost, by time, who and what."""
+"""``remit usage``: shows usage and cost of calls, grouped by time, owner, model and more."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _split(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
 
 
 def _filtered(function: Any) -> Any:
-    """An option for each thing that usage can be of."""
+    """Add a filter option for each kind of owner."""
     for name in reversed(_OWNERS):
         what = f"Only usage of this {'virtual key (name or id)' if name == 'key' else name}"
         function = click.option(f"--{name}", help=f"{what}.")(function)
@@ -187,7 +187,7 @@ def _cell(name: str, value: int) -> str:
 
 
 def _records(by: Sequence[str], rows: Sequence[UsageRow]) -> tuple[list[str], list[dict[str, Any]]]:
-    """The columns, and each row by them."""
+    """Return the names of the columns, and each row as a mapping of the columns."""
     from remit.views import UsageRow
 
     blank = UsageRow(dict.fromkeys(by, ""))
@@ -206,7 +206,7 @@ def _csv(by: Sequence[str], rows: Sequence[UsageRow]) -> str:
 
 
 def _inert(value: Any) -> Any:
-    """A text that a spreadsheet takes for a text: ids are what callers wrote."""
+    """Return a text that a spreadsheet does not run as a formula; other values stay."""
     return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" and value else value
 
 
@@ -240,7 +240,7 @@ def _write_parquet(path: Path, by: Sequence[str], rows: Sequence[UsageRow]) -> N
 
 
 def _exact(nano: int) -> Any:
-    """Nano-dollars as dollars."""
+    """Return nano-dollars as exact dollars."""
     from decimal import Decimal
 
     return Decimal(nano).scaleb(-9)

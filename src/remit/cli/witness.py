@@ -1,4 +1,4 @@
-"""``remit witness``."""
+"""The commands of ``remit witness``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def _common(function: _F) -> _F:
-    """``--dir`` and ``--debug``: a witness is another party, and has no root."""
+    """Add ``--dir`` and ``--debug`` to a command.
+
+    A witness is a separate party and has no root.
+    """
     option = click.option(
         "--dir", "directory", required=True, metavar="DIR", type=FOLDER,
         help="Directory of the witness.",

@@ -1,4 +1,4 @@
-"""``remit worker``: does submitted orders until it is told to end; the workers that there are."""
+"""``remit worker``: runs a worker for submitted orders, and lists workers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def worker(
 
 
 async def _run(made: OrderWorker, runtime: Runtime) -> None:
-    """Work until a signal; a second one ends at once."""
+    """Work until a signal arrives; a second signal ends the process at once."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
