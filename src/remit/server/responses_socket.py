@@ -31,6 +31,7 @@ from remit.server.websocket import SocketHandler, WebSocket
 _NORMAL_CLOSURE, _GOING_AWAY = 1000, 1001
 _LONGEST_S = 3600.0  # as OpenAI's limit of a connection
 _OWN_MEMBERS = ("type", "generate", "stream", "background", "previous_response_id", "input")
+_SOCKET_BETA = b"responses_websockets"  # Codex names the WebSocket itself as a beta feature.
 _NOT_REPEATED = (b"idempotency-key", b"content-length", b"content-encoding", b"content-type")
 
 
@@ -195,7 +196,9 @@ class _SocketCall:
 
     def __init__(self, socket: WebSocket, body: bytes) -> None:
         self.path = socket.path
-        self.headers = [each for each in socket.headers if each[0] not in _NOT_REPEATED]
+        self.headers = [
+            each for each in _without_socket_beta(socket.headers) if each[0] not in _NOT_REPEATED
+        ]
         self.headers.append((b"content-length", b"%d" % len(body)))
         self.started = self.detached = False
         self.completed: tuple[str, list[bytes]] | None = None
@@ -294,3 +297,19 @@ def _completed(text: bytes) -> tuple[str, list[bytes]] | None:
 def _error_message(status: int, body: Any) -> bytes:
     error = body.get("error") if isinstance(body, dict) else None
     return dump({"type": "error", "status": status, "error": error or {"message": str(body)}})
+
+
+def _without_socket_beta(headers: Headers) -> Headers:
+    """Return the headers without the beta features that only concern the WebSocket.
+
+    The provider is called over HTTP, so that the feature is not the provider's.
+    """
+    kept = []
+    for name, value in headers:
+        if name == b"openai-beta":
+            features = [each.strip() for each in value.split(b",")]
+            value = b", ".join(each for each in features if not each.startswith(_SOCKET_BETA))
+            if not value:
+                continue
+        kept.append((name, value))
+    return kept

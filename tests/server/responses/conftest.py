@@ -38,6 +38,11 @@ class Strict:
             if note["method"] == "POST" and note["path"].endswith(path)
         ]
 
+    def headers(self) -> dict[str, str]:
+        """Headers of the latest ``POST``, names in lower case."""
+        *_, last = (note for note in self._notes() if note["method"] == "POST")
+        return {name.lower(): value for name, value in dict(last["headers"]).items()}
+
     def has(self, method: str, path: str) -> bool:
         """Whether such a request came."""
         return any((note["method"], note["path"]) == (method, path) for note in self._notes())

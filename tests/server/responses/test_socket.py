@@ -26,9 +26,9 @@ models = pytest.mark.parametrize("model", [GPT, CLAUDE])
 
 @contextmanager
 def _socket(
-    served: Served, session: str = "", path: str = "/v1/responses"
+    served: Served, session: str = "", path: str = "/v1/responses", **more: str
 ) -> Iterator[ClientConnection]:
-    headers = {"authorization": f"Bearer {served.token}"}
+    headers = {"authorization": f"Bearer {served.token}", **more}
     if session:
         headers["x-remit-session"] = session
     with connect(
@@ -172,6 +172,23 @@ def test_a_message_that_cannot_be_sent(served: Served, message: str, param: str 
             assert refused["error"]["param"] == param
         *_, end = _ask(connection, model=GPT, input="[[say a wren]]")
         assert "a wren" in _text(end)
+
+
+@pytest.mark.parametrize(
+    ("sent", "expected"),
+    [
+        ("responses_websockets=2026-02-06", ""),
+        ("assistants=v2, responses_websockets=2026-02-06", "assistants=v2"),
+        ("assistants=v2", "assistants=v2"),
+    ],
+)
+def test_the_feature_of_the_socket_is_not_sent_to_the_provider(
+    served: Served, strict: Strict, sent: str, expected: str
+) -> None:
+    with _socket(served, **{"OpenAI-Beta": sent}) as connection:
+        *_, end = _ask(connection, model=GPT, input="[[say a wren]]")
+    assert "a wren" in _text(end)
+    assert strict.headers().get("openai-beta", "") == expected
 
 
 def test_an_error_of_the_provider_is_a_message(served: Served) -> None:
