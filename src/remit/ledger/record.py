@@ -84,8 +84,7 @@ def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], int]:
 
     Returns:
         The fault (empty if there is none), the commitments in the record, and the number of values
-        and
-        keys that ``orjson`` may write in another than the canonical form.
+        and keys that ``orjson`` may write in another than the canonical form.
     """
     found: list[dict[str, Any]] = []
     if type(record) is not dict or record.keys() != _FIELD_TYPES.keys():

@@ -105,12 +105,9 @@ class LedgerWrites:
 
         Returns:
             A future of the running loop: a list with an entry's id or a function's result for each
-            piece of
-            work, or the result of the one function. A refusal of the store is raised by the future.
-            The
-            future cannot be cancelled: a cancelled task that awaits it gets its ``CancelledError``
-            when
-            the work has ended, and the future is then ``done()``.
+            piece of work, or the result of the one function. A refusal of the store is raised by
+            the future. The future cannot be cancelled: a cancelled task that awaits it gets its
+            ``CancelledError`` when the work has ended, and the future is then ``done()``.
 
         Raises:
             InvalidInputError: an entry cannot be recorded; nothing is written.
@@ -156,8 +153,7 @@ class LedgerWrites:
 
         Returns:
             A future of the running loop with the result of :meth:`Stage.do` or its error. The
-            future cannot
-            be cancelled.
+            future cannot be cancelled.
 
         Raises:
             LedgerClosedError: the client is closed, or was opened before a fork.

@@ -146,8 +146,7 @@ class Conversation(Closeable, Generic[OutputT]):
 
         Returns:
             The turn. A failure is not raised: the turn then has ``error_code``. A turn with tool
-            calls that
-            a person must approve has them in ``waiting_for``.
+            calls that a person must approve has them in ``waiting_for``.
 
         Raises:
             InvalidInputError: the message is blank, JSON Schema cannot describe the type, ``deps``
@@ -335,8 +334,7 @@ class Conversation(Closeable, Generic[OutputT]):
 
         Returns:
             The order: its ``state``, ``output_result``, ``error`` and ``cost``. A failure is a
-            state, not
-            an exception.
+            state, not an exception.
 
         Raises:
             InvalidInputError: ``deps`` have a type that a tool does not take, or JSON Schema cannot

@@ -169,8 +169,7 @@ class Replays:
 
         Returns:
             The replay and ``None``. With ``both``: the replay of the change and that of the model,
-            and
-            the part of each in the difference.
+            and the part of each in the difference.
 
         Raises:
             ConflictError: prices, the answering model or the rule for holding out changed since an

@@ -198,8 +198,7 @@ class ReportEntries:
 
         Returns:
             The proof is a list of tree hashes in base64. ``counts`` is True if an authentic writer
-            made
-            the entry.
+            made the entry.
         """
         data = self._ledger.read_record(entry_id(seq))
         record = orjson.loads(data)

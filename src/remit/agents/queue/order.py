@@ -101,7 +101,7 @@ class Submission:
         kind: ``turn`` for a turn of the agent, ``replay`` for a replay of held-out exchanges.
         queue: the queue; a worker serves chosen queues.
         priority: from -1000 to 1000; lower numbers start first, as with ``nice``.
-        due: earliest start; None for now.
+        due: earliest start; None to start at once.
         key_id: the virtual key on whose behalf the order runs, set by
             :func:`remit.agents.queue.bind_to_key`; empty for none.
         model_id: the model whose limits apply to the order; may be empty.

@@ -199,8 +199,7 @@ def move_tenant(host: TenantHost, name: str, to: str, *, wait_s: float) -> tuple
 
     Returns:
         The tenant at its new place, the number of entries, and the place of the old ledger, which
-        is
-        empty if the tenant was never moved.
+        is empty if the tenant was never moved.
 
     Raises:
         RemitError: there is no such tenant, another process changes it, the ledger cannot be moved

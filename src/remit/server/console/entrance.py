@@ -76,8 +76,7 @@ class Entrance:
 
         Returns:
             A redirect with a login cookie on success, a redirect to the provider, or the login
-            page. The
-            page shows a refused sign-in, with status 403 or the provider's.
+            page. The page shows a refused sign-in, with status 403 or the provider's.
 
         Raises:
             HttpError: the method or the form is not accepted, or keys cannot be checked now.

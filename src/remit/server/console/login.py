@@ -70,8 +70,7 @@ class Logins:
 
         Returns:
             ``None`` if the cookie is missing, expired or invalid, its key ended, or the settings of
-            the
-            provider changed.
+            the provider changed.
 
         Raises:
             AuthUnavailableError: keys cannot be checked now.

@@ -29,8 +29,7 @@ def live_row(entry: LedgerEntry) -> dict[str, Any]:
 
     Returns:
         ``id`` of the entry, ``kind`` (``call`` or ``alarm``), ``tone``, and ``cells``, which are
-        texts
-        without invisible characters.
+        texts without invisible characters.
     """
     row = call_row(entry) if entry.event_type == "EXCHANGE" else alarm_row(entry)
     return {**row, "cells": [wording.visible(cell)[:_LONGEST] for cell in row["cells"]]}

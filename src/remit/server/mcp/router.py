@@ -161,9 +161,8 @@ class RouterTools:
         operator_preference: _Preference = "",
     ) -> Any:
         """See which model the router would choose for a prompt, and why, without asking
-        any: no cost, nothing recorded. Returns the winner, the scores of all candidates,
-        the chain of fallbacks, the intent that was read from the prompt, and
-        the hash of the rules.
+        any: no cost, nothing recorded. Returns the winner, the scores of all candidates, the chain
+        of fallbacks, the intent that was read from the prompt, and the hash of the rules.
         """
         return self._fitted(
             self._router.score_text(
