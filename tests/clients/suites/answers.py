@@ -1,0 +1,226 @@
+"""``python -m tests.clients.suites.answers``: a provider made from the types of two SDKs.
+
+The server reads the resources of openai-python and anthropic-sdk-python: the method, the path and
+the type of the answer of every call. Each request on such a path gets the smallest valid value of
+that type; each streamed one an event of each kind. The port is printed. ``GET /seen`` returns and
+forgets the requests since the last time.
+"""
+
+from __future__ import annotations
+
+import ast
+import base64
+import builtins
+import collections.abc
+import hashlib
+import importlib
+import json
+import pkgutil
+import re
+import sys
+import types
+import typing
+from collections.abc import Iterator
+from datetime import date, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Literal, Union, get_args, get_origin
+
+import pydantic
+
+SDKS = {"openai": "/v1", "anthropic": ""}
+"""The prefix of each SDK's paths on this server."""
+
+_METHODS = {"_get": "GET", "_post": "POST", "_put": "PUT", "_patch": "PATCH", "_delete": "DELETE",
+            "_get_api_list": "GET"}  # fmt: skip
+_SCALARS = {str: "string", bool: True, int: 1, float: 1.0, bytes: "c3RyaW5n",
+            datetime: "2026-01-01T00:00:00Z", date: "2026-01-01"}  # fmt: skip
+_DEEPEST = 8  # levels of a value whose type contains itself
+_FIRST = ("created", "start")  # kinds of events that begin a stream
+_LAST = ("completed", "stop", "done")
+
+
+class Call(typing.NamedTuple):
+    """One call of an SDK: its path, such as ``/v1/files/{file_id}``, and what the answer is."""
+
+    sdk: str
+    method: str
+    path: str
+    query: str
+    answer: Any
+    event: Any
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """The expression of the paths that the SDK makes of the template."""
+        return re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(self.path)))
+
+
+def example(kind: Any, depth: int = 0) -> Any:
+    """Return the smallest JSON value of a type: required fields only, the first of a union."""
+    kind = getattr(kind, "__value__", kind)
+    origin, args = get_origin(kind), get_args(kind)
+    if kind in _SCALARS:
+        return _SCALARS[kind]
+    if origin is typing.Annotated:
+        return example(args[0], depth)
+    if origin is Literal:
+        return args[0]
+    if origin in (Union, types.UnionType):
+        return None if type(None) in args else example(args[0], depth)
+    if origin in (list, collections.abc.Sequence, collections.abc.Iterable):
+        return [example(args[0], depth + 1)] if depth < _DEEPEST else []
+    model = origin if isinstance(origin, type) else kind
+    if isinstance(model, type) and issubclass(model, pydantic.BaseModel):
+        fields = kind.model_fields.items()
+        return {
+            field.alias or name: example(field.annotation, depth + 1)
+            for name, field in fields if field.is_required()
+        }  # fmt: skip
+    return {} if origin is dict else None if kind is type(None) else "string"
+
+
+def events(kind: Any) -> list[Any]:
+    """Return one event of each kind of a stream, in an order that a stream can have."""
+    while get_origin(kind := getattr(kind, "__value__", kind)) is typing.Annotated:
+        kind = get_args(kind)[0]
+    kinds = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    made = [example(each) for each in kinds]
+
+    def place(event: Any) -> int:
+        name = str(event.get("type") or event.get("event") or "")
+        return name.endswith(_LAST) - name.endswith(_FIRST)
+
+    return sorted(made, key=place)
+
+
+def calls(sdk: str) -> list[Call]:
+    """Return the calls of an SDK's resources."""
+    resources = importlib.import_module(f"{sdk}.resources")
+    found: dict[tuple[str, str, str], Call] = {}
+    for each in pkgutil.walk_packages(resources.__path__, f"{sdk}.resources."):
+        if each.ispkg:
+            continue
+        module = importlib.import_module(each.name)
+        with open(module.__file__ or "", encoding="utf-8") as file:
+            for call in _calls_of(sdk, ast.parse(file.read()), _Names(vars(module))):
+                found.setdefault((call.method, call.path, call.query), call)
+    # A template with fewer gaps is the better match; one with a query too.
+    return sorted(found.values(), key=lambda call: (call.path.count("{"), not call.query))
+
+
+class _Names(dict[str, Any]):
+    """A module's names; any other is an argument that the caller left out."""
+
+    def __missing__(self, name: str) -> Any:
+        return vars(builtins).get(name, self.get("omit"))
+
+
+def _calls_of(sdk: str, tree: ast.AST, names: _Names) -> Iterator[Call]:
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
+            continue
+        method, path = _METHODS.get(node.func.attr), node.args[0]
+        if isinstance(path, ast.Call) and path.args:  # path_template("/files/{file_id}", file_id=file_id)
+            path = path.args[0]
+        if method is None or not (isinstance(path, ast.Constant) and isinstance(path.value, str)):
+            continue
+        given = {each.arg: each.value for each in node.keywords}
+        answer = _value(given.get("page") or given.get("cast_to"), names)
+        stream = get_args(_value(given.get("stream_cls"), names))
+        where, _, query = path.value.partition("?")
+        yield Call(sdk, method, SDKS[sdk] + where, query, answer, stream[0] if stream else None)
+
+
+def _value(node: ast.expr | None, names: _Names) -> Any:
+    if node is None:
+        return None
+    code = compile(ast.Expression(node), "<resource>", "eval")
+    return eval(code, {}, names)  # noqa: S307 - the SDK's own source
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    calls: list[Call]
+    seen: list[dict[str, Any]]
+
+    def log_message(self, *_: Any) -> None:
+        """Print nothing."""
+
+    def answer(self) -> None:
+        """Answer one request."""
+        body = self._body()
+        path, _, query = self.path.partition("?")
+        if path == "/seen":
+            seen, self.seen[:] = list(self.seen), []
+            self._send(200, "application/json", json.dumps(seen).encode())
+            return
+        sdk = "anthropic" if self.headers["anthropic-version"] else "openai"
+        found = [
+            call for call in self.calls
+            if call.sdk == sdk and call.method == self.command and call.pattern.fullmatch(path)
+        ]  # fmt: skip
+        told = {"method": self.command, "path": path, "query": query, "sdk": sdk,
+                "template": found[0].path if found else "", "length": len(body),
+                "sha256": hashlib.sha256(body).hexdigest(),
+                "body": base64.b64encode(body).decode()}  # fmt: skip
+        self.seen.append(told)
+        if not found:
+            said = {"error": {"type": "not_found_error", "message": f"No call has {path}."}}
+            self._send(404, "application/json", json.dumps(said).encode())
+            return
+        call = next((each for each in found if each.query and each.query in query), found[0])
+        self._send(200, *_answer(call, body, self.headers.get("accept") or ""))
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer  # noqa: N815 - http.server's names
+
+    def _body(self) -> bytes:
+        if self.headers.get("transfer-encoding", "").lower() == "chunked":
+            body = b""
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+            return body
+        return self.rfile.read(int(self.headers.get("content-length") or 0))
+
+    def _send(self, status: int, media_type: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("content-type", media_type)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def _answer(call: Call, body: bytes, accept: str) -> tuple[str, bytes]:
+    name = getattr(call.answer, "__name__", "") or str(call.answer)
+    if call.event is not None and (b'"stream":true' in body.replace(b" ", b"") or not body):
+        made = [*map(_event, events(call.event)), "data: [DONE]\n\n"]
+        return "text/event-stream", "".join(made).encode()
+    if "Binary" in name:
+        return "application/octet-stream", b"string"
+    if "JSONL" in name:
+        line = json.dumps(example(get_args(call.answer)[0]))
+        return "application/x-jsonl", line.encode()
+    value = example(call.answer)
+    if isinstance(value, str) and "json" not in accept:
+        return "text/plain", value.encode()
+    return "application/json", json.dumps(value).encode()
+
+
+def _event(event: Any) -> str:
+    name = event.get("type") if isinstance(event, dict) else None
+    return (f"event: {name}\n" if name else "") + f"data: {json.dumps(event)}\n\n"
+
+
+def main() -> None:
+    """Serve until stopped."""
+    known = [call for sdk in SDKS for call in calls(sdk)]
+    handler = type("Handler", (_Handler,), {"calls": known, "seen": []})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    print(server.server_port, flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
