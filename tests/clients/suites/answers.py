@@ -2,17 +2,15 @@
 
 The server reads the resources of openai-python and anthropic-sdk-python: the method, the path and
 the type of the answer of every call. Each request on such a path gets the smallest valid value of
-that type; each streamed one an event of each kind. The port is printed. ``GET /seen`` returns and
-forgets the requests since the last time.
+that type; each streamed one an event of each kind. The URL and the templates of the paths are
+printed as JSON. ``GET /seen`` returns and forgets the requests that came since the last time.
 """
 
 from __future__ import annotations
 
 import ast
-import base64
 import builtins
 import collections.abc
-import hashlib
 import importlib
 import json
 import pkgutil
@@ -40,13 +38,13 @@ _LAST = ("completed", "stop", "done")
 
 
 class Call(typing.NamedTuple):
-    """One call of an SDK: its path, such as ``/v1/files/{file_id}``, and what the answer is."""
+    """One call of an SDK: its path, such as ``/v1/files/{file_id}``, and the types of its answers."""
 
     sdk: str
     method: str
     path: str
     query: str
-    answer: Any
+    answers: tuple[Any, ...]  # one for each method of the SDK that calls the path
     event: Any
 
     @property
@@ -66,7 +64,9 @@ def example(kind: Any, depth: int = 0) -> Any:
     if origin is Literal:
         return args[0]
     if origin in (Union, types.UnionType):
-        return None if type(None) in args else example(args[0], depth)
+        if type(None) in args and depth >= _DEEPEST:
+            return None
+        return example(next(each for each in args if each is not type(None)), depth)
     if origin in (list, collections.abc.Sequence, collections.abc.Iterable):
         return [example(args[0], depth + 1)] if depth < _DEEPEST else []
     model = origin if isinstance(origin, type) else kind
@@ -103,9 +103,10 @@ def calls(sdk: str) -> list[Call]:
         module = importlib.import_module(each.name)
         with open(module.__file__ or "", encoding="utf-8") as file:
             for call in _calls_of(sdk, ast.parse(file.read()), _Names(vars(module))):
-                found.setdefault((call.method, call.path, call.query), call)
-    # A template with fewer gaps is the better match; one with a query too.
-    return sorted(found.values(), key=lambda call: (call.path.count("{"), not call.query))
+                key = (call.method, call.path, call.query)
+                known = found.get(key)
+                found[key] = call._replace(answers=(*known.answers, *call.answers), event=known.event or call.event) if known else call
+    return list(found.values())
 
 
 class _Names(dict[str, Any]):
@@ -126,9 +127,10 @@ def _calls_of(sdk: str, tree: ast.AST, names: _Names) -> Iterator[Call]:
             continue
         given = {each.arg: each.value for each in node.keywords}
         answer = _value(given.get("page") or given.get("cast_to"), names)
+        method = (_value(given.get("method"), names) or method).upper()
         stream = get_args(_value(given.get("stream_cls"), names))
         where, _, query = path.value.partition("?")
-        yield Call(sdk, method, SDKS[sdk] + where, query, answer, stream[0] if stream else None)
+        yield Call(sdk, method, SDKS[sdk] + where, query, (answer,), stream[0] if stream else None)
 
 
 def _value(node: ast.expr | None, names: _Names) -> Any:
@@ -141,7 +143,7 @@ def _value(node: ast.expr | None, names: _Names) -> Any:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     calls: list[Call]
-    seen: list[dict[str, Any]]
+    seen: list[list[str]]
 
     def log_message(self, *_: Any) -> None:
         """Print nothing."""
@@ -159,17 +161,16 @@ class _Handler(BaseHTTPRequestHandler):
             call for call in self.calls
             if call.sdk == sdk and call.method == self.command and call.pattern.fullmatch(path)
         ]  # fmt: skip
-        told = {"method": self.command, "path": path, "query": query, "sdk": sdk,
-                "template": found[0].path if found else "", "length": len(body),
-                "sha256": hashlib.sha256(body).hexdigest(),
-                "body": base64.b64encode(body).decode()}  # fmt: skip
-        self.seen.append(told)
+        gaps = min((call.path.count("{") for call in found), default=0)
+        found = [call for call in found if call.path.count("{") == gaps]
+        self.seen.append([self.command, path, query, body.decode("latin-1")])
         if not found:
             said = {"error": {"type": "not_found_error", "message": f"No call has {path}."}}
             self._send(404, "application/json", json.dumps(said).encode())
             return
-        call = next((each for each in found if each.query and each.query in query), found[0])
-        self._send(200, *_answer(call, body, self.headers.get("accept") or ""))
+        asked = set(query.split("&"))
+        call = min(found, key=lambda call: len(asked ^ set(call.query.split("&"))))
+        self._send(200, *_answer(call, body, query, self.headers.get("accept") or ""))
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer  # noqa: N815 - http.server's names
 
@@ -191,20 +192,32 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-def _answer(call: Call, body: bytes, accept: str) -> tuple[str, bytes]:
-    name = getattr(call.answer, "__name__", "") or str(call.answer)
-    if call.event is not None and (b'"stream":true' in body.replace(b" ", b"") or not body):
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, *_: Any) -> None:
+        """Print nothing: a test that closes its stream early resets the connection."""
+
+
+def _answer(call: Call, body: bytes, query: str, accept: str) -> tuple[str, bytes]:
+    streamed = re.search(rb'"stream": ?true', body) or "stream=true" in query
+    if call.event is not None and (streamed or "event-stream" in accept):
         made = [*map(_event, events(call.event)), "data: [DONE]\n\n"]
         return "text/event-stream", "".join(made).encode()
+    name = getattr(call.answers[0], "__name__", "") or str(call.answers[0])
     if "Binary" in name:
         return "application/octet-stream", b"string"
     if "JSONL" in name:
-        line = json.dumps(example(get_args(call.answer)[0]))
+        line = json.dumps(example(get_args(call.answers[0])[0]))
         return "application/x-jsonl", line.encode()
-    value = example(call.answer)
-    if isinstance(value, str) and "json" not in accept:
-        return "text/plain", value.encode()
-    return "application/json", json.dumps(value).encode()
+    values = [example(each) for each in call.answers]
+    if isinstance(values[0], dict):
+        merged = {name: value for each in reversed(values) if each for name, value in each.items()}
+        return "application/json", json.dumps(merged).encode()
+    if isinstance(values[0], str) and "json" not in accept:
+        return "text/plain", values[0].encode()
+    return "application/json", json.dumps(values[0]).encode()
 
 
 def _event(event: Any) -> str:
@@ -216,9 +229,10 @@ def main() -> None:
     """Serve until stopped."""
     known = [call for sdk in SDKS for call in calls(sdk)]
     handler = type("Handler", (_Handler,), {"calls": known, "seen": []})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    print(server.server_port, flush=True)
+    server = _Server(("127.0.0.1", 0), handler)
+    templates = [[call.sdk, call.method, call.path, call.pattern.pattern] for call in known]
+    url = f"http://127.0.0.1:{server.server_port}"
+    print(json.dumps({"url": url, "templates": templates}), flush=True)
     server.serve_forever()
 
 

@@ -1,7 +1,8 @@
 """A plugin of pytest for an SDK's own suite: each test's requests and outcome, a line each.
 
-``SUITE_KEY`` takes the place of the key that the suite's modules name; ``SUITE_OUTCOMES`` is the
-file to write. Nothing of Remit is imported: the plugin runs beside the SDK.
+``SUITE`` names the SDK, ``SUITE_KEY`` is used instead of the key that the suite's modules name,
+``SUITE_PROVIDER`` is the URL of the server of ``answers.py`` and ``SUITE_OUTCOMES`` the file to
+write. The plugin runs in the SDK's environment and imports nothing of Remit.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -59,9 +61,11 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report: Any = yield  # type: ignore[misc]
     if call.when == "call" or report.outcome != "passed":
         error = call.excinfo.value if call.excinfo else None
+        with urllib.request.urlopen(os.environ["SUITE_PROVIDER"] + "/seen", timeout=30) as answer:
+            reached = json.load(answer)
         line = {"test": item.nodeid, "outcome": report.outcome, "requests": list(_requests),
-                "error": f"{type(error).__name__}: {error}"[:2000] if error else "",
-                "status": getattr(error, "status_code", None), "body": getattr(error, "body", None)}
+                "reached": reached, "error": f"{type(error).__name__}: {error}"[:600] if error else "",
+                "body": getattr(error, "body", None)}
         with open(os.environ["SUITE_OUTCOMES"], "a", encoding="utf-8") as file:
             file.write(json.dumps(line, default=str) + "\n")
     if call.when == "call":
