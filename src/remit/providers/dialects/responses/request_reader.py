@@ -20,6 +20,23 @@ _FIELDS = frozenset(
         "tool_choice", "parallel_tool_calls", "top_p", "reasoning", "user", "stream",
     )
 )  # fmt: skip
+_PART = frozenset(
+    ("type", "text", "annotations", "logprobs", "refusal", "image_url", "file_id", "detail",
+     "file_data", "file_url", "filename")
+)  # fmt: skip
+_KNOWN = {
+    "input[]": frozenset(
+        ("type", "role", "content", "id", "status", "call_id", "name", "arguments", "namespace",
+         "input", "output", "summary", "encrypted_content", "action", "phase")
+    ),
+    "input[].content[]": _PART,
+    "input[].output[]": _PART,
+    "tools[]": frozenset(
+        ("type", "name", "description", "parameters", "strict", "format", "tools", "filters",
+         "search_context_size", "external_web_access", "user_location")
+    ),
+    "reasoning": frozenset(("effort", "summary", "generate_summary")),
+}  # fmt: skip
 _SEARCHES = ("web_search", "web_search_preview")
 _SEARCH_KEYS = ("search_context_size", "external_web_access", "user_location")
 
@@ -48,11 +65,12 @@ def read_request(body: Any) -> ModelCall:
         tool_choice=read_choice(body.get("tool_choice"), nested=False),
         parallel_tools=parallel,
         response_format=_format(text),
-        top_p=checks.number(body, "top_p"),
+        top_p=checks.number(body, "top_p", 1),
         reasoning=_reasoning(body),
         user=checks.text_or_none(body, "user", "user"),
         stream=checks.flag(body, "stream", "stream"),
         other=other,
+        dropped=checks.unread(body, _KNOWN),
     )
 
 
