@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from typing import Any, get_type_hints
 
 import pytest
 from pydantic import TypeAdapter
 
-from remit.kernel.exchange import text_of
 from remit.providers import ProviderResponse
 from remit.providers.dialects import (
     DialectError,

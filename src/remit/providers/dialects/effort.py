@@ -60,12 +60,12 @@ def openai_effort(call: ModelCall, model: str) -> str | None:
     if accepted is None:
         if own:
             return effort
+        if effort == "none":
+            call.drop(name)
+            return None
         accepted = _COMMON
     if effort in accepted or effort not in _EFFORTS:
         return effort
-    if effort == "none" and accepted is _COMMON:
-        call.drop(name)
-        return None
     place = _EFFORTS.index(effort)
     call.drop(name)
     return min(accepted, key=lambda one: abs(_EFFORTS.index(one) - place))

@@ -34,6 +34,9 @@ _PROMISES: dict[str, dict[str, str]] = {
         "mcp_servers": "MCP servers run by the provider",
         "container": "a container run by the provider",
         "inference_geo": "an inference region",
+        "thread": "a conversation stored by another provider",
+        "compaction": "a compaction of the conversation",
+        "billing_policy": "the bill of another organisation",
     },
 }
 """Fields whose absence a client would miss unawares, and the words for the refusal."""

@@ -114,15 +114,16 @@ def target_of(name: str, base_url: str, model: str) -> Target:
     groq = name == "groq" or host.endswith("groq.com")
     google = name in ("gemini", "google") or host.endswith("googleapis.com")
     router = name == "openrouter" or host.endswith("openrouter.ai")
-    hosted = name == "openai" or host.endswith((".openai.com", ".azure.com"))
+    at_openai = host.endswith((".openai.com", ".azure.com"))
+    hosted = name == "openai" or at_openai  # some run another server under this name
     openai = hosted or bool(not router and _OPENAI_MODEL.match(model))
     claude = "claude" in model
     return Target(
         takes_any_arguments=hosted,
-        takes_thoughts=not (groq or mistral or hosted),
+        takes_thoughts=not (groq or mistral or at_openai),
         takes_details=router,
         takes_google=google,
-        takes_hints=not (groq or mistral or hosted or google),
+        takes_hints=not (groq or mistral or at_openai or google),
         needs_signature=claude,
         takes_openai_seals=openai,
         nine_letters=mistral,
