@@ -185,7 +185,7 @@ def test_each_call_has_its_result_directly_after_it(
         blocks = turn["content"] if isinstance(turn["content"], list) else []
         uses = [block["id"] for block in blocks if block["type"] == "tool_use"]
         after = sent[place + 1]["content"] if uses else []
-        assert [block["tool_use_id"] for block in after[: len(uses)]] == uses
+        assert {block["tool_use_id"] for block in after[: len(uses)]} == {*uses}
         assert all(block["type"] != "tool_result" for block in after[len(uses) :])
     every = [b["id"] for t in sent if isinstance(t["content"], list) for b in t["content"]
              if b["type"] == "tool_use"]  # fmt: skip

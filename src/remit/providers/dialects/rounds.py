@@ -7,6 +7,7 @@ another provider that repeats ids.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from typing import Any
 
@@ -19,7 +20,8 @@ _ORPHAN = "The result of a tool call that is not in this conversation:"
 
 
 def in_rounds(messages: list[Message]) -> list[Message]:
-    """Return messages in which the results of each assistant message directly follow it.
+    """Return messages in which the results of each assistant message directly follow it, in the
+    client's order.
 
     A call without a result gets one that says so. A result without a call becomes text. A repeated
     id gets a number. The list itself is returned if its order is right.
@@ -27,14 +29,16 @@ def in_rounds(messages: list[Message]) -> list[Message]:
     Args:
         messages: messages in neutral form, which are not changed.
     """
-    results: dict[str, deque[dict[str, Any]]] = {}
-    called: set[str] = set()
+    results: dict[str, deque[tuple[int, dict[str, Any]]]] = {}
+    called = False
+    count = 0
     for message in messages:
         for block in _blocks(message):
             if block["type"] == "tool_result":
-                results.setdefault(block["tool_use_id"], deque()).append(block)
+                count += 1
+                results.setdefault(block["tool_use_id"], deque()).append((count, block))
             elif block["type"] == "tool_use":
-                called.add(block["id"])
+                called = True
     if not called and not results:
         return messages
     placed: set[int] = set()
@@ -59,31 +63,30 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
 
 def _round(
     message: Message,
-    results: dict[str, deque[dict[str, Any]]],
+    results: dict[str, deque[tuple[int, dict[str, Any]]]],
     placed: set[int],
     times: dict[str, int],
 ) -> tuple[Message, list[dict[str, Any]]]:
     """Return an assistant message with unique call ids, and the results of its calls."""
-    given: list[dict[str, Any]] = []
+    given: list[tuple[int, dict[str, Any]]] = []
     said: list[dict[str, Any]] = []
-    renamed = False
     for block in _blocks(message):
         if block["type"] == "tool_use":
             identity = block["id"]
             times[identity] = number = times.get(identity, 0) + 1
             unique = identity if number == 1 else f"{identity}_{number}"
-            known = results.get(identity)
-            if known:
-                result = known.popleft()
+            if known := results.get(identity):
+                place, result = known.popleft()
                 placed.add(id(result))
             else:
+                place = sys.maxsize
                 result = {"type": "tool_result", "content": _UNANSWERED, "is_error": True}
-            given.append({**result, "tool_use_id": unique})
+            given.append((place, {**result, "tool_use_id": unique}))
             if unique != identity:
-                renamed = True
                 block = {**block, "id": unique}
         said.append(block)
-    return ({**message, "content": said} if renamed else message), given
+    given.sort(key=lambda one: one[0])
+    return ({**message, "content": said} if given else message), [result for _, result in given]
 
 
 def _without_results(message: Message, placed: set[int]) -> Message | None:
