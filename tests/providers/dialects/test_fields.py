@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from remit.providers import ProviderError
+from remit.providers import ProviderError, ProviderResponse
+from remit.providers.dialects import read_request, stream_events, stream_writer, write_answer
 from remit.providers.wire.endpoint import CHAT, MESSAGES, RESPONSES, Endpoint
 from tests.providers.dialects import fields
 
@@ -330,3 +332,48 @@ def test_a_model_that_reasons_gets_no_sampling() -> None:
     outgoing = fields.sent(MESSAGES, CHAT, body, "gpt-5-mini", "openai", reasons=["gpt-5"])
     assert not body.keys() & outgoing.body.value.keys()
     assert set(outgoing.dropped) == set(body)
+
+
+_RAN = {
+    "shell": ({"commands": ["ls"]}, "action", {"commands": ["ls"]},
+              {"output": [{"stdout": "a.py", "stderr": "", "outcome": {"type": "exit"}}]}),
+    "local_shell": ({"command": ["ls"]}, "action", {"type": "exec", "command": ["ls"], "env": {}},
+                    {"output": "a.py"}),
+    "apply_patch": ({"type": "delete_file", "path": "a.py"}, "operation",
+                    {"type": "delete_file", "path": "a.py"},
+                    {"status": "failed", "output": "no a.py"}),
+    "tool_search": ({"query": "files"}, "arguments", {"query": "files"},
+                    {"execution": "client",
+                     "tools": [{"type": "function", "name": "a.py", "parameters": {}}]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", [CHAT, MESSAGES], ids=lambda one: one.name)
+@pytest.mark.parametrize("kind", _RAN)
+def test_a_tool_of_responses_that_the_client_runs_works_on_every_model(
+    target: Endpoint, kind: str
+) -> None:
+    value, member, given, output = _RAN[kind]
+    tool = {"type": kind, "execution": "client"} if kind == "tool_search" else {"type": kind}
+    said = {"type": f"{kind}_call", "call_id": "c", "status": "completed", member: given}
+    result = kind.removesuffix("_search") + ("_search_output" if kind == "tool_search"
+                                             else "_call_output")  # fmt: skip
+    items = [_USER, said, {"type": result, "call_id": "c", **output}]
+    body = {"model": "m", "tools": [tool], "input": items}
+    sent = fields.sent(RESPONSES, target, {"tools": [tool], "input": items}).body.value
+    assert kind in str(sent["tools"][0])
+    assert len(sent["tools"]) == 1 + (kind == "tool_search")
+    assert "a.py" in str(sent["messages"][-1])
+    block = {"type": "tool_use", "id": "d", "name": kind, "input": value}
+    answer = ProviderResponse("", "m", 1, 1, "tool_use", content_blocks=(block,))
+    call = read_request("openai.responses", body)
+    whole = write_answer("openai.responses", answer, call, answer_id="r", created=1, model="m")
+    (item,) = whole["output"]
+    assert (item["type"], item["call_id"]) == (f"{kind}_call", "d")
+    assert given.items() <= item[member].items()
+    assert whole["tools"] == [tool]
+    writer = stream_writer("openai.responses", call, answer_id="r", created=1, model="m")
+    wire = writer.start() + b"".join(map(writer.event, stream_events(answer)))
+    wire += writer.end(answer)
+    done = [json.loads(line[6:]) for line in wire.splitlines() if line.startswith(b"data: ")]
+    assert done[-1]["response"]["output"] == [item]

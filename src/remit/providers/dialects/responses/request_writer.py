@@ -256,7 +256,7 @@ def own_tools(tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {"type": "other", "value": tool["group"]} if "group" in tool else tool
         for tool in tools
-        if "namespace" not in tool or "group" in tool
+        if ("namespace" not in tool or "group" in tool) and "loaded" not in tool
     ]
 
 
