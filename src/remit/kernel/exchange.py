@@ -269,6 +269,7 @@ class PromptResponse:
         fallback_from: models that were skipped or failed, each with its error code.
         replayed: True if the answer was read from the record; nothing was sent or charged.
         decision_entry_id: the entry of the decision that chose the model; empty without one.
+        dropped: the client's names of fields that did not reach the provider as sent.
     """
 
     content: str
@@ -301,6 +302,7 @@ class PromptResponse:
     attempts: int = 0
     replayed: bool = False
     decision_entry_id: str = ""
+    dropped: Sequence[str] = ()
 
     @property
     def created(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -137,9 +137,11 @@ class Dispatched:
 
     Attributes:
         dispatch_entry_id: the id of the ``DISPATCH``.
+        dropped: the client's names of fields that do not reach the provider as sent.
     """
 
     dispatch_entry_id: str
+    dropped: Sequence[str] = ()
 
 
 class WireChunk(Struct, frozen=True):
@@ -206,6 +208,7 @@ class Outgoing(Struct, frozen=True, gc=False):
         reconnect: True if the request must use a new connection.
         method: HTTP method.
         path: path after the base URL, with its query; empty for the path of the endpoint.
+        dropped: the client's names of fields that do not reach the provider as sent.
     """
 
     body: Body
@@ -215,6 +218,7 @@ class Outgoing(Struct, frozen=True, gc=False):
     reconnect: bool = False
     method: str = "POST"
     path: str = ""
+    dropped: Sequence[str] = ()
 
 
 class ProviderReply(Protocol):

@@ -20,6 +20,7 @@ __all__ = [
     "citations_in",
     "finish_word",
     "read_answer",
+    "thoughts_in",
     "tool_call",
     "web_annotations",
     "write_answer",
@@ -53,10 +54,7 @@ def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
         raise unreadable("choices")
     choice = shaped(choices[0], dict, "choices[0]")
     message = shaped(choice.get("message"), dict, "choices[0].message")
-    blocks: list[dict[str, Any]] = []
-    thought = message.get("reasoning_content") or message.get("reasoning")
-    if isinstance(thought, str):
-        blocks.append({"type": "thinking", "thinking": thought, "raw": True})
+    blocks = thoughts_in(message)
     text = message.get("content")
     if isinstance(text, list):  # Some servers send a list of parts.
         text = text_of(text)
@@ -86,6 +84,26 @@ def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
         content_blocks=tuple(blocks),
         **reported(found.usage),
     )
+
+
+def thoughts_in(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a message's thinking as a list of one block; empty without thinking.
+
+    OpenRouter's ``reasoning_details`` are a part of the block, since OpenRouter wants them back.
+    """
+    thought = message.get("reasoning_content") or message.get("reasoning")
+    details = message.get("reasoning_details")
+    block: dict[str, Any] = {"type": "thinking", "thinking": "", "raw": True}
+    if isinstance(details, list) and details:
+        block["details"] = details
+        block["thinking"] = "".join(
+            str(part.get("text") or part.get("summary") or "")
+            for part in details
+            if isinstance(part, dict)
+        )
+    if isinstance(thought, str) and thought:
+        block["thinking"] = thought
+    return [block] if block["thinking"] or "details" in block else []
 
 
 def citations_in(noted: Any) -> list[dict[str, Any]]:

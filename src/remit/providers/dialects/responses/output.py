@@ -8,6 +8,7 @@ from typing import Any
 from remit.providers.dialects.arguments import arguments_text, free_text
 from remit.providers.dialects.citations import annotations_of
 from remit.providers.dialects.names import ToolNames
+from remit.providers.dialects.responses.client_tools import item_fields
 from remit.providers.dialects.seals import encrypted_of
 
 __all__ = ["OutputItems"]
@@ -18,6 +19,10 @@ _PREFIXES = {
     "function_call": "fc",
     "custom_tool_call": "ctc",
     "web_search_call": "ws",
+    "shell_call": "sh",
+    "local_shell_call": "lsh",
+    "apply_patch_call": "apc",
+    "tool_search_call": "tsc",
 }
 
 
@@ -52,6 +57,9 @@ class OutputItems:
 
     def begin_call(self, identity: str, name: str, custom: bool) -> dict[str, Any]:
         """Add a call without input."""
+        if (kind := self.names.kind(name)) is not None:
+            fields = item_fields(kind, {})
+            return self.begin(f"{kind}_call", status="in_progress", call_id=identity, **fields)
         own = self.names.in_namespace(name)
         if custom:
             return self.begin("custom_tool_call", call_id=identity, **own, input="")
@@ -89,6 +97,9 @@ class OutputItems:
         """Give a call its input."""
         if item["type"] == "custom_tool_call":
             item["input"] = free_text(block["input"])
+        elif item["type"] != "function_call":
+            item |= item_fields(item["type"].removesuffix("_call"), block["input"])
+            item["status"] = "completed"
         else:
             item["arguments"] = arguments_text(block["input"])
 
