@@ -355,14 +355,14 @@ CREATE TABLE order_starts (
 """
 
 # Paths without a model call that a key may use, and those of them without a price.
-_PASS_THROUGH = """
+_KEYS_PATHS = """
 ALTER TABLE virtual_keys ADD COLUMN $absent pass_through TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE virtual_keys ADD COLUMN $absent pass_through_unpriced TEXT NOT NULL DEFAULT '[]';
 """
 
 _LAYOUTS = {
     1: _ENTRIES, 2: _CONTENT, 3: _STATE, 4: _RESPONSES + _OBJECTS, 5: _SUBJECTS, 6: _USAGE,
-    7: _ORDERS, 8: _PASS_THROUGH,
+    7: _ORDERS, 8: _KEYS_PATHS,
 }  # fmt: skip
 
 

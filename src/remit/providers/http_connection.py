@@ -60,10 +60,10 @@ class HttpConnection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_complete", "_full", "_head", "_head_bytes", "_heard", "_idle_s", "_interim", "_interims", "_kept",
-        "_leaving", "_loop", "_parser", "_pass_on", "_paused", "_pieces", "_pool", "_transport",
-        "_uploading", "_waiter", "_waiting", "at_end", "begun", "deadline", "failure", "headers", "requests",
-        "status", "unused",
+        "_complete", "_full", "_head", "_head_bytes", "_heard", "_idle_s", "_interim", "_interims",
+        "_kept", "_leaving", "_loop", "_parser", "_pass_on", "_paused", "_pieces", "_pool",
+        "_transport", "_uploading", "_waiter", "_waiting", "at_end", "begun", "deadline", "failure",
+        "headers", "requests", "status", "unused",
     )  # fmt: skip
 
     def __init__(self, pool: HttpPool) -> None:

@@ -64,11 +64,13 @@ async def proxied(
     response, failure = None, None
     try:
         async with asyncio.timeout(timeouts.connect_s + timeouts.first_byte_s) as limit:
-            data: bytes | AsyncIterator[bytes] | None = body or None
+            data: bytes | AsyncIterator[bytes] | None = None
             if isinstance(body, Upload):
                 data = _paced(body, limit, timeouts.first_byte_s)
                 if body.length is not None:
                     headers = {**headers, "content-length": str(body.length)}
+            elif body:
+                data = body
             response = await session.request(
                 method,
                 url,

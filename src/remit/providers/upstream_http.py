@@ -190,9 +190,7 @@ class HttpUpstream:
         connection.close()
         raise _unanswered(connection, timeouts.first_byte_s)
 
-    def _head(
-        self, method: str, path: str, size: int | None, headers: Mapping[str, str]
-    ) -> bytes:
+    def _head(self, method: str, path: str, size: int | None, headers: Mapping[str, str]) -> bytes:
         """Return request line and headers; without a size the body is sent in chunks.
 
         Raises:

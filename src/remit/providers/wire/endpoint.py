@@ -138,7 +138,5 @@ BATCHES = {
 }  # fmt: skip
 """By dialect: many calls in one request, answered later. Each of them is billed by itself."""
 
-A2A = Endpoint(
-    "a2a.jsonrpc", "a2a", "", "params", streams=True, has_model=False, verbatim=True
-)
+A2A = Endpoint("a2a.jsonrpc", "a2a", "", "params", streams=True, has_model=False, verbatim=True)
 """Another agent, over the Agent2Agent protocol: JSON-RPC, passed on as it is."""

@@ -181,8 +181,8 @@ class ArrivingForm(Body):
         """
         return cls(endpoint, b"", {}, [], content_type, _mark=b"\r\n" + _mark_of(content_type))
 
-    def feed(self, data: bytes) -> list[str]:
-        """Read more of the form; return the text fields that are whole now.
+    def feed(self, data: bytes) -> list[tuple[str, str]]:
+        """Read more of the form; return name and text of the text fields that are whole now.
 
         Args:
             data: the next bytes; empty at the end of the form.
@@ -191,7 +191,7 @@ class ArrivingForm(Body):
             BodyError: the form is malformed, is cut off, or has a text field of more than 1 MiB, a
                 text field twice, or too many parts.
         """
-        found: list[str] = []
+        found: list[tuple[str, str]] = []
         self._unread += data
         while not self._ended and self._step(found):
             pass
@@ -199,7 +199,7 @@ class ArrivingForm(Body):
             raise BodyError("The form is truncated or has too many parts.")
         return found
 
-    def _step(self, found: list[str]) -> bool:
+    def _step(self, found: list[tuple[str, str]]) -> bool:
         """Read up to the end of a head or of a content; return False if more bytes are needed."""
         unread, mark = self._unread, self._mark
         if self._head == b"":  # behind a boundary
@@ -251,12 +251,12 @@ class ArrivingForm(Body):
         if self._size > _MAX_TEXT_BYTES:
             raise BodyError(f"A text field of the form has more than {_MAX_TEXT_BYTES:,} bytes.")
 
-    def _end(self, found: list[str]) -> None:
+    def _end(self, found: list[tuple[str, str]]) -> None:
         name, part = self._name, _read(self._head or b"", self._text)
         if isinstance(part, dict):
             part |= {"bytes": self._size, "sha256": self._file.hexdigest()}
         else:
-            found.append(part)
+            found.append((name, part))
         known = self.value.get(name)
         if known is None:
             self.value[name] = part
