@@ -312,7 +312,11 @@ class Attempts:
         asked: Mapping[str, Any] = {}
         is_text = True
         if to.outgoing is not None:
-            asked, is_text = to.outgoing.body.value, bool(to.outgoing.body.endpoint.output_limit)
+            endpoint = to.outgoing.body.endpoint
+            asked, is_text = to.outgoing.body.value, bool(endpoint.output_limit)
+            if endpoint.is_unpriced:
+                is_billed = isinstance(result, ProviderResponse) or result.billing != "nothing"
+                return tariff.unpriced() if is_billed else tariff.nothing()
         if isinstance(result, ProviderResponse):
             if to.outgoing is not None and to.outgoing.body.endpoint.free:
                 # Of a batch that the provider did not name nothing more will be heard.

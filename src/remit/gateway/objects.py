@@ -1,7 +1,8 @@
-"""Owners of files, batches and containers that providers store."""
+"""Owners of files, batches, containers and other objects that providers store."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
@@ -14,17 +15,28 @@ from remit.ledger import LedgerClient, Transaction, is_plain_text, parse_entry_i
 from remit.providers import Body
 
 __all__ = [
-    "KeptObject", "Objects", "forget", "keep", "may_name", "notes_made", "objects_named",
-    "provider_id_of",
+    "PASSED_NAMES", "KeptObject", "Objects", "forget", "keep", "may_name", "notes_made",
+    "objects_named", "provider_id_of", "texts_in",
 ]  # fmt: skip
-
-Kind = Literal["file", "batch", "container"]
 
 _MAX_ID_CHARS = 512
 _IDS_PER_QUERY = 500  # ids in one query
-_NAMES = ("file_id", "file_ids", "container_id", "container")
+_NAMES = (
+    "file_id", "file_ids", "container_id", "container", "vector_store_id", "vector_store_ids",
+    "skill_id",
+)  # fmt: skip
+PASSED_NAMES = (
+    *_NAMES, "agent", "agent_id", "assistant_id", "character_id", "consent", "deployment_id",
+    "environment", "environment_id", "eval_id", "memory_store_id", "session_id", "session_ids",
+    "thread_id", "training_file", "upload_id", "user_profile_id", "validation_file", "vault_id",
+    "vault_ids", "video_id", "voice_id",
+)  # fmt: skip
+"""Members that name an object in requests that call no model."""
+_CUSTOM_SKILL = "skill_"  # Ids of the provider's own skills, such as ``pptx``, begin otherwise.
+_ID_TEXT = re.compile(r"[A-Za-z0-9_.:@~+=-]{4,512}")
 _USES = ("tool_use", "mcp_tool_use")
 _OUTPUTS = ("code_execution_output", "bash_code_execution_output")  # blocks with a file
+_MARKS = (b"file_id", b'"container', b"vector_store_id", b"skill_id", b"\\u00")
 _KEEP = (
     "INSERT INTO provider_objects (object_id, kind, provider_id, owner, entry_id) "
     "VALUES (?, ?, ?, ?, ?) ON CONFLICT (object_id) DO NOTHING"
@@ -36,7 +48,8 @@ class KeptObject(NamedTuple):
 
     Attributes:
         object_id: the key of the row (:func:`provider_id_of` returns the provider's id).
-        kind: ``file``, ``batch`` or ``container``.
+        kind: ``file``, ``batch``, ``container``, or the kind of a
+            :class:`~remit.providers.wire.PassedPath`.
         provider_id: the provider.
         owner: as :func:`~remit.gateway.tenancy.owner_of` returns it.
         entry_id: the ``EXCHANGE`` that created the object.
@@ -60,7 +73,7 @@ class Objects:
         self._ledger = ledger
         self._is_shared = False
 
-    def find(self, object_id: str, kind: Kind, owner: str) -> KeptObject | None:
+    def find(self, object_id: str, kind: str, owner: str) -> KeptObject | None:
         """Return an owner's object by its id at the provider; None if there is none.
 
         Of several objects with the id, the newest is returned.
@@ -95,6 +108,12 @@ class Objects:
             return next((name for name in names if name not in own), "")
         return next(iter(self._of(names, owner, "<>")), "")
 
+    def foreign(self, texts: list[str], owner: str) -> str:
+        """Return the first of these texts that is the id of another caller's object; empty if none
+        is.
+        """
+        return next(iter(self._of(texts, owner, "<>")), "")
+
     def _of(self, names: list[str], owner: str, how: Literal["=", "<>"]) -> set[str]:
         """Return which of the names belong to an owner (``=``) or to others (``<>``)."""
         found: set[str] = set()
@@ -116,7 +135,7 @@ class Objects:
             self._is_shared = bool(tenant_of_origin(origin)) or any(made)
         return self._is_shared
 
-    def of_owner(self, kind: Kind, owner: str) -> dict[str, str]:
+    def of_owner(self, kind: str, owner: str) -> dict[str, str]:
         """Return the provider of each object of an owner and kind, keyed by the provider's id."""
         rows = self._ledger.select(
             "SELECT object_id, provider_id FROM provider_objects WHERE owner = ? AND kind = ?",
@@ -127,25 +146,47 @@ class Objects:
 
 def may_name(raw: bytes) -> bool:
     """Return True if a JSON text may name an object. Escaped names are considered."""
-    return b"file_id" in raw or b'"container' in raw or b"\\u00" in raw
+    return any(name in raw for name in _MARKS)
 
 
-def objects_named(body: Body) -> list[str]:
-    """Return the ids of files and containers that a call names, without duplicates, in any dialect.
+def objects_named(body: Body, names: tuple[str, ...] = _NAMES) -> list[str]:
+    """Return the ids of stored objects that a request names, without duplicates, in any dialect.
 
     The arguments of tool calls are ignored, because providers do not interpret them.
+
+    Args:
+        body: the request.
+        names: the members that name objects; :data:`PASSED_NAMES` for a request that calls no
+            model.
     """
-    if not may_name(body.raw):
+    if names is _NAMES and not may_name(body.raw):
         return []
     found: dict[str, None] = {}
     for value in _mappings(body.value):
-        for name in _NAMES:
+        for name in names:
             named = value.get(name)
             if type(named) is dict:
                 named = named.get("id")
             for each in named if type(named) is list else [named]:
-                if isinstance(each, str) and _is_id(each):
+                is_custom = name != "skill_id" or str(each).startswith(_CUSTOM_SKILL)
+                if isinstance(each, str) and is_custom and _is_id(each):
                     found[each] = None
+    return list(found)
+
+
+def texts_in(value: Any) -> list[str]:
+    """Return all texts in a JSON value that could be an id, without duplicates."""
+    found: dict[str, None] = {}
+    left = [value]
+    while left:
+        value = left.pop()
+        if type(value) is str:
+            if _ID_TEXT.fullmatch(value):
+                found[value] = None
+        elif type(value) is list:
+            left += value
+        elif type(value) is dict:
+            left += value.values()
     return list(found)
 
 
@@ -173,10 +214,10 @@ def notes_made(
         value = load(answer)
     except JsonTextError:
         return None
-    found: dict[str, Kind] = {}
+    found: dict[str, str] = {}
     for part in _mappings(value):
         container = part.get("container")
-        made: list[tuple[Any, Kind]] = [
+        made: list[tuple[Any, str]] = [
             (part.get("container_id"), "container"),
             (container.get("id") if type(container) is dict else None, "container"),
             (part.get("file_id") if part.get("type") in _OUTPUTS else None, "file"),

@@ -26,6 +26,7 @@ class Endpoint:
         form: whether the body is a form with files instead of JSON.
         has_model: whether a call names a model.
         model: the provider's default model for a body without one.
+        verbatim: whether the answer is passed on and recorded without parsing it.
     """
 
     name: str
@@ -39,11 +40,17 @@ class Endpoint:
     form: bool = False
     has_model: bool = True
     model: str = ""
+    verbatim: bool = False
     pieces: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
         apart = {self.prompt: "prompt", **{own: name for name, own in self.parts.items()}}
         object.__setattr__(self, "pieces", apart)
+
+    @property
+    def is_unpriced(self) -> bool:
+        """True if a request may cost something, and no table states how much."""
+        return self.verbatim and not self.free and self.dialect != "a2a"
 
 
 CHAT = Endpoint(
@@ -131,5 +138,5 @@ BATCHES = {
 }  # fmt: skip
 """By dialect: many calls in one request, answered later. Each of them is billed by itself."""
 
-A2A = Endpoint("a2a.jsonrpc", "a2a", "", "params", streams=True, has_model=False)
+A2A = Endpoint("a2a.jsonrpc", "a2a", "", "params", streams=True, has_model=False, verbatim=True)
 """Another agent, over the Agent2Agent protocol: JSON-RPC, passed on as it is."""

@@ -24,6 +24,8 @@ class KeyShape(BaseModel):
     models: list[str]
     agents: list[str]
     tiers: list[str]
+    pass_through: list[str] = Field(description="requests without a model call that it may make")
+    pass_through_unpriced: list[str] = Field(description="those that a limit in USD lets pass")
     created: str
     expires: str
     rotated: str
