@@ -207,7 +207,8 @@ def _responses_answer(asked: bool) -> dict[str, Any]:
 
 
 def _answer(path: str, body: dict[str, Any]) -> dict[str, Any]:
-    asked = _RESULT not in json.dumps((body.get("messages") or body.get("input"))[-1])
+    # Images of a result may follow it in a message of their own.
+    asked = _RESULT not in json.dumps((body.get("messages") or body.get("input"))[-2:])
     if path.endswith("/messages"):
         _claude(body)
         return _claude_answer(asked)

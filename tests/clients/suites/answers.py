@@ -3,7 +3,7 @@
 The server reads the resources of openai-python and anthropic-sdk-python: the method, the path and
 the type of the answer of every call. Each request on such a path gets the smallest valid value of
 that type; each streamed one an event of each kind. The URL and the templates of the paths are
-printed as JSON. ``GET /seen`` returns and forgets the requests that came since the last time.
+printed as JSON. ``GET /seen`` returns and forgets the requests that came since the last time; after ``POST /next``, the next object that is made gets the given id.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ _METHODS = {"_get": "GET", "_post": "POST", "_put": "PUT", "_patch": "PATCH", "_
             "_get_api_list": "GET"}  # fmt: skip
 _SCALARS = {str: "string", bool: True, int: 1, float: 1.0, bytes: "c3RyaW5n",
             datetime: "2026-01-01T00:00:00Z", date: "2026-01-01"}  # fmt: skip
+_LINE = json.dumps(
+    {"custom_id": "a", "method": "POST", "url": "/v1/responses",
+     "body": {"model": "gpt-4o-mini", "max_output_tokens": 9, "input": "hi"}}
+).encode()  # the content of every file: a line of a batch  # fmt: skip
 _DEEPEST = 8  # levels of a value whose type contains itself
 _FIRST = ("created", "start")  # kinds of events that begin a stream
 _LAST = ("completed", "stop", "done")
@@ -144,6 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     calls: list[Call]
     seen: list[list[str]]
+    next_ids: list[str]
 
     def log_message(self, *_: Any) -> None:
         """Print nothing."""
@@ -152,6 +157,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer one request."""
         body = self._body()
         path, _, query = self.path.partition("?")
+        if path == "/next":
+            self.next_ids[:] = [json.loads(body)["id"]]
+            self._send(200, "application/json", b"{}")
+            return
         if path == "/seen":
             seen, self.seen[:] = list(self.seen), []
             self._send(200, "application/json", json.dumps(seen).encode())
@@ -170,7 +179,12 @@ class _Handler(BaseHTTPRequestHandler):
             return
         asked = set(query.split("&"))
         call = min(found, key=lambda call: len(asked ^ set(call.query.split("&"))))
-        self._send(200, *_answer(call, body, query, self.headers.get("accept") or ""))
+        media_type, answered = _answer(call, body, query, self.headers.get("accept") or "")
+        if self.next_ids and self.command == "POST":
+            answered = json.dumps({**json.loads(answered), "id": self.next_ids.pop()}).encode()
+        if b'"background": true' in body:  # as the API, the answer repeats it
+            answered = json.dumps({**json.loads(answered), "background": True}).encode()
+        self._send(200, media_type, answered)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer  # noqa: N815 - http.server's names
 
@@ -207,7 +221,7 @@ def _answer(call: Call, body: bytes, query: str, accept: str) -> tuple[str, byte
         return "text/event-stream", "".join(made).encode()
     name = getattr(call.answers[0], "__name__", "") or str(call.answers[0])
     if "Binary" in name:
-        return "application/octet-stream", b"string"
+        return "application/octet-stream", _LINE
     if "JSONL" in name:
         line = json.dumps(example(get_args(call.answers[0])[0]))
         return "application/x-jsonl", line.encode()
@@ -228,7 +242,7 @@ def _event(event: Any) -> str:
 def main() -> None:
     """Serve until stopped."""
     known = [call for sdk in SDKS for call in calls(sdk)]
-    handler = type("Handler", (_Handler,), {"calls": known, "seen": []})
+    handler = type("Handler", (_Handler,), {"calls": known, "seen": [], "next_ids": []})
     server = _Server(("127.0.0.1", 0), handler)
     templates = [[call.sdk, call.method, call.path, call.pattern.pattern] for call in known]
     url = f"http://127.0.0.1:{server.server_port}"
