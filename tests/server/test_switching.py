@@ -1,8 +1,7 @@
 """A conversation that changes its provider and falls back in the middle, with thoughts and tools.
 
 The providers refuse what the real ones refuse: seals, ids, lengths, fields and an order of messages
-of another's making. ``python -m pytest tests/server/test_switching.py -s`` prints the rows of the
-table of ``docs/switching.md``.
+of another's making. ``docs/switching.md`` holds the table of what Remit does in each conversation.
 """
 
 from __future__ import annotations
@@ -12,11 +11,12 @@ import re
 import socket
 from collections.abc import Iterator
 from itertools import permutations, product
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.server.running import Served, serving
+from tests.server.running import Served, new_session, serving
 from tests.support.raw_provider import RawProvider, raw_provider, whole
 
 _MODELS = {
@@ -44,6 +44,15 @@ base_url = "{url}/mistral/v1"
 api_key = "k"
 default_model = "devstral-2512"
 """
+_DIALECTS = ("chat", "messages", "responses")  # the columns of the table
+_TABLE = {
+    (first, second): cells.split(" | ")
+    for first, second, cells in re.findall(
+        r"^\| (\w+), (\w+) \| (.*) \|$",
+        Path(__file__).parents[2].joinpath("docs", "switching.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+}
 _DOWN = "-down-for-"  # in the name of a model whose provider answers 503
 _SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 _RESULT = "a tree"
@@ -271,6 +280,7 @@ class Client:
     def __init__(self, served: Served, dialect: str) -> None:
         self._served = served
         self._dialect = dialect
+        self._session = new_session()
         self.said: list[Any] = []
         self.answered = 0  # calls
         self.fallbacks = 0
@@ -293,12 +303,25 @@ class Client:
                 "reasoning": {"effort": "low"},
             }),
         }[self._dialect]  # fmt: skip
-        status, raw, headers = self._served.ask("POST", path, {"model": model, **body})
+        status, raw, headers = self._served.ask(
+            "POST", path, {"model": model, **body}, headers={"x-remit-session": self._session}
+        )
         assert status == 200, (self._dialect, model, raw)
         self.answered += 1
         self.fallbacks += _DOWN in headers.get("x-remit-fallback-from", "")
         answered: dict[str, Any] = json.loads(raw)
         return answered
+
+    def changes(self) -> str:
+        """Return in words how many answered calls Remit translated, and adapted otherwise."""
+        entries = self._served.entries("EXCHANGE", self._session)
+        paths = [
+            {change["path"] for change in each.metadata.get("changed", ())}
+            for each in entries if each.metadata["outcome"] == "success"
+        ]  # fmt: skip
+        translated = sum("" in changed for changed in paths)
+        adapted = sum("" not in changed and changed > {"/model"} for changed in paths)
+        return f"{translated} translated, {adapted} adapted"
 
     def turn(self, asked: str, answering: str) -> None:
         """Have one model call a tool, and another answer to what the tool gave."""
@@ -331,7 +354,7 @@ class Client:
 @pytest.mark.parametrize(
     ("first", "second", "dialect"),
     [(*pair, dialect) for pair, dialect in
-     product(permutations(_MODELS, 2), ("chat", "messages", "responses"))],
+     product(permutations(_MODELS, 2), _DIALECTS)],
 )  # fmt: skip
 def test_a_conversation_changes_its_provider(
     served: Served, first: str, second: str, dialect: str
@@ -345,6 +368,7 @@ def test_a_conversation_changes_its_provider(
     client.turn(down, first)  # the second calls the tool, the first answers
     client.turn(first, first)  # which gets back what it sealed itself
     assert (client.answered, client.fallbacks) == (12, 2)
+    assert client.changes() == _TABLE[first, second][_DIALECTS.index(dialect)]
 
 
 @pytest.mark.parametrize(
