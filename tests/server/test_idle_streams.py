@@ -57,6 +57,14 @@ def _post(token: str, body: str, length: int = 0) -> bytes:
     ).encode()
 
 
+def _handshake(token: str) -> bytes:
+    return (
+        f"GET /v1/responses HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n"
+        "connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n"
+        "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    ).encode()
+
+
 def _call(text: str) -> str:
     turn = {"role": "user", "content": text}
     return json.dumps({"model": "gpt-4o-mini", "stream": True, "messages": [turn]})
@@ -69,6 +77,7 @@ _KINDS: dict[str, Callable[[str], bytes]] = {
     "half a body without a key": lambda _: _post("", "{", 1_000),
     "stream": lambda token: _post(token, _call("say nothing")),
     "dripping stream": lambda token: _post(token, _call("drip")),
+    "WebSocket": lambda token: _handshake(token),
 }
 
 
@@ -112,7 +121,7 @@ def _files(served: Served) -> int:
 def test_idle_clients_take_little_and_others_are_answered(
     provider: str, tmp_path: Path, kind: str
 ) -> None:
-    is_stream = "stream" in kind
+    is_answered = "stream" in kind or kind == "WebSocket"
     count = _count(2)  # the server keeps one for a provider too
     with (
         serving(tmp_path / "root", provider, toml=_TOML, checked=False) as served,
@@ -126,7 +135,7 @@ def test_idle_clients_take_little_and_others_are_answered(
             one = socket.create_connection(served.address, timeout=60)
             opened.append(stack.enter_context(closing(one)))
             one.sendall(_KINDS[kind](tokens[number // _OF_ONE_KEY]))
-        if is_stream:
+        if is_answered:
             for one in opened:
                 assert one.recv(1).startswith(b"H")
         else:
