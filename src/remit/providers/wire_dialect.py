@@ -128,7 +128,7 @@ class WireDialect(ABC):
         changed = [] if request.body is None else [*request.body.changed]
         if home is CHAT and not request.translate:
             wanted = call.reasoning
-            effort = wanted and (wanted.effort or "high")
+            effort = None if wanted is None else wanted.effort or "high"
             if self._bridges(model_id, bool(call.tools), effort):
                 home = RESPONSES
                 changed.append({"path": "", "reason": _BRIDGED})

@@ -235,7 +235,8 @@ def _tool(endpoint: str, tool: Any, target: Target) -> Any:
     """Return a tool whose schema the provider accepts."""
     if type(tool) is not dict:
         return tool
-    holder, schema_name = tool, "parameters"
+    holder: Any = tool
+    schema_name = "parameters"
     if endpoint == "openai.chat":
         holder = tool.get("function")
     elif endpoint == "anthropic.messages":
@@ -332,7 +333,7 @@ def _block(block: Any, target: Target, said: bool) -> Any:
 
 def _item(item: dict[str, Any], target: Target) -> dict[str, Any] | None:
     kind = item.get("type")
-    dropped = ()
+    dropped: tuple[str, ...] = ()
     if type(own_id := item.get("id")) is str and len(own_id) > _MOST_ITEM_ID:
         dropped = ("id",)
     if kind == "reasoning":
