@@ -25,7 +25,7 @@ from remit.providers.dialects.schemas import TOP_GROUPS, flat_schema, without_wo
 from remit.providers.dialects.seals import is_marked
 from remit.providers.wire.body import Body
 
-__all__ = ["NO_SAMPLING", "Target", "fitted_body", "fitted_value", "needs_responses", "target_of"]
+__all__ = ["MAY_CHANGE", "Target", "fitted_body", "fitted_value", "needs_responses", "target_of"]
 
 _NINE = re.compile("[A-Za-z0-9]{9}")
 _MISTRAL = re.compile("(^|/)(mistral|devstral|codestral|magistral|ministral|pixtral)")
@@ -36,7 +36,7 @@ _REASON = "this provider refuses what another provider made"
 _PLAIN_ROUND = "a round of tools that began without this provider's thoughts ends without them"
 _SCHEMA = "this provider refuses keywords of the tool's schema"
 _LONG = "this provider accepts only a shorter text, so its SHA-256 is sent"
-NO_SAMPLING = "this version of the API refuses the field"
+_NO_SAMPLING = "this version of the API refuses the field"
 _THOUGHTS = ("reasoning_content", "reasoning")
 _SAMPLING = ("temperature", "top_p", "top_k")
 _CALLS = ("function_call", "custom_tool_call")
@@ -51,7 +51,7 @@ _GOOGLE_REFUSES = frozenset(
      "unevaluatedProperties", "unevaluatedItems", "contentEncoding", "contentMediaType",
      "deprecated", "readOnly", "writeOnly", "examples", "contains", "multipleOf")
 )  # fmt: skip
-_MAY_CHANGE = re.compile(
+MAY_CHANGE = re.compile(
     rb'"tool_|"function_call|"custom_tool_call|"thinking"|"reasoning|"tools"|"cache_|"id"'
     rb'|"prompt_cache_key"|"safety_id|"user(?:_id)?"\s*:'
 )
@@ -159,9 +159,7 @@ def fitted_body(body: Body, target: Target) -> Body:
     if not target.takes_sampling and body.endpoint.dialect == "anthropic":
         for name in _SAMPLING:
             if name in body.value:
-                body = body.without_member((name,), NO_SAMPLING)
-    if _MAY_CHANGE.search(body.raw) is None:
-        return body
+                body = body.without_member((name,), _NO_SAMPLING)
     given = body.value
     for name, new in fitted_value(body.endpoint.name, given, target).items():
         old = given[name]
