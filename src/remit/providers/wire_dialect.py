@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from remit.kernel.json_text import dump
+from remit.kernel.json_text import JsonTextError, dump
 from remit.providers.dialects import (
     DialectError,
     ModelCall,
@@ -108,6 +108,8 @@ class WireDialect(ABC):
                 body = self._translated(call, request, reason, target)
         except DialectError as error:
             raise ProviderError("INVALID_REQUEST", error.message, param=error.param) from error
+        except JsonTextError as error:  # nested too deep to be written anew
+            raise ProviderError("INVALID_REQUEST", error.message) from error
         return self._completed(body, request, headers, dropped)
 
     def _bridged(self, request: ProviderRequest) -> bool:

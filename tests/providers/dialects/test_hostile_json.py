@@ -87,7 +87,7 @@ _BODIES = [
 @pytest.mark.soak
 def test_a_body_of_any_shape_is_fitted_to_its_provider_or_passed_on() -> None:
     endpoints = {endpoint.name: endpoint for endpoint in fields.ENDPOINTS.values()}
-    for source, model, name, path, odd in sample(_BODIES, 3000):
+    for source, model, name, path, odd in sample(_BODIES, 800):
         body = with_at(REQUESTS[source], path, odd)
         endpoint = endpoints[source]
         with contextlib.suppress(ProviderError, BodyError):
@@ -99,7 +99,7 @@ def test_a_body_of_any_shape_is_fitted_to_its_provider_or_passed_on() -> None:
 @pytest.mark.parametrize("name", ["gemini", "openai"])
 def test_a_schema_as_deep_as_a_body_may_be_is_passed_on(name: str) -> None:
     deep: dict[str, Any] = {"type": "object"}
-    for _ in range(480):
+    for _ in range(120):
         deep = {"properties": {"a": deep}}
     tools = [{"type": "function", "function": {"name": "f", "parameters": deep}}]
     sent = fields.sent(fields.CHAT, fields.CHAT, {"tools": tools}, "m", name).body.value
