@@ -19,8 +19,10 @@ import orjson
 
 from remit.kernel.json_text import dump
 from remit.providers.dialects.arguments import json_text, read_arguments
+from remit.providers.dialects.messages.client_tools import as_function
 from remit.providers.dialects.messages.request_writer import in_plain_round
 from remit.providers.dialects.names import wire_id
+from remit.providers.dialects.refusals import words_of
 from remit.providers.dialects.schemas import TOP_GROUPS, flat_schema, without_words
 from remit.providers.dialects.seals import is_marked
 from remit.providers.wire.body import Body
@@ -30,6 +32,7 @@ __all__ = ["MAY_CHANGE", "Target", "fitted_body", "fitted_value", "needs_respons
 _NINE = re.compile("[A-Za-z0-9]{9}")
 _MISTRAL = re.compile("(^|/)(mistral|devstral|codestral|magistral|ministral|pixtral)")
 _OPENAI_MODEL = re.compile("(gpt-|chatgpt|o[134](-|$)|codex)")
+_CLAUDE = re.compile("claude|sonnet|opus|haiku|fable|mythos")
 _REASONS_WITH_EFFORT = re.compile(r"(gpt-5\.[45]|codex)(?![0-9])")
 _REASONS_ALWAYS = re.compile(r"gpt-(5\.([6-9]|[1-9][0-9])|[6-9])")
 _REASON = "this provider refuses what another provider made"
@@ -72,6 +75,8 @@ class Target:
         needs_signature: a thinking block of the Messages API needs the provider's signature.
         takes_openai_seals: reasoning items of Responses may be encrypted by OpenAI.
         nine_letters: ids of tool calls are exactly nine letters and digits (Mistral).
+        knows_anthropic: tools of Anthropic's that the client runs, and references to tools, may be
+            sent to the Messages API.
         flat_schemas: a tool's schema must not have ``anyOf`` and similar words at its top.
         refused_words: keywords of JSON Schema that a tool's schema must not have.
         longest_user: most characters of the end user's id and of keys of the cache; None for any.
@@ -87,6 +92,7 @@ class Target:
     needs_signature: bool = False
     takes_openai_seals: bool = True
     nine_letters: bool = False
+    knows_anthropic: bool = True
     flat_schemas: bool = False
     refused_words: frozenset[str] = frozenset()
     longest_user: int | None = None
@@ -127,6 +133,7 @@ def target_of(name: str, base_url: str, model: str) -> Target:
         needs_signature=claude,
         takes_openai_seals=openai,
         nine_letters=mistral,
+        knows_anthropic=bool(_CLAUDE.search(model)),
         flat_schemas=hosted or claude,
         refused_words=_GOOGLE_REFUSES if google else frozenset(),
         longest_user=64 if hosted else 128 if router else 256 if claude else None,
@@ -239,6 +246,8 @@ def _tool(endpoint: str, tool: Any, target: Target) -> Any:
         holder = tool.get("function")
     elif endpoint == "anthropic.messages":
         schema_name = "input_schema"
+        if not target.knows_anthropic and (function := as_function(tool)) is not None:
+            return {**function, **{k: tool[k] for k in ("cache_control",) if k in tool}}
     schema = holder.get(schema_name) if type(holder) is dict else None
     dropped = ("cache_control",) if endpoint == "openai.chat" and not target.takes_hints else ()
     if type(schema) is not dict:
@@ -326,7 +335,17 @@ def _block(block: Any, target: Target, said: bool) -> Any:
     name = {"tool_use": "id", "tool_result": "tool_use_id"}.get(str(kind))
     if name is None or type(identity := block.get(name)) is not str:
         return block
-    return _with(block, {name: target.call_id(identity)}, ())
+    changed: dict[str, Any] = {name: target.call_id(identity)}
+    inner = block.get("content")
+    if kind == "tool_result" and type(inner) is list and not target.knows_anthropic:
+        changed["content"] = _same_list(inner, [_in_words(part) for part in inner])
+    return _with(block, changed, ())
+
+
+def _in_words(part: Any) -> Any:
+    """Return a reference to a tool as a text; any other part itself."""
+    words = words_of({"value": part}) if type(part) is dict else None
+    return part if words is None else {"type": "text", "text": words}
 
 
 def _item(item: dict[str, Any], target: Target) -> dict[str, Any] | None:
