@@ -224,13 +224,16 @@ def test_fields_nobody_here_knows_pass_both_ways(
     assert answer.to_dict()["x_new"] == {"a": [1, None]}
     call = behind.calls[-1]
     assert call.body["x_future"] == {"deep": [1.5, "é"]}
-    assert (call.body["top_k"], call.body["metadata"]) == (4, {"user_id": "u-1"})
+    assert call.body["metadata"] == {"user_id": "u-1"}
+    assert "top_k" not in call.body  # which the version that this SDK names refuses
     assert call.body["system"][0]["cache_control"] == {"type": "ephemeral"}
     sent = {name.lower(): value for name, value in call.headers.items()}
     assert sent["x-api-key"] == "sk-upstream-anthropic"
     assert not any(name.startswith("x-remit") for name in sent)
-    told = is_whole(served, session, model, "anthropic").metadata["parameters"]
-    assert (told["top_k"], told["x_future"]) == (4, {"deep": [1.5, "é"]})
+    recorded = is_whole(served, session, model, "anthropic").metadata
+    assert recorded["parameters"]["x_future"] == {"deep": [1.5, "é"]}
+    assert recorded["dropped"] == ["top_k"]
+    assert [change["path"] for change in recorded["changed"]] == ["/top_k"]
 
 
 @both
@@ -419,11 +422,11 @@ def test_fields_are_the_providers_to_judge(
     headers = {"request-id": "req_1", "anthropic-ratelimit-requests-remaining": "7"}
     behind.script = [wire.Raw(json.dumps(said).encode(), status=400, headers=headers)]
     turns: Any = [{"role": "robot", "content": {"x": 1}}]
-    caught, _ = _refused(client, session, messages=turns, extra_body={"temperature": 2.5})
+    caught, _ = _refused(client, session, messages=turns, extra_body={"speed": 2.5})
     assert caught.response.content == json.dumps(said).encode()
     assert caught.request_id == "req_1"
     assert caught.response.headers["anthropic-ratelimit-requests-remaining"] == "7"
     body = behind.calls[-1].body
-    assert (body["messages"], body["temperature"]) == (turns, 2.5)
+    assert (body["messages"], body["speed"]) == (turns, 2.5)
     told = served.exchange(session).metadata
     assert (told["prompt"], told["answer"]) == (turns, said)

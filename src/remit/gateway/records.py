@@ -166,7 +166,7 @@ def _add_wire(metadata: dict[str, Any], call: Call, outgoing: Outgoing) -> None:
     if body.changed:
         metadata["changed"] = Content(body.changed)
     if outgoing.dropped:
-        metadata["dropped"] = list(outgoing.dropped)
+        metadata["dropped"] = Content(list(outgoing.dropped))
     if outgoing.headers:
         metadata["headers"] = dict(outgoing.headers)
     if call.claim is not None:

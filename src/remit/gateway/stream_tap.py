@@ -297,7 +297,7 @@ class StreamTap:
         if self._on_text is not None:
             try:
                 if self._reader is None:
-                    self._reader = StreamReader(chunk.endpoint)
+                    self._reader = StreamReader(chunk.endpoint, chunk.total)
                 for event in self._reader.feed(chunk.value):
                     if type(event) is TextDelta:
                         self._tell_text(event.text)

@@ -16,6 +16,7 @@ from remit.providers.wire.body import Body
 if TYPE_CHECKING:
     from remit.providers.sse import SseEvent
     from remit.providers.upstream_http import Timeouts
+    from remit.providers.wire.answer import StreamSum
 
 __all__ = [
     "AsyncProvider",
@@ -158,6 +159,7 @@ class WireChunk(Struct, frozen=True):
         content_type: content type of a body that is not an event stream, such as audio; else empty.
         more: True if the next event is available, so that both can be sent together.
         headers: headers of the answer that the client receives, with lower-case names.
+        total: the sum of the stream, this event included; None without one.
     """
 
     endpoint: str
@@ -169,6 +171,7 @@ class WireChunk(Struct, frozen=True):
     content_type: str = ""
     more: bool = False
     headers: tuple[tuple[str, str], ...] = ()
+    total: StreamSum | None = None
 
 
 class EventSink(Protocol):

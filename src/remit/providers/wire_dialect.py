@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from remit.kernel.json_text import dump
+from remit.kernel.json_text import JsonTextError, dump
 from remit.providers.dialects import (
     DialectError,
     ModelCall,
@@ -17,6 +17,7 @@ from remit.providers.dialects import (
 )
 from remit.providers.dialects.refusals import cannot
 from remit.providers.dialects.targets import (
+    MAY_CHANGE,
     Target,
     fitted_body,
     fitted_value,
@@ -74,20 +75,32 @@ class WireDialect(ABC):
         Raises:
             ProviderError: ``INVALID_REQUEST``: the provider's dialect cannot express the request.
         """
-        body = request.body
-        dropped: list[str] = []
-        headers = self._forwarded(request)
+        body, given = request.body, request.headers
+        dropped: Sequence[str] = ()
+        headers: dict[str, str] = {}
+        # The headers speak to servers of the client's dialect: another would take them amiss.
+        if given and body is not None and body.endpoint.dialect == self.home.dialect:
+            headers = {name: given[name] for name in self.forward_headers if name in given}
         target = self.target(request.model_id)
         if headers.get(_VERSION, self.api_version) >= _NO_SAMPLING_SINCE:
             target = replace(target, takes_sampling=False)
         try:
             if body is None:
                 body = self._translated(neutral_call(request), request, "", target)
-            elif self._keeps(body, request):
+            elif (
+                self.speaks(body.endpoint)
+                and not request.translate
+                and not (
+                    body.endpoint is CHAT and body.value.get("tools") and self._bridged(request)
+                )
+            ):
                 if body.model != request.model_id:
                     name = dump(request.model_id)
                     body = body.with_member(("model",), name, MODEL_CHANGED)
-                body = fitted_body(body, target)
+                if not target.takes_sampling or MAY_CHANGE.search(body.raw) is not None:
+                    body = fitted_body(body, target)
+                if body is not request.body:
+                    dropped = _left_out(request.body, body)
             else:
                 call = read_request(body.endpoint.name, body.value)
                 dropped = call.dropped
@@ -95,27 +108,15 @@ class WireDialect(ABC):
                 body = self._translated(call, request, reason, target)
         except DialectError as error:
             raise ProviderError("INVALID_REQUEST", error.message, param=error.param) from error
+        except JsonTextError as error:  # nested too deep to be written anew
+            raise ProviderError("INVALID_REQUEST", error.message) from error
         return self._completed(body, request, headers, dropped)
 
-    def _forwarded(self, request: ProviderRequest) -> dict[str, str]:
-        """Return the client's headers that are forwarded.
-
-        The headers speak to servers of the client's dialect. Another server would take them amiss.
-        """
-        given, body = request.headers, request.body
-        if not given or body is None or body.endpoint.dialect != self.home.dialect:
-            return {}
-        return {name: given[name] for name in self.forward_headers if name in given}
-
-    def _keeps(self, body: Body, request: ProviderRequest) -> bool:
-        """Return True if a client's body is sent without translation."""
-        if request.translate or not self.speaks(body.endpoint):
-            return False
-        if body.endpoint is not CHAT:
-            return True
-        effort = body.value.get("reasoning_effort")
-        tools = bool(body.value.get("tools"))
-        return not (tools and self._bridges(request.model_id, tools, effort))
+    def _bridged(self, request: ProviderRequest) -> bool:
+        """Return True if a client's body of Chat Completions with tools must go to Responses."""
+        assert request.body is not None
+        effort = request.body.value.get("reasoning_effort")
+        return self._bridges(request.model_id, True, effort)
 
     def _bridges(self, model_id: str, tools: bool, effort: str | None) -> bool:
         """Return True if a call must go to the Responses API instead of Chat Completions."""
@@ -128,7 +129,7 @@ class WireDialect(ABC):
         changed = [] if request.body is None else [*request.body.changed]
         if home is CHAT and not request.translate:
             wanted = call.reasoning
-            effort = wanted and (wanted.effort or "high")
+            effort = None if wanted is None else wanted.effort or "high"
             if self._bridges(model_id, bool(call.tools), effort):
                 home = RESPONSES
                 changed.append({"path": "", "reason": _BRIDGED})
@@ -177,18 +178,17 @@ class WireDialect(ABC):
                     call.drop(name)
 
     def _completed(
-        self, body: Body, request: ProviderRequest, headers: dict[str, str], dropped: list[str]
+        self, body: Body, request: ProviderRequest, headers: dict[str, str], dropped: Sequence[str]
     ) -> Outgoing:
         """Add members that Remit needs; remove members that the server refuses."""
         value = body.value
         if not self.send_temperature and "temperature" in value:
             body = body.without_member(("temperature",), "this server takes no temperature")
+            dropped = [*dropped, "temperature"]
         elif request.body is None and request.temperature not in (None, value.get("temperature")):
             # A contract's value, which the model's own form of the request has no place for.
             why = "the model does not take this temperature"
             body.changed.append({"path": "/temperature", "reason": why})
-        if request.body is not None and len(body.changed) > len(request.body.changed):
-            dropped = [*dropped, *_left_out(request.body, body, dropped)]
         asks_usage, stream = False, body.stream
         if stream and body.endpoint in (CHAT, COMPLETIONS):
             options = value.get("stream_options")
@@ -201,11 +201,9 @@ class WireDialect(ABC):
         return Outgoing(body, headers, stream, asks_usage, dropped=dropped)
 
 
-def _left_out(given: Body, sent: Body, known: Sequence[str]) -> list[str]:
+def _left_out(given: Body | None, sent: Body) -> list[str]:
     """Return the client's top-level fields that a body in its own dialect no longer has."""
-    if given.endpoint is not sent.endpoint:
-        return []
-    return [name for name in given.value if name not in sent.value and name not in known]
+    return [] if given is None else [name for name in given.value if name not in sent.value]
 
 
 def neutral_call(request: ProviderRequest) -> ModelCall:

@@ -113,7 +113,7 @@ class Relay:
 
     def _read(self, event: WireChunk) -> list[Any]:
         if self._reader is None:
-            self._reader = StreamReader(event.endpoint)
+            self._reader = StreamReader(event.endpoint, event.total)
         return self._reader.feed(event.value)
 
     def _translate(self, events: list[Any]) -> None:
@@ -187,7 +187,9 @@ class Relay:
             else:
                 self.break_off(status_of(response), code, message, comment)
         elif self._writer is not None:
-            self._write(comment + self._writer.end(answer_of(response)), more=False)
+            last = [] if self._reader is None else self._reader.finish()
+            wire = b"".join([self._writer.event(event) for event in last])
+            self._write(comment + wire + self._writer.end(answer_of(response)), more=False)
         else:
             self._write(comment + self._held, more=False)
 

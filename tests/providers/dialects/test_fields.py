@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from remit.providers import ProviderError, ProviderResponse
-from remit.providers.dialects import read_request, stream_events, stream_writer, write_answer
+from remit.providers.dialects import (
+    StreamReader,
+    read_answer,
+    read_request,
+    stream_events,
+    stream_writer,
+    write_answer,
+)
+from remit.providers.wire import stream_sum
 from remit.providers.wire.endpoint import CHAT, MESSAGES, RESPONSES, Endpoint
 from tests.providers.dialects import fields
 
@@ -268,6 +276,12 @@ def test_an_effort_is_one_that_the_model_accepts(model: str, wanted: Any, sent: 
                                         "$schema": "x"}}}]}, '"enum":[1]', "$schema"),
         (CHAT, "m", "", {"tools": [{"type": "function", "function": {
             "name": "f", "parameters": {"type": "object", "anyOf": []}}}]}, '"anyOf"', "\u2603"),
+        (MESSAGES, "glm-5", "zai", {"tools": [{"type": "bash_20250124", "name": "bash"}]},
+         '"input_schema"', "bash_2025"),
+        (MESSAGES, "claude-x", "", {"tools": [{"type": "bash_20250124", "name": "bash"}]},
+         "bash_2025", "\u2603"),
+        (MESSAGES, "glm-5", "zai", _turn({"type": "tool_result", "tool_use_id": "t", "content": [
+            {"type": "tool_reference", "tool_name": "Plan"}]}), "The tool Plan is", "_reference"),
     ],
 )  # fmt: skip
 def test_a_body_is_fitted_to_its_provider_in_its_own_dialect(
@@ -377,3 +391,50 @@ def test_a_tool_of_responses_that_the_client_runs_works_on_every_model(
     wire += writer.end(answer)
     done = [json.loads(line[6:]) for line in wire.splitlines() if line.startswith(b"data: ")]
     assert done[-1]["response"]["output"] == [item]
+
+
+_DETAILS = [{"type": "reasoning.text", "text": "Hm.", "signature": "SEALED", "index": 0},
+            {"type": "reasoning.encrypted", "data": "HIDDEN", "index": 1}]  # fmt: skip
+
+
+@pytest.mark.parametrize("client", [MESSAGES, RESPONSES], ids=lambda one: one.name)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_openrouters_details_return_to_openrouter_alone(client: Endpoint, streamed: bool) -> None:
+    message = {"role": "assistant", "content": None, "reasoning": "Hm.",
+               "reasoning_details": _DETAILS, "tool_calls": [_call("c")]}  # fmt: skip
+    answer = {"id": "r", "model": "m", "choices": [{"index": 0, "finish_reason": "tool_calls",
+                                                     "message": message}]}  # fmt: skip
+    call = read_request(client.name, {"model": "m", "max_tokens": 9, **_start(client)})
+    ids = {"answer_id": "a", "created": 1, "model": "m"}
+    if streamed:
+        reader, writer = StreamReader("openai.chat"), stream_writer(client.name, call, **ids)
+        wire = writer.start()
+        for delta in ({"reasoning": "Hm.", "reasoning_details": [_DETAILS[0]]},
+                      {"reasoning_details": [_DETAILS[1]]},
+                      {"tool_calls": [{"index": 0, **_call("c")}]}):  # fmt: skip
+            chunk = {"id": "r", "choices": [{"index": 0, "delta": delta}]}
+            wire += b"".join(map(writer.event, reader.feed(chunk)))
+        wire += b"".join(map(writer.event, reader.finish()))
+        wire += writer.end(ProviderResponse("", "m", 1, 1, "tool_use"))
+        total = stream_sum(client.name)
+        for line in wire.splitlines():
+            if line.startswith(b"data: "):
+                total.add("", line[6:])
+        given = total.answer()
+    else:
+        given = write_answer(client.name, read_answer("openai.chat", answer), call, **ids)
+    if client is MESSAGES:
+        said: Any = [{"role": "assistant", "content": given["content"]}]
+        body = {"messages": [_USER, *said]}
+    else:
+        body = {"input": [_USER, *given["output"]]}
+    back = fields.sent(client, CHAT, body, "m", "openrouter").body.value["messages"][1]
+    assert back["reasoning_details"] == _DETAILS
+    for name, target in (("mistral", CHAT), ("", CHAT), ("", MESSAGES), ("openai", RESPONSES)):
+        sent = fields.sent(client, target, body, name=name).body.raw
+        assert b"SEALED" not in sent
+        assert b"remit-openrouter" not in sent
+
+
+def _start(endpoint: Endpoint) -> dict[str, Any]:
+    return {"input": "go"} if endpoint is RESPONSES else {"messages": [_USER]}

@@ -28,6 +28,8 @@ from remit.providers.dialects.sound import SoundStream, sound_answer
 from remit.providers.dialects.streaming import StreamWriter
 from remit.providers.dialects.unreadable import unreadable
 from remit.providers.protocol import ProviderResponse
+from remit.providers.wire.answer import StreamSum
+from remit.providers.wire.answers import stream_sum
 
 __all__ = [
     "StreamReader",
@@ -165,17 +167,21 @@ def write_answer(
 
 
 class StreamReader:
-    """Translates a provider's stream to neutral events.
+    """Translates a provider's stream to neutral events, read from the sum of the stream.
 
     Args:
         endpoint: the provider's endpoint.
+        total: the sum that the gateway records, to which each event is added before it is fed;
+            None for a sum of the reader's own.
 
     Raises:
         DialectError: streams of ``endpoint`` cannot be translated.
     """
 
-    def __init__(self, endpoint: str) -> None:
-        self._reader = _dialect(endpoint).reader()
+    def __init__(self, endpoint: str, total: StreamSum | None = None) -> None:
+        reader: Any = _dialect(endpoint).reader
+        self._own = stream_sum(endpoint) if total is None else None
+        self._reader = reader(self._own if total is None else total)
         self._texts = SoundStream()
 
     def feed(self, data: Mapping[str, Any] | None) -> list[StreamEvent]:
@@ -192,7 +198,17 @@ class StreamReader:
             return []
         if not isinstance(data, Mapping):
             raise unreadable("an event")
+        if self._own is not None:
+            self._own.add("", b"", data)
         return self._texts.repaired(self._reader.feed(data))
+
+    def finish(self) -> list[StreamEvent]:
+        """Return the last neutral events, once the stream has ended.
+
+        Raises:
+            DialectError: a part of the answer does not have the API's form.
+        """
+        return self._texts.repaired(self._reader.finish())
 
 
 def stream_writer(

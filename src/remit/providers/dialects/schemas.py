@@ -17,6 +17,7 @@ __all__ = [
     "without_words",
 ]
 
+_MAX_DEPTH = 100
 _PLAIN_NAME = re.compile("[A-Za-z0-9_-]{1,64}")
 _FORMATS = frozenset(
     ("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")
@@ -110,14 +111,17 @@ def function_schema(call: ModelCall, tool: dict[str, Any], schema: Any) -> dict[
     return fields
 
 
-def without_words(schema: Any, refused: frozenset[str]) -> Any:
+def without_words(schema: Any, refused: frozenset[str], depth: int = _MAX_DEPTH) -> Any:
     """Return ``schema`` without the keywords in ``refused``; itself if it has none of them.
 
     The removed rules move to the description, where the model reads them. ``const`` becomes an
     ``enum`` of one value.
     """
+    if depth == 0:
+        return schema  # No provider accepts a schema as deep as that.
+    depth -= 1
     if isinstance(schema, list):
-        parts = [without_words(part, refused) for part in schema]
+        parts = [without_words(part, refused, depth) for part in schema]
         same = all(one is other for one, other in zip(parts, schema, strict=True))
         return schema if same else parts
     if not isinstance(schema, dict):
@@ -131,13 +135,13 @@ def without_words(schema: Any, refused: frozenset[str]) -> Any:
             elif not key.startswith("$"):
                 rules[key] = value
         elif key in _DEFINITIONS and isinstance(value, dict):
-            inner = {name: without_words(part, refused) for name, part in value.items()}
+            inner = {name: without_words(part, refused, depth) for name, part in value.items()}
             same = all(inner[name] is part for name, part in value.items())
             wire[key] = value if same else inner
         elif key in ("enum", "default", "examples"):
             wire[key] = value
         else:
-            wire[key] = without_words(value, refused)
+            wire[key] = without_words(value, refused, depth)
     if rules:
         _describe(wire, rules)
     same = wire.keys() == schema.keys() and all(wire[key] is schema[key] for key in wire)

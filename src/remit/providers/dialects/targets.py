@@ -19,13 +19,15 @@ import orjson
 
 from remit.kernel.json_text import dump
 from remit.providers.dialects.arguments import json_text, read_arguments
+from remit.providers.dialects.messages.client_tools import as_function
 from remit.providers.dialects.messages.request_writer import in_plain_round
 from remit.providers.dialects.names import wire_id
+from remit.providers.dialects.refusals import words_of
 from remit.providers.dialects.schemas import TOP_GROUPS, flat_schema, without_words
 from remit.providers.dialects.seals import google_extra, is_marked, thought_seal
 from remit.providers.wire.body import Body
 
-__all__ = ["NO_SAMPLING", "Target", "fitted_body", "fitted_value", "needs_responses", "target_of"]
+__all__ = ["MAY_CHANGE", "Target", "fitted_body", "fitted_value", "needs_responses", "target_of"]
 
 _NINE = re.compile("[A-Za-z0-9]{9}")
 _MISTRAL = re.compile("(^|/)(mistral|devstral|codestral|magistral|ministral|pixtral)")
@@ -33,13 +35,14 @@ _SIGNING_GEMINI = re.compile("gemini-([3-9]|[1-9][0-9])")
 _FOREIGN_CALL = "skip_thought_signature_validator"
 """Google's signature for calls that another model made, or whose signature a client lost."""
 _OPENAI_MODEL = re.compile("(gpt-|chatgpt|o[134](-|$)|codex)")
+_CLAUDE = re.compile("claude|sonnet|opus|haiku|fable|mythos")
 _REASONS_WITH_EFFORT = re.compile(r"(gpt-5\.[45]|codex)(?![0-9])")
 _REASONS_ALWAYS = re.compile(r"gpt-(5\.([6-9]|[1-9][0-9])|[6-9])")
 _REASON = "this provider refuses what another provider made"
 _PLAIN_ROUND = "a round of tools that began without this provider's thoughts ends without them"
 _SCHEMA = "this provider refuses keywords of the tool's schema"
 _LONG = "this provider accepts only a shorter text, so its SHA-256 is sent"
-NO_SAMPLING = "this version of the API refuses the field"
+_NO_SAMPLING = "this version of the API refuses the field"
 _THOUGHTS = ("reasoning_content", "reasoning")
 _SAMPLING = ("temperature", "top_p", "top_k")
 _CALLS = ("function_call", "custom_tool_call")
@@ -54,7 +57,7 @@ _GOOGLE_REFUSES = frozenset(
      "unevaluatedProperties", "unevaluatedItems", "contentEncoding", "contentMediaType",
      "deprecated", "readOnly", "writeOnly", "examples", "contains", "multipleOf")
 )  # fmt: skip
-_MAY_CHANGE = re.compile(
+MAY_CHANGE = re.compile(
     rb'"tool_|"function_call|"custom_tool_call|"thinking"|"reasoning|"tools"|"cache_|"id"'
     rb'|"prompt_cache_key"|"safety_id|"user(?:_id)?"\s*:'
 )
@@ -76,6 +79,8 @@ class Target:
         needs_signature: a thinking block of the Messages API needs the provider's signature.
         takes_openai_seals: reasoning items of Responses may be encrypted by OpenAI.
         nine_letters: ids of tool calls are exactly nine letters and digits (Mistral).
+        knows_anthropic: tools of Anthropic's that the client runs, and references to tools, may be
+            sent to the Messages API.
         flat_schemas: a tool's schema must not have ``anyOf`` and similar words at its top.
         refused_words: keywords of JSON Schema that a tool's schema must not have.
         longest_user: most characters of the end user's id and of keys of the cache; None for any.
@@ -92,6 +97,7 @@ class Target:
     needs_signature: bool = False
     takes_openai_seals: bool = True
     nine_letters: bool = False
+    knows_anthropic: bool = True
     flat_schemas: bool = False
     refused_words: frozenset[str] = frozenset()
     longest_user: int | None = None
@@ -133,6 +139,7 @@ def target_of(name: str, base_url: str, model: str) -> Target:
         needs_signature=claude,
         takes_openai_seals=openai,
         nine_letters=mistral,
+        knows_anthropic=bool(_CLAUDE.search(model)),
         flat_schemas=hosted or claude,
         refused_words=_GOOGLE_REFUSES if google else frozenset(),
         longest_user=64 if hosted else 128 if router else 256 if claude else None,
@@ -165,9 +172,7 @@ def fitted_body(body: Body, target: Target) -> Body:
     if not target.takes_sampling and body.endpoint.dialect == "anthropic":
         for name in _SAMPLING:
             if name in body.value:
-                body = body.without_member((name,), NO_SAMPLING)
-    if _MAY_CHANGE.search(body.raw) is None:
-        return body
+                body = body.without_member((name,), _NO_SAMPLING)
     given = body.value
     for name, new in fitted_value(body.endpoint.name, given, target).items():
         old = given[name]
@@ -242,11 +247,14 @@ def _tool(endpoint: str, tool: Any, target: Target) -> Any:
     """Return a tool whose schema the provider accepts."""
     if type(tool) is not dict:
         return tool
-    holder, schema_name = tool, "parameters"
+    holder: Any = tool
+    schema_name = "parameters"
     if endpoint == "openai.chat":
         holder = tool.get("function")
     elif endpoint == "anthropic.messages":
         schema_name = "input_schema"
+        if not target.knows_anthropic and (function := as_function(tool)) is not None:
+            return {**function, **{k: tool[k] for k in ("cache_control",) if k in tool}}
     schema = holder.get(schema_name) if type(holder) is dict else None
     dropped = ("cache_control",) if endpoint == "openai.chat" and not target.takes_hints else ()
     if type(schema) is not dict:
@@ -338,12 +346,22 @@ def _block(block: Any, target: Target, said: bool) -> Any:
     name = {"tool_use": "id", "tool_result": "tool_use_id"}.get(str(kind))
     if name is None or type(identity := block.get(name)) is not str:
         return block
-    return _with(block, {name: target.call_id(identity)}, ())
+    changed: dict[str, Any] = {name: target.call_id(identity)}
+    inner = block.get("content")
+    if kind == "tool_result" and type(inner) is list and not target.knows_anthropic:
+        changed["content"] = _same_list(inner, [_in_words(part) for part in inner])
+    return _with(block, changed, ())
+
+
+def _in_words(part: Any) -> Any:
+    """Return a reference to a tool as a text; any other part itself."""
+    words = words_of({"value": part}) if type(part) is dict else None
+    return part if words is None else {"type": "text", "text": words}
 
 
 def _item(item: dict[str, Any], target: Target) -> dict[str, Any] | None:
     kind = item.get("type")
-    dropped = ()
+    dropped: tuple[str, ...] = ()
     if type(own_id := item.get("id")) is str and len(own_id) > _MOST_ITEM_ID:
         dropped = ("id",)
     if kind == "reasoning":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from remit.providers.protocol import ProviderResponse
 from remit.providers.wire.chat import facts
 
 __all__ = [
+    "call_id",
     "citations_in",
     "finish_word",
     "read_answer",
@@ -70,7 +72,7 @@ def read_answer(answer: Mapping[str, Any]) -> ProviderResponse:
         blocks.append({"type": "refusal", "refusal": refusal})
     calls = message.get("tool_calls") or []
     for index, call in enumerate(shaped(calls, list, "choices[0].message.tool_calls")):
-        read = tool_call(call, index)
+        read = tool_call(call, index, str(answer.get("id") or ""))
         if seal := thought_seal(call):
             blocks.append(seal)
         blocks.append(read)
@@ -117,12 +119,28 @@ def citations_in(noted: Any) -> list[dict[str, Any]]:
     ]
 
 
-def tool_call(call: Any, index: int) -> dict[str, Any]:
+def call_id(call: Mapping[str, Any], answer_id: str, index: int) -> str:
+    """Return a call's id. An absent one is made, different in each answer.
+
+    Args:
+        call: the call.
+        answer_id: the answer's id.
+        index: the call's place among the calls of the answer.
+    """
+    identity = call.get("id")
+    if isinstance(identity, str) and identity:
+        return identity
+    digest = hashlib.sha256(f"{answer_id}:{index}".encode("utf-8", "surrogatepass"))
+    return f"call_{digest.hexdigest()[:24]}"
+
+
+def tool_call(call: Any, index: int, answer_id: str) -> dict[str, Any]:
     """Return a call of an assistant's message in neutral form.
 
     Args:
         call: the call.
-        index: its place among the calls; an absent id is ``call_`` and this number.
+        index: its place among the calls.
+        answer_id: the answer's id.
 
     Raises:
         DialectError: the call does not have the API's form.
@@ -132,10 +150,9 @@ def tool_call(call: Any, index: int) -> dict[str, Any]:
     kind = "custom" if call.get("type") == "custom" else "function"
     called = shaped(call.get(kind), dict, f"{where}.{kind}")
     name = shaped(called.get("name"), str, f"{where}.{kind}.name")
-    identity = call.get("id")
     block: dict[str, Any] = {
         "type": "tool_use",
-        "id": identity if isinstance(identity, str) and identity else f"call_{index}",
+        "id": call_id(call, answer_id, index),
         "name": name,
     }
     if kind == "custom":
