@@ -123,6 +123,11 @@ STORED_RESPONSES = Endpoint(
 )
 """Responses that a provider keeps."""
 
+STORED_CHATS = Endpoint(
+    "openai.stored_chats", "openai", "/chat/completions", "", free=True, has_model=False
+)
+"""Chat completions that a provider keeps."""
+
 FILES = {
     "openai": Endpoint("openai.files", "openai", "/files", free=True, has_model=False),
     "anthropic": Endpoint("anthropic.files", "anthropic", "/v1/files", free=True, has_model=False),
