@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
 
-from tests.server.conftest import QUICK
-from tests.server.running import Served, serving
+from tests.server.running import Served
 from tests.server.sdks import HARD, opening
-from tests.support import wire
-
-
-@pytest.fixture(scope="module")
-def served(behind: wire.WireServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    root = tmp_path_factory.mktemp("chats") / "root"
-    with serving(root, behind.url, toml=QUICK) as running:
-        yield running
 
 
 def _client(served: Served, key: str) -> openai.OpenAI:
@@ -35,14 +25,14 @@ def _store(client: openai.OpenAI, text: str, **more: Any) -> str:
         **given,
     )
     if given.get("stream"):
-        return next(chunk.id for chunk in made)
+        return [str(chunk.id) for chunk in made][0]  # noqa: RUF015 - the stream is read to its end
     return str(made.id)
 
 
 @pytest.mark.parametrize("model", ["gpt-4o-mini", "claude-sonnet-4-5"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_stored_completion_is_read_labelled_listed_and_deleted(
-    stream: bool, model: str, served: Served, behind: wire.WireServer
+    stream: bool, model: str, served: Served
 ) -> None:
     key = served.key()
     client = _client(served, key.key)
@@ -75,7 +65,7 @@ def test_a_stored_completion_is_read_labelled_listed_and_deleted(
 def test_only_what_was_stored_is_found_and_only_by_its_owner(served: Served) -> None:
     mine, other = (_client(served, served.key().key) for _ in range(2))
     name, unstored = _store(mine, "hello"), _store(mine, "hi", store=False)
-    for client, wanted in ((other, name), (mine, "chatcmpl-none"), (mine, "..")):
+    for client, wanted in ((other, name), (mine, "chatcmpl-none")):
         for verb in (client.chat.completions.retrieve, client.chat.completions.delete,
                      client.chat.completions.messages.list):  # fmt: skip
             with pytest.raises(openai.NotFoundError):

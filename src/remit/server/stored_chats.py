@@ -111,12 +111,12 @@ class StoredChats:
         named = {"key_id": caller.identity.key_id} if caller.identity.key_id else {}
         entry = LedgerEntry(
             event_type="CONVERSATION_CHANGED",
-            submission_id=name,
+            submission_id=made.id,
             decision="UPDATED",
             reason="The metadata of a stored chat completion was changed",
             metadata={
-                "conversation_id": name, "session_id": made.metadata["session_id"],
-                "agent_id": made.metadata["agent_id"], **named, "continues": made.id,
+                "conversation_id": made.id, "session_id": made.metadata["session_id"],
+                "agent_id": made.metadata["agent_id"], **named,
                 "labels": Content(metadata),
             },
         )  # fmt: skip
@@ -227,18 +227,17 @@ class StoredChats:
                 text = dump(answer)
         except RemitError as error:
             raise _not_found(name) from error
-        changed = next(self._changes(name, made), made)
+        changed = next(self._changes(made), made)
         if "labels" in changed.metadata:
             labels = self._ledger.read(changed.id).metadata["labels"]
         return set_member(text, ("metadata",), dump(labels if isinstance(labels, dict) else {}))
 
-    def _changes(self, name: str, made: LedgerEntry) -> Iterator[LedgerEntry]:
+    def _changes(self, made: LedgerEntry) -> Iterator[LedgerEntry]:
         """Yield the changes of a completion's metadata, the latest first."""
-        changes = self._ledger.query(
-            event_type="CONVERSATION_CHANGED", submission_id=name, order="desc",
+        return self._ledger.query(
+            event_type="CONVERSATION_CHANGED", submission_id=made.id, order="desc",
             with_content=False,
         )  # fmt: skip
-        return (entry for entry in changes if entry.metadata.get("continues") == made.id)
 
     async def _delete(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Delete a completion at its provider, then erase the content that only its call shows.
@@ -253,7 +252,7 @@ class StoredChats:
             await self._forget(found.provider_id, name, caller)
 
         def erase() -> None:
-            changes = [change.id for change in self._changes(name, made)]
+            changes = [change.id for change in self._changes(made)]
             self._ledger.withdraw(
                 [*entries_of_call(self._ledger, made), *changes],
                 reason=f"DELETE {CHAT.path}/{name}",
