@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from remit.gateway.auth import Identity
-from remit.gateway.call import Candidate
+from remit.gateway.call import Attempt
 from remit.gateway.tenancy import owner_of
 from remit.kernel.json_text import JsonTextError, load
 from remit.kernel.tenant import tenant_of_origin
 from remit.ledger import LedgerClient, Transaction, is_plain_text, parse_entry_id
 from remit.providers import Body
+from remit.providers.wire import CHAT
 
 __all__ = [
-    "PASSED_NAMES", "KeptObject", "Objects", "forget", "keep", "may_name", "notes_made",
+    "PASSED_NAMES", "STORED_CHAT", "KeptObject", "Objects", "forget", "is_stored_chat", "keep",
+    "may_name", "notes_made",
     "objects_named", "provider_id_of", "texts_in",
 ]  # fmt: skip
 
@@ -32,6 +34,9 @@ PASSED_NAMES = (
     "vault_ids", "video_id", "voice_id",
 )  # fmt: skip
 """Members that name an object in requests that call no model."""
+STORED_CHAT = "chat_completion"
+"""The kind of a chat completion that was sent with ``store``."""
+
 _CUSTOM_SKILL = "skill_"  # Ids of the provider's own skills, such as ``pptx``, begin otherwise.
 _ID_TEXT = re.compile(r"[A-Za-z0-9_.:@~+=-]{4,512}")
 _USES = ("tool_use", "mcp_tool_use")
@@ -60,6 +65,11 @@ class KeptObject(NamedTuple):
     provider_id: str
     owner: str
     entry_id: str
+
+    @property
+    def id_at_provider(self) -> str:
+        """The id that the object has at its provider."""
+        return provider_id_of(self.object_id)
 
 
 class Objects:
@@ -135,13 +145,20 @@ class Objects:
             self._is_shared = bool(tenant_of_origin(origin)) or any(made)
         return self._is_shared
 
-    def of_owner(self, kind: str, owner: str) -> dict[str, str]:
-        """Return the provider of each object of an owner and kind, keyed by the provider's id."""
+    def all_of(self, kind: str, owner: str) -> list[KeptObject]:
+        """Return the objects of an owner and kind, the oldest first."""
         rows = self._ledger.select(
-            "SELECT object_id, provider_id FROM provider_objects WHERE owner = ? AND kind = ?",
+            "SELECT object_id, kind, provider_id, owner, entry_id FROM provider_objects "
+            "WHERE owner = ? AND kind = ?",
             (owner, kind),
         )
-        return {provider_id_of(object_id): provider_id for object_id, provider_id in rows}
+        return sorted(
+            (KeptObject(*row) for row in rows), key=lambda kept: parse_entry_id(kept.entry_id) or 0
+        )
+
+    def of_owner(self, kind: str, owner: str) -> dict[str, str]:
+        """Return the provider of each object of an owner and kind, keyed by the provider's id."""
+        return {one.id_at_provider: one.provider_id for one in self.all_of(kind, owner)}
 
 
 def may_name(raw: bytes) -> bool:
@@ -190,23 +207,30 @@ def texts_in(value: Any) -> list[str]:
     return list(found)
 
 
+def is_stored_chat(body: Body | None) -> bool:
+    """Return True if a client's body asks for a chat completion that can be read again later."""
+    return body is not None and body.endpoint is CHAT and body.value.get("store") is True
+
+
 def notes_made(
-    identity: Identity | None, to: Candidate, answer: bytes
+    identity: Identity | None, attempt: Attempt, answer: bytes
 ) -> Callable[[Transaction, str], None] | None:
-    """Return a function that records the containers and files that an answer reports as created.
+    """Return a function that records the objects that an answer made: containers, files, and the
+    answer itself if it is a stored chat completion.
 
     The function takes a transaction and the id of the call's ``EXCHANGE``, and inserts one row for
     each object. Objects that the request named are not recorded.
 
     Args:
         identity: the caller, who becomes the owner; None if unknown.
-        to: the model that answered.
+        attempt: the attempt that was answered.
         answer: the answer's body.
 
     Returns:
         The function; None if the caller is unknown, the call had no body, the answer is not JSON,
         or nothing was created.
     """
+    to = attempt.to
     if identity is None or to.outgoing is None:
         return None
     asked, owner = to.outgoing.body.raw, owner_of(identity)
@@ -214,6 +238,10 @@ def notes_made(
         value = load(answer)
     except JsonTextError:
         return None
+    chat: Any = ""
+    if is_stored_chat(to.request.body):
+        is_own = to.outgoing.body.endpoint is CHAT  # A translated answer has the dispatch's id.
+        chat = value.get("id") if is_own and type(value) is dict else attempt.dispatch_entry_id
     found: dict[str, str] = {}
     for part in _mappings(value):
         container = part.get("container")
@@ -225,12 +253,19 @@ def notes_made(
         for name, kind in made:
             if isinstance(name, str) and _is_id(name) and name.encode() not in asked:
                 found[name] = kind
-    if not found:
+    if not found and not chat:
         return None
-    return lambda tx, entry_id: keep(
-        tx, [KeptObject(name, kind, to.provider_id, owner, entry_id)
-             for name, kind in found.items()],
-    )  # fmt: skip
+
+    def note(tx: Transaction, entry_id: str) -> None:
+        made = [KeptObject(name, kind, to.provider_id, owner, entry_id)
+                for name, kind in found.items()]  # fmt: skip
+        if isinstance(chat, str) and _is_id(chat):
+            made.append(
+                KeptObject(f"{entry_id}/{chat}", STORED_CHAT, to.provider_id, owner, entry_id)
+            )
+        keep(tx, made)
+
+    return note
 
 
 def _mappings(value: Any) -> Iterator[dict[str, Any]]:
@@ -249,9 +284,9 @@ def _mappings(value: Any) -> Iterator[dict[str, Any]]:
 def provider_id_of(key: str) -> str:
     """Return the id that an object has at its provider.
 
-    Two providers may give two batches one id, and one provider may give it twice. A batch is
-    therefore kept under the id of the ``EXCHANGE`` that made it, a slash, and this id; files and
-    containers are kept under this id alone, as batches of earlier versions are.
+    Two providers may give two batches one id, and one provider may give it twice. A batch or chat
+    completion is therefore kept under the id of the ``EXCHANGE`` that made it, a slash, and this
+    id; other objects are kept under this id alone, as batches of earlier versions are.
     """
     made, _, object_id = key.partition("/")
     return object_id if object_id and parse_entry_id(made) is not None else key

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from remit.gateway.auth.audit import RecordedKey, owner_of_key, recorded_keys
-from remit.gateway.objects import provider_id_of
+from remit.gateway.objects import STORED_CHAT, provider_id_of
 from remit.gateway.tenancy import ORDER_ROW
 from remit.ledger import (
     Finding,
@@ -324,12 +324,15 @@ def _check_objects(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
                     "kind",
                     kind not in passed
                     if passed
-                    else not of_batch and kind != "file" and not (of_call and kind == "container"),
+                    else not of_batch
+                    and kind != "file"
+                    and not (of_call and kind in ("container", STORED_CHAT)),
                 ),
                 # Files of results, whose ids came later, are kept under the batch's call too.
                 (
                     "object_id",
                     ("batches" not in wire or of_batch)
+                    and provider_id_of(name) != entry.metadata.get("dispatch_entry_id")
                     and not _says(ledger, made, provider_id_of(name)),
                 ),
             )

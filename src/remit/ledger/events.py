@@ -61,9 +61,11 @@ _TABLE = (
            "error_message", "user_id", "team_id", "organisation_id", "charged_to",
            "response_id", "continues",
            "conversation_id", "stored", "asked", "replied",
-           "batch_id", "batch_dispatch_id", "custom_id", "request_line")),
+           "batch_id", "batch_dispatch_id", "custom_id", "request_line", "labels")),
     Event("CONVERSATION_CHANGED", "server", ("conversation_id", "session_id", "agent_id"),
-          "A conversation of the Responses API was begun or given up, or items were put in or out.",
+          "A conversation of the Responses API was begun or given up, or items were put in or out; "
+          "or the metadata of a stored chat completion, whose `EXCHANGE` is `conversation_id`, was "
+          "changed.",
           ("key_id", "continues", "items", "labels", "removed", "removed_at")),
     Event("PROMPT_REJECTED", "gateway",
           ("agent_id", "session_id", "contract_id", "error_code", "error_message"),

@@ -63,6 +63,7 @@ from remit.server.responses.endpoint import Responses
 from remit.server.responses_socket import socket_routes
 from remit.server.shares import SHARE, Share, Shares
 from remit.server.sockets import most_connections
+from remit.server.stored_chats import StoredChats
 from remit.server.telemetry import (
     CallLog,
     CallMetrics,
@@ -186,21 +187,22 @@ class App:
         if not origins:  # With CORS every answer passes the middleware.
             self.direct = {path.encode(): handler for path, handler in self._calls.items()}
         self._listing = ModelListing(runtime, self._authenticator)
-        files, batches = Files(door), Batches(door)
+        stored = Files(door), Batches(door), StoredChats(runtime.ledger, door)
         self._passed = PassThrough(door)
         self._routes: dict[tuple[str, str], Handler] = {
             **{("GET", path): self._listing.models for path in paths_of("/models")},
             **own_key_routes(runtime.budgeter, self._authenticator),
-            **files.routes(),
-            **batches.routes(),
+            **{route: handler for one in stored for route, handler in one.routes().items()},
             **(self._agents.cards() if self._agents is not None else {}),
             ("GET", "/healthz"): self._health,
             ("GET", "/readyz"): self._readiness,
             ("GET", "/metrics"): self._show_metrics,
         }
         self._templates = {
-            **files.templates(), **batches.templates(), **self._responses.templates(),
-        }  # fmt: skip
+            template: handler
+            for one in (*stored, self._responses)
+            for template, handler in one.templates().items()
+        }
         self._methods: dict[str, list[str]] = {}
         for method, path in (*self._routes, *(("POST", path) for path in self._calls)):
             self._methods.setdefault(path, []).append(method)

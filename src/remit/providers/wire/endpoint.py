@@ -26,6 +26,7 @@ class Endpoint:
         form: whether the body is a form with files instead of JSON.
         has_model: whether a call names a model.
         model: the provider's default model for a body without one.
+        may_lack_model: whether a body without a model gets one of Remit's choice.
         verbatim: whether the answer is passed on and recorded without parsing it.
     """
 
@@ -40,6 +41,7 @@ class Endpoint:
     form: bool = False
     has_model: bool = True
     model: str = ""
+    may_lack_model: bool = False
     verbatim: bool = False
     pieces: dict[str, str] = field(init=False)
 
@@ -63,7 +65,7 @@ RESPONSES = Endpoint(
     "openai.responses", "openai", "/responses", "input",
     parts={"system": "instructions", "tools": "tools"},
     output_limit=("max_output_tokens",),
-    streams=True,
+    streams=True, may_lack_model=True,
 )  # fmt: skip
 COMPACT = Endpoint(
     "openai.compact", "openai", "/responses/compact", "input",
@@ -73,7 +75,7 @@ COMPACT = Endpoint(
 INPUT_TOKENS = Endpoint(
     "openai.input_tokens", "openai", "/responses/input_tokens", "input",
     parts={"system": "instructions", "tools": "tools"},
-    free=True,
+    free=True, may_lack_model=True,
 )  # fmt: skip
 MESSAGES = Endpoint(
     "anthropic.messages", "anthropic", "/v1/messages",
@@ -97,15 +99,19 @@ MODERATIONS = Endpoint(
     free=True, model="omni-moderation-latest",
 )  # fmt: skip
 RERANK = Endpoint("openai.rerank", "openai", "/rerank", "documents")
-IMAGES = Endpoint("openai.images", "openai", "/images/generations", "prompt", streams=True)
+IMAGES = Endpoint(
+    "openai.images", "openai", "/images/generations", "prompt", streams=True, may_lack_model=True
+)
 SPEECH = Endpoint("openai.speech", "openai", "/audio/speech", "input", streams=True)
 TRANSCRIPTIONS = Endpoint(
     "openai.transcriptions", "openai", "/audio/transcriptions", streams=True, form=True
 )
 TRANSLATIONS = Endpoint("openai.translations", "openai", "/audio/translations", form=True)
-IMAGE_EDITS = Endpoint("openai.image_edits", "openai", "/images/edits", streams=True, form=True)
+IMAGE_EDITS = Endpoint(
+    "openai.image_edits", "openai", "/images/edits", streams=True, form=True, may_lack_model=True
+)
 IMAGE_VARIATIONS = Endpoint(
-    "openai.image_variations", "openai", "/images/variations", form=True
+    "openai.image_variations", "openai", "/images/variations", form=True, may_lack_model=True
 )  # fmt: skip
 
 ENDPOINTS = {
@@ -122,6 +128,11 @@ STORED_RESPONSES = Endpoint(
     "openai.stored_responses", "openai", "/responses", "", free=True, has_model=False
 )
 """Responses that a provider keeps."""
+
+STORED_CHATS = Endpoint(
+    "openai.stored_chats", "openai", "/chat/completions", "", free=True, has_model=False
+)
+"""Chat completions that a provider keeps."""
 
 FILES = {
     "openai": Endpoint("openai.files", "openai", "/files", free=True, has_model=False),

@@ -13,7 +13,7 @@ import orjson
 from typing_extensions import override
 
 from remit.kernel.json_text import load
-from remit.providers.wire.body import Body, BodyError, Cut, object_in
+from remit.providers.wire.body import Body, BodyError, Cut, object_in, require_model
 from remit.providers.wire.endpoint import TRANSCRIPTIONS, TRANSLATIONS, Endpoint
 from remit.providers.wire.sound import longest_seconds
 
@@ -72,8 +72,8 @@ class FormBody(Body):
             else:
                 value[name] = [value[name], found]
         body = cls(endpoint, raw, value, [], content_type, places=places, seconds=seconds)
-        if endpoint.has_model and not (type(body.model) is str and body.model.strip()):
-            raise BodyError("model is missing or not a string.", "model")
+        if endpoint.has_model:
+            require_model(value, endpoint)
         return body
 
     @property
@@ -84,6 +84,8 @@ class FormBody(Body):
     @override
     def with_member(self, path: tuple[str, ...], text: bytes, reason: str) -> Body:
         name = path[0]
+        if path == ("model",) and name not in self.value:
+            return self._with_model(load(text), reason)
         place = (self.places or {}).get(name)
         value = load(text)
         if len(path) != 1 or place is None or not isinstance(value, str):
@@ -104,6 +106,21 @@ class FormBody(Body):
         was = orjson.dumps(self.value[name]).decode()
         changed.changed = [*self.changed, {"path": f"/{name}", "reason": reason, "was": was}]
         return changed
+
+    def _with_model(self, model: str, reason: str) -> Body:
+        """Return a copy with a model as its first part; what stands before the form is left out."""
+        mark = _mark_of(self.content_type)
+        head = mark + b'\r\nContent-Disposition: form-data; name="model"\r\n\r\n'
+        start = 0 if self.raw.startswith(mark) else self.raw.find(b"\r\n" + mark) + 2
+        part = head + model.encode() + b"\r\n"
+        raw, more = part + self.raw[start:], len(part) - start
+        places = {name: (at + more, stop + more) for name, (at, stop) in self.places.items()}
+        places["model"] = (len(head), len(part) - 2)
+        changed = [*self.changed, {"path": "/model", "reason": reason}]
+        return FormBody(
+            self.endpoint, raw, {"model": model, **self.value}, changed, self.content_type,
+            places=places, seconds=self.seconds,
+        )  # fmt: skip
 
     @override
     def without_member(self, path: tuple[str, ...], reason: str) -> Body:

@@ -55,6 +55,11 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) ->
     def create(wanted: KeyRequest, caller: Caller) -> dict[str, Any]:
         """Create a key with at most your permissions. The secret is shown once."""
         _require_no_more(caller, wanted.role, wanted.models, wanted.agents, wanted.tiers)
+        lists = {
+            "pass_through": tuple(wanted.pass_through),
+            "pass_through_unpriced": tuple(wanted.pass_through_unpriced),
+        }
+        _require_no_more_paths(caller, VirtualKey(wanted.name, wanted.role, **lists))
         limits = BudgetLimits.of(
             usd=wanted.budget_usd,
             tokens=wanted.budget_tokens,
@@ -70,6 +75,7 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) ->
             models=wanted.models,
             agents=wanted.agents,
             tiers=wanted.tiers,
+            **lists,
             user_id=wanted.user or "",
             team_id=wanted.team or "",
             organisation_id=wanted.organisation or "",

@@ -258,6 +258,13 @@ class KeyRequest(_Window):
     models: list[str] = Field([], description="only these; `gpt-4o*` is a pattern")
     agents: list[str] = Field([], description="only in the name of these agents")
     tiers: list[Literal["hot", "ho2", "ho1"]] = Field([], description="only in these tiers")
+    pass_through: list[str] = Field(
+        [],
+        description="requests without a model call, such as `/vector_stores*`; empty: only reads",
+    )
+    pass_through_unpriced: list[str] = Field(
+        [], description="those without a price that a limit in US dollars lets pass"
+    )
     expires: str | None = Field(
         None, description="`30d`, `12h`, `15m`, `90s`; or ISO 8601, in UTC where no zone is named"
     )
