@@ -169,4 +169,5 @@ def _anthropic(name: str, owner: str) -> dict[str, Any]:
         "id": name,
         "display_name": name,
         "created_at": "1970-01-01T00:00:00Z",
+        "lifecycle": "active",
     }

@@ -13,7 +13,7 @@ import pytest
 from tests.clients.conftest import Side, not_bytes
 
 _CLIENTS = Path(__file__).parents[3] / ".venv" / "clients"
-_BIN = _CLIENTS / "node" / "node_modules" / ".bin"
+BIN = _CLIENTS / "node" / "node_modules" / ".bin"
 _AIDER = _CLIENTS / "aider" / "bin" / "aider"
 _WORDS = "Make the file hello.txt that says good morning"
 
@@ -44,7 +44,7 @@ def _run(side: Side, place: Path, program: Path, *arguments: str, **variables: s
 @not_bytes
 def test_claude_code(side: Side, tmp_path: Path) -> Any:
     said = _run(
-        side, tmp_path, _BIN / "claude", "-p", _WORDS, "--permission-mode", "acceptEdits",
+        side, tmp_path, BIN / "claude", "-p", _WORDS, "--permission-mode", "acceptEdits",
         "--output-format", "json", DISABLE_TELEMETRY="1", DISABLE_AUTOUPDATER="1",
         CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
     )  # fmt: skip
@@ -55,7 +55,7 @@ def test_claude_code(side: Side, tmp_path: Path) -> Any:
 @not_bytes
 def test_codex(side: Side, tmp_path: Path) -> Any:
     _run(
-        side, tmp_path, _BIN / "codex", "exec", "--skip-git-repo-check",
+        side, tmp_path, BIN / "codex", "exec", "--skip-git-repo-check",
         "--dangerously-bypass-approvals-and-sandbox", "-c", f'openai_base_url="{side.url}/v1"',
         _WORDS, CODEX_API_KEY=side.key,
     )  # fmt: skip
@@ -69,7 +69,7 @@ def test_opencode(side: Side, tmp_path: Path, model: str) -> Any:
              "share": "disabled"}  # fmt: skip
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "opencode.json").write_text(json.dumps(given))
-    _run(side, tmp_path, _BIN / "opencode", "run", "-m", model, _WORDS)
+    _run(side, tmp_path, BIN / "opencode", "run", "-m", model, _WORDS)
 
 
 @not_bytes

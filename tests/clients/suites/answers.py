@@ -36,6 +36,7 @@ _LINE = json.dumps(
     {"custom_id": "a", "method": "POST", "url": "/v1/responses",
      "body": {"model": "gpt-4o-mini", "max_output_tokens": 9, "input": "hi"}}
 ).encode()  # the content of every file: a line of a batch  # fmt: skip
+_MODELS = {"openai": "gpt-6-astra", "anthropic": "model_id"}  # that the tests retrieve
 _DEEPEST = 8  # levels of a value whose type contains itself
 _FIRST = ("created", "start")  # kinds of events that begin a stream
 _LAST = ("completed", "stop", "done")
@@ -184,6 +185,10 @@ class _Handler(BaseHTTPRequestHandler):
             answered = json.dumps({**json.loads(answered), "id": self.next_ids.pop()}).encode()
         if b'"background": true' in body:  # as the API, the answer repeats it
             answered = json.dumps({**json.loads(answered), "background": True}).encode()
+        if path == "/v1/models":  # Remit shows a model that the list names
+            value = json.loads(answered)
+            value["data"][0]["id"] = _MODELS[sdk]
+            answered = json.dumps(value).encode()
         self._send(200, media_type, answered)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer  # noqa: N815 - http.server's names

@@ -57,6 +57,10 @@ def _ask(url: str, body: dict[str, Any] | bytes | None, media_type: str = "appli
 def _make(path: str, name: str) -> None:
     """Have the caller own the object ``name``: make it, by a request that the provider answers so."""
     base = os.environ["TEST_API_BASE_URL"].removesuffix("/v1")
+    if "{id}" in path:  # made of another object
+        collection, _, tail = path.partition("/{id}")
+        _make(collection, f"its-{name}")
+        path = f"{collection}/its-{name}{tail}"
     if path == "/v1/batches":
         _make("/v1/files", _BODIES[path]["input_file_id"])
     _ask(os.environ["SUITE_PROVIDER"] + "/next", {"id": name})

@@ -166,6 +166,10 @@ def _read_items(items: list[dict[str, Any]], turn: Turn) -> None:
 def complete(body: dict[str, Any], turn: Turn, number: int) -> dict[str, Any]:
     """The whole answer."""
     output = _output(answer(turn), body, number)
+    items = body.get("input")
+    if isinstance(items, list) and items[-1:] and items[-1].get("type") == "compaction_trigger":
+        # How Codex has the conversation compacted.
+        output = [{"id": f"cmp_{number:048x}", "type": "compaction", "encrypted_content": "gAAA"}]
     reason, limit = None, body.get("max_output_tokens")
     for item in output:
         if item["type"] == "message" and limit is not None:
@@ -296,6 +300,8 @@ def events(body: dict[str, Any], whole: dict[str, Any]) -> Iterator[bytes]:
             begun_item = {**item, "status": "in_progress", "content": []}
         elif item["type"] == "reasoning":
             begun_item = {**item, "summary": []}
+        elif item["type"] == "compaction":
+            begun_item = item
         else:
             field = "arguments" if "arguments" in item else "input"
             begun_item = {**item, field: ""}
