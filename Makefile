@@ -43,7 +43,7 @@ soak: $(VENV)/.dev $(VENV)/.oracles  ## every case of the large matrices, of whi
 	@$(BIN)/python -m benchmarks.resident $(TRAFFIC_MINUTES)
 
 # Other people's clients, each against a strict provider and through Remit (tests/clients).
-CLIENTS := current openai2 crewai agents aider mcp node
+CLIENTS := current openai2 crewai agents aider mcp node suites
 
 test-clients: test-programs test-mcp  ## other people's clients, directly and through Remit
 
@@ -158,7 +158,7 @@ $(VENV)/.oracles: tests/oracles/requirements.txt $(wildcard tests/oracles/*.txt)
 
 # Other people's clients, which only tests use: environments of their own, since their needs
 # contradict each other, and Node's where there is npm; that of frameworks for agents has Remit in it
-# too. What cannot be installed is skipped.
+# too, and that of suites the SDKs' own tests. What cannot be installed is skipped.
 $(VENV)/clients/.node: tests/clients/node/package.json tests/clients/node/package-lock.json | $(VENV)/.dev
 	@mkdir -p $(VENV)/clients/node && cp $^ $(VENV)/clients/node
 	@{ command -v npm >/dev/null && npm install --prefix $(VENV)/clients/node --no-audit --no-fund --silent; } || { \
@@ -170,4 +170,6 @@ $(VENV)/clients/.%: tests/clients/requirements/%.txt | $(VENV)/.dev
 	@$(call install,$(VENV)/clients/$*/bin/python,--no-deps -r $<) || { \
 	rm -rf $(VENV)/clients/$*; echo "The clients of $< could not be installed; their tests will be skipped."; }
 	@$(if $(filter agents,$*),[ ! -d $(VENV)/clients/$* ] || $(call install,$(VENV)/clients/$*/bin/python,--no-deps -e . -e extras/remit-interop))
+	@$(if $(filter suites,$*),[ ! -d $(VENV)/clients/$* ] || $(BIN)/python -m tests.clients.suites.sources $(VENV)/clients/$*/sources || { \
+	rm -rf $(VENV)/clients/$*; echo "The SDKs' own suites could not be fetched; they will be skipped."; })
 	@touch $@

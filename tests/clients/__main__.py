@@ -1,7 +1,8 @@
 """``python -m tests.clients``: start both sides, run every client, print who passes where.
 
 Names of groups or clients as arguments run only these: ``python -m tests.clients current`` or
-``python -m tests.clients current/test_openai.py``.
+``python -m tests.clients current/test_openai.py``. ``suites`` are the SDKs' own test suites
+(:mod:`tests.clients.suites.running`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tests.clients.suites import running as suites
 from tests.server.running import serving
 from tests.support.strict.running import running
 
@@ -120,15 +122,17 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="a directory for what reached the provider")
     given = parser.parse_args()
     chosen: dict[str, list[str]] = {}
-    for one in given.chosen or _GROUPS:
+    for one in given.chosen or (*_GROUPS, "suites"):
         group, _, file = one.partition("/")
         chosen.setdefault(group, []).extend([str(_HERE / one)] if file else [])
     began = time.monotonic()
     lanes = [{group: chosen[group] for group in lane if group in chosen} for lane in _LANES]
-    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(len(_LANES)) as pool:
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(len(_LANES) + 1) as pool:
         log = given.keep or Path(scratch)
         log.mkdir(exist_ok=True)
+        own = pool.submit(suites.run, log) if "suites" in chosen else None
         failed = sum(pool.map(lambda lane: _lane(lane, log), filter(None, lanes)))
+        failed += own.result() if own is not None else 0
         _table(log)
     print(f"\n{time.monotonic() - began:.0f} s")
     return min(failed, 1)

@@ -280,6 +280,7 @@ def test_tokens_are_counted_by_the_provider_or_here(
 def test_models(claude: anthropic.Anthropic, served: Served) -> None:
     page = claude.models.list()
     assert set(DEFAULTS) <= {model.id for model in page.data}
+    assert {model.lifecycle for model in page.data} == {"active"}
     assert page.has_more is False
     assert claude.models.retrieve(DEFAULTS[1]).id == DEFAULTS[1]
     with pytest.raises(anthropic.NotFoundError):
