@@ -135,7 +135,11 @@ def _play_codex(codex: Path, session: Session, url: str) -> None:
     session.run(codex, "exec", *where, _WORDS.format("one.txt"))
     session.run(codex, *again, "-", given=f"{_WORDS.format('two.txt')}. {_PAGES}")
     session.run(codex, *again, "-m", "gpt-6.1-terra", _WORDS.format("three.txt"))
-    assert sorted(path.name for path in session.work.iterdir()) == ["one.txt", "three.txt", "two.txt"]
+    assert sorted(path.name for path in session.work.iterdir()) == [
+        "one.txt",
+        "three.txt",
+        "two.txt",
+    ]
     calls = session.exchanges()
     assert {call["wire"] for call in calls} == {"openai.responses"}
     kinds = [{item["type"] for item in call["answer"]["output"]} for call in calls]

@@ -3,7 +3,8 @@
 The server reads the resources of openai-python and anthropic-sdk-python: the method, the path and
 the type of the answer of every call. Each request on such a path gets the smallest valid value of
 that type; each streamed one an event of each kind. The URL and the templates of the paths are
-printed as JSON. ``GET /seen`` returns and forgets the requests that came since the last time; after ``POST /next``, the next object that is made gets the given id.
+printed as JSON. ``GET /seen`` returns and forgets the requests that came since the last time;
+after ``POST /next``, the next object that is made gets the given id.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _LAST = ("completed", "stop", "done")
 
 
 class Call(typing.NamedTuple):
-    """One call of an SDK: its path, such as ``/v1/files/{file_id}``, and the types of its answers."""
+    """One call of an SDK: its path, such as ``/v1/files/{file_id}``, and the answers' types."""
 
     sdk: str
     method: str
@@ -110,7 +111,13 @@ def calls(sdk: str) -> list[Call]:
             for call in _calls_of(sdk, ast.parse(file.read()), _Names(vars(module))):
                 key = (call.method, call.path, call.query)
                 known = found.get(key)
-                found[key] = call._replace(answers=(*known.answers, *call.answers), event=known.event or call.event) if known else call
+                found[key] = (
+                    call._replace(
+                        answers=(*known.answers, *call.answers), event=known.event or call.event
+                    )
+                    if known
+                    else call
+                )
     return list(found.values())
 
 
@@ -126,7 +133,9 @@ def _calls_of(sdk: str, tree: ast.AST, names: _Names) -> Iterator[Call]:
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
             continue
         method, path = _METHODS.get(node.func.attr), node.args[0]
-        if isinstance(path, ast.Call) and path.args:  # path_template("/files/{file_id}", file_id=file_id)
+        if (
+            isinstance(path, ast.Call) and path.args
+        ):  # path_template("/files/{file_id}", file_id=file_id)
             path = path.args[0]
         if method is None or not (isinstance(path, ast.Constant) and isinstance(path.value, str)):
             continue
@@ -142,7 +151,7 @@ def _value(node: ast.expr | None, names: _Names) -> Any:
     if node is None:
         return None
     code = compile(ast.Expression(node), "<resource>", "eval")
-    return eval(code, {}, names)  # noqa: S307 - the SDK's own source
+    return eval(code, {}, names)  # the SDK's own source
 
 
 class _Handler(BaseHTTPRequestHandler):

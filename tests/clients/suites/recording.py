@@ -2,9 +2,9 @@
 
 ``SUITE`` names the SDK, ``SUITE_KEY`` is used instead of the key that the suite's modules name,
 ``SUITE_PROVIDER`` is the URL of the server of ``answers.py`` and ``SUITE_OUTCOMES`` the file to
-write. ``SUITE_OWNED`` lists the paths whose object must be the caller's, with the path that makes one:
-through Remit, each caller reaches only its own objects, so that the plugin makes the ones that the
-tests name. The plugin runs in the SDK's environment and imports nothing of Remit.
+write. ``SUITE_OWNED`` lists the paths whose object must be the caller's, with the path that makes
+one: through Remit, each caller reaches only its own objects, so that the plugin makes the ones that
+the tests name. The plugin runs in the SDK's environment and imports nothing of Remit.
 """
 
 from __future__ import annotations
@@ -31,13 +31,16 @@ _MESSAGE = {"model": "claude-sonnet-4-5", "max_tokens": 9,
             "messages": [{"role": "user", "content": "hi"}]}  # fmt: skip
 _BODIES: dict[str, dict[str, Any]] = {
     "/v1/responses": {"model": "gpt-4o-mini", "input": "hi"},
-    "/v1/chat/completions": {"model": "gpt-4o-mini", "store": True, "messages": _MESSAGE["messages"]},
+    "/v1/chat/completions": {"model": "gpt-4o-mini", "store": True,
+                             "messages": _MESSAGE["messages"]},
     "/v1/messages/batches": {"requests": [{"custom_id": "a", "params": _MESSAGE}]},
     "/v1/batches": {"input_file_id": "file_id", "endpoint": "/v1/responses",
                     "completion_window": "24h"},
 }  # fmt: skip
 _KEYS = ("api_key", "admin_api_key")
-_OWNED = [(re.compile(each["path"]), each["made_by"]) for each in json.loads(os.environ["SUITE_OWNED"])]
+_OWNED = [
+    (re.compile(each["path"]), each["made_by"]) for each in json.loads(os.environ["SUITE_OWNED"])
+]
 _NAMED = re.compile(rb'"(previous_response_id|input_file_id)": ?"([^"]+)"')
 _CONVERSATION = re.compile(rb"/conversations/([^/?]+)(?:/items/([^/?]+))?")
 _CANCELLED = re.compile(rb"/responses/([^/?]+)(?=/cancel)")
@@ -45,7 +48,9 @@ _requests: list[tuple[str, str, int]] = []
 _reached: list[Any] = []
 
 
-def _ask(url: str, body: dict[str, Any] | bytes | None, media_type: str = "application/json") -> Any:
+def _ask(
+    url: str, body: dict[str, Any] | bytes | None, media_type: str = "application/json"
+) -> Any:
     headers = {"content-type": media_type, "authorization": f"Bearer {os.environ['SUITE_KEY']}"}
     if os.environ["SUITE"] == "anthropic":
         headers["anthropic-version"] = "2023-06-01"
@@ -55,7 +60,7 @@ def _ask(url: str, body: dict[str, Any] | bytes | None, media_type: str = "appli
 
 
 def _make(path: str, name: str) -> None:
-    """Have the caller own the object ``name``: make it, by a request that the provider answers so."""
+    """Make the object ``name`` by a request of the caller, who then owns it."""
     base = os.environ["TEST_API_BASE_URL"].removesuffix("/v1")
     if "{id}" in path:  # made of another object
         collection, _, tail = path.partition("/{id}")
@@ -96,12 +101,12 @@ def _own(request: Any) -> None:
     if found:
         new = path[: found.start()] + new + path[found.end() :]
         request.url = request.url.copy_with(raw_path=new)
-    matched = [(pattern, made_by, found) for pattern, made_by in _OWNED
-               if (found := pattern.fullmatch(request.url.path))]  # fmt: skip
-    if matched and not found:
-        pattern, made_by, found = min(matched, key=lambda each: each[0].pattern.count("("))
-        if found.groups():
-            _make(made_by, found[1])
+    named = [(pattern.groups, match, made_by) for pattern, made_by in _OWNED
+             if (match := pattern.fullmatch(request.url.path))]  # fmt: skip
+    if named and not found:
+        groups, match, made_by = min(named, key=lambda each: each[0])
+        if groups:
+            _make(made_by, match[1])
     if request.method == "POST":
         for field, name in _NAMED.findall(getattr(request, "_content", b"")):
             _make("/v1/files" if b"file" in field else "/v1/responses", name.decode())
@@ -155,9 +160,14 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if call.when == "call" or report.outcome != "passed":
         error = call.excinfo.value if call.excinfo else None
         reached = [*_reached, *_drain()]
-        line = {"test": item.nodeid, "outcome": report.outcome, "requests": list(_requests),
-                "reached": reached, "error": f"{type(error).__name__}: {error}"[:600] if error else "",
-                "body": getattr(error, "body", None)}
+        line = {
+            "test": item.nodeid,
+            "outcome": report.outcome,
+            "requests": list(_requests),
+            "reached": reached,
+            "error": f"{type(error).__name__}: {error}"[:600] if error else "",
+            "body": getattr(error, "body", None),
+        }
         with open(os.environ["SUITE_OUTCOMES"], "a", encoding="utf-8") as file:
             file.write(json.dumps(line, default=str) + "\n")
     if call.when == "call":

@@ -2,7 +2,8 @@
 
 Each suite comes from the SDK's source distribution. The provider is made from the SDK's types
 (``answers.py``), so that every path of the SDK has an answer. A test that passes directly must pass
-through Remit, unless its path is listed in ``refused.txt``: then Remit must refuse it.
+through Remit, unless its path is listed in ``refused.txt``: then Remit must refuse it. The tests
+whose client reads answers strictly run here, with ``REMIT_SOAK=1`` the ones of other clients too.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ _OWN_TEMPLATES = {  # paths of Remit's own endpoints with an id, and who makes t
     },
 }  # fmt: skip
 _REFUSALS = (403, 404)
+_MISSING: dict[str, Any] = {"outcome": "missing", "error": "", "requests": [], "reached": []}
 _SAMPLE = "not loose and not aiohttp"
 _TOML = """
 [gateway]
@@ -110,12 +112,13 @@ def _play(sdk: str, url: str, key: str, provider: str, outcomes: Path) -> dict[s
     done = subprocess.run(
         [_ENVIRONMENT / "bin" / "python", "-m", "pytest", "-q", "--tb=no", "-p", "recording",
          *_PLUGINS[sdk], "-c", _HERE.parent / "pytest.ini", "--rootdir=.", *chosen,
-         *os.environ.get("SUITE_FILES", "tests/api_resources").split()],
+         "tests/api_resources"],
         cwd=_ENVIRONMENT / "sources" / sdk, check=False, capture_output=True, text=True,
         env={**variables, "PYTHONPATH": f".{os.pathsep}{_HERE}", "PYTHONDONTWRITEBYTECODE": "",
              "SUITE": sdk, "SUITE_KEY": key, "SUITE_PROVIDER": provider,
              "SUITE_OUTCOMES": str(outcomes),
-             "SUITE_OWNED": json.dumps(_owned(sdk) if url != provider else []), "TEST_API_BASE_URL": url + _SUITES[sdk]},
+             "SUITE_OWNED": json.dumps(_owned(sdk) if url != provider else []),
+             "TEST_API_BASE_URL": url + _SUITES[sdk]},
     )  # fmt: skip
     if not outcomes.exists():
         print(done.stdout + done.stderr)
@@ -135,7 +138,7 @@ def _compare(
         if line["outcome"] != "passed" or not line["reached"]:
             continue
         counts["direct"] += 1
-        other = remit.get(test) or {"outcome": "missing", "error": "", "requests": [], "reached": []}
+        other = remit.get(test) or _MISSING
         called = {_template(request, templates) for request in line["requests"]}
         names = {f"TEST {test.removeprefix('tests/api_resources/')}", *called}
         rule = next((each for each in rules for name in names
