@@ -459,10 +459,11 @@ def test_stop_texts_and_sampling() -> None:
     assert written["stop_sequences"] == ["END"]
     assert {"temperature", "top_p"}.isdisjoint(written)  # the API takes none beside thinking
     del body["reasoning_effort"]
-    written = _to("anthropic.messages", "openai.chat", body, "claude-sonnet-4")
+    written = _to("anthropic.messages", "openai.chat", body, "claude-sonnet-4-20250514")
     assert (written["temperature"], written["top_p"]) == (1.0, 0.5)
     written = _to("anthropic.messages", "openai.chat", body, "claude-sonnet-4-5")
-    assert "top_p" not in written  # which this model takes alone
+    assert written["top_p"] == 0.5  # which this model takes alone; a temperature of 1 is its own
+    assert "temperature" not in written
     assert "temperature" not in _to("anthropic.messages", "openai.chat", body, CLAUDE)
     body = _messages(stop_sequences=["a", "b"])
     assert _to("openai.chat", "anthropic.messages", body)["stop"] == ["a", "b"]

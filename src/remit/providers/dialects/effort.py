@@ -20,7 +20,7 @@ _WITHOUT = re.compile(r"(.*/)?(gpt-3|gpt-4|chatgpt)")
 _WITH_BUDGET = re.compile(r".*claude.*(-3[-.]|sonnet-4([-.][025]|$)|opus-4([-.][0125]|$)|haiku-4)")
 """Claude models that take a budget and know no adaptive thinking."""
 _SAMPLES = re.compile(_WITH_BUDGET.pattern + r"|.*claude.*-4[-.]6")
-_ONE_OF_BOTH = re.compile(r".*claude.*-4[-.][1-6]")
+_ONE_OF_BOTH = re.compile(r".*claude.*-4[-.][1-6](?!\d)")
 _BUDGETS = {"minimal": 2048, "low": 2048, "medium": 8192, "high": 16384}
 _GREAT_BUDGET = 32768
 _MIN_BUDGET_TOKENS = 1024

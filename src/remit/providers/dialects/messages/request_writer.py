@@ -86,8 +86,11 @@ def _add_sampling(call: ModelCall, body: dict[str, Any], model: str) -> None:
         elif not (value == 1.0 and name != "top_k"):
             call.drop(name)
     if "temperature" in body and "top_p" in body and not takes_both(model):
-        del body["top_p"]
-        call.drop("top_p")
+        if body["temperature"] == _WARMEST:  # the default
+            del body["temperature"]
+        else:
+            del body["top_p"]
+            call.drop("top_p")
 
 
 def _thinking(call: ModelCall, body: dict[str, Any], model: str, limit: int) -> dict[str, Any]:
