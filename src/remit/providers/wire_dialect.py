@@ -134,13 +134,17 @@ class WireDialect(ABC):
                 home = RESPONSES
                 changed.append({"path": "", "reason": _BRIDGED})
         largest = request.largest_output or self.max_output_tokens
+        if home is MESSAGES and request.largest_output and (call.max_tokens or 0) > largest:
+            call.drop("max_tokens")  # The Messages API refuses more than the model can write.
+            call = replace(call, max_tokens=largest)
         value = write_request(home.name, call, model=model_id, max_output_tokens=largest)
         if target.most_stops is not None and len(call.stop) > target.most_stops:
             name = "stop_sequences" if call.endpoint == MESSAGES.name else "stop"
             raise cannot(name, f"more than {target.most_stops} texts that end the answer")
         value = fitted_value(home.name, value, target, translated=True)
         if type(listed := value.get(home.prompt)) is list:
-            value[home.prompt] = [one for one in listed if one is not None]
+            several = [one if type(one) is list else [one] for one in listed]
+            value[home.prompt] = [one for ones in several for one in ones if one is not None]
         self._fit_sampling(call, value, request, home, target)
         if request.body is None and request.stream:
             value["stream"] = True

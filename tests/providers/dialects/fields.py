@@ -154,6 +154,7 @@ def sent(
     version: str = "2023-06-01",
     responses: bool = False,
     reasons: Sequence[str] = (),
+    largest: int | None = None,
 ) -> Outgoing:
     """The request that a provider of ``target`` gets for a client's body of ``source``."""
     model = model or MODELS[target.name]
@@ -165,7 +166,9 @@ def sent(
     )  # fmt: skip
     provider = UpstreamProvider("http://localhost", "k", settings, name)
     body = Body.read(source, dump({"model": "m", **_BASE[source.name], **fields}))
-    request = ProviderRequest(model, (), None, None, 30, body=body, headers=headers)
+    request = ProviderRequest(
+        model, (), None, None, 30, body=body, headers=headers, largest_output=largest
+    )
     return provider.outgoing(request)
 
 

@@ -276,6 +276,13 @@ def test_an_effort_is_one_that_the_model_accepts(model: str, wanted: Any, sent: 
                                         "$schema": "x"}}}]}, '"enum":[1]', "$schema"),
         (CHAT, "m", "", {"tools": [{"type": "function", "function": {
             "name": "f", "parameters": {"type": "object", "anyOf": []}}}]}, '"anyOf"', "\u2603"),
+        (CHAT, "mistral-large", "mistral", {"messages": [{"role": "developer", "content": "a"}]},
+         '"system"', "developer"),
+        (CHAT, "m", "", {"messages": [{"role": "developer", "content": "a"}]},
+         "developer", "\u2603"),
+        (CHAT, "mistral-large", "mistral", {"messages": [
+            {"role": "tool", "tool_call_id": "a" * 9, "content": "b"}, _USER]},
+         '{"role":"assistant","content":"Done."},{"role":"user"', "\u2604"),
         (MESSAGES, "glm-5", "zai", {"tools": [{"type": "bash_20250124", "name": "bash"}]},
          '"input_schema"', "bash_2025"),
         (MESSAGES, "claude-x", "", {"tools": [{"type": "bash_20250124", "name": "bash"}]},
@@ -438,3 +445,18 @@ def test_openrouters_details_return_to_openrouter_alone(client: Endpoint, stream
 
 def _start(endpoint: Endpoint) -> dict[str, Any]:
     return {"input": "go"} if endpoint is RESPONSES else {"messages": [_USER]}
+
+
+def test_a_limit_beyond_the_model_is_lowered() -> None:
+    outgoing = fields.sent(CHAT, MESSAGES, {"max_tokens": 90_000}, largest=64_000)
+    assert outgoing.body.value["max_tokens"] == 64_000
+    assert outgoing.dropped == ["max_tokens"]
+    within = fields.sent(CHAT, MESSAGES, {"max_tokens": 90_000})
+    assert within.body.value["max_tokens"] == 90_000
+
+
+@pytest.mark.parametrize("kind", ["text/csv", "text/markdown; charset=utf-8", "application/json"])
+def test_a_document_of_text_is_one(kind: str) -> None:
+    part = {"type": "file", "file": {"file_data": f"data:{kind};base64,YSxi", "filename": "a"}}
+    (block,) = _messages_of(CHAT, MESSAGES, _turn(part))[0]["content"]
+    assert block["source"] == {"type": "text", "media_type": "text/plain", "data": "a,b"}

@@ -102,7 +102,7 @@ def test_chat_to_messages() -> None:
     assert [block["type"] for block in results["content"]] == ["tool_result", "tool_result", "text"]
     assert written["max_tokens"] == 4000
     assert written["temperature"] == 0.5
-    assert written["top_p"] == 0.9
+    assert "top_p" not in written  # which this model takes alone
     assert written["metadata"] == {"user_id": "ann"}
     assert written["output_config"] == {"format": {"type": "json_schema", "schema": SCHEMA}}
     assert [tool["name"] for tool in written["tools"]] == ["answer"]  # the allowed ones
@@ -459,8 +459,11 @@ def test_stop_texts_and_sampling() -> None:
     assert written["stop_sequences"] == ["END"]
     assert {"temperature", "top_p"}.isdisjoint(written)  # the API takes none beside thinking
     del body["reasoning_effort"]
-    written = _to("anthropic.messages", "openai.chat", body, "claude-sonnet-4-5")
+    written = _to("anthropic.messages", "openai.chat", body, "claude-sonnet-4-20250514")
     assert (written["temperature"], written["top_p"]) == (1.0, 0.5)
+    written = _to("anthropic.messages", "openai.chat", body, "claude-sonnet-4-5")
+    assert written["top_p"] == 0.5  # which this model takes alone; a temperature of 1 is its own
+    assert "temperature" not in written
     assert "temperature" not in _to("anthropic.messages", "openai.chat", body, CLAUDE)
     body = _messages(stop_sequences=["a", "b"])
     assert _to("openai.chat", "anthropic.messages", body)["stop"] == ["a", "b"]

@@ -10,6 +10,7 @@ from remit.providers.dialects.model_call import ModelCall, Reasoning
 __all__ = [
     "messages_thinking",
     "openai_effort",
+    "takes_both",
     "takes_effort",
     "takes_sampling",
 ]
@@ -19,6 +20,7 @@ _WITHOUT = re.compile(r"(.*/)?(gpt-3|gpt-4|chatgpt)")
 _WITH_BUDGET = re.compile(r".*claude.*(-3[-.]|sonnet-4([-.][025]|$)|opus-4([-.][0125]|$)|haiku-4)")
 """Claude models that take a budget and know no adaptive thinking."""
 _SAMPLES = re.compile(_WITH_BUDGET.pattern + r"|.*claude.*-4[-.]6")
+_ONE_OF_BOTH = re.compile(r".*claude.*-4[-.][1-6](?!\d)")
 _BUDGETS = {"minimal": 2048, "low": 2048, "medium": 8192, "high": 16384}
 _GREAT_BUDGET = 32768
 _MIN_BUDGET_TOKENS = 1024
@@ -112,6 +114,11 @@ def takes_sampling(model: str) -> bool:
     ``top_k``.
     """
     return "claude" not in model or _SAMPLES.match(model) is not None
+
+
+def takes_both(model: str) -> bool:
+    """Return True if a model of the Messages API accepts ``temperature`` next to ``top_p``."""
+    return _ONE_OF_BOTH.match(model) is None
 
 
 def _effort_of(budget: int) -> str:

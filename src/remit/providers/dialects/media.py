@@ -24,6 +24,7 @@ _TEXT = "text/plain"
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _MAGIC = {"iVBORw0K": _IMAGES[1], "/9j/": _IMAGES[0], "R0lGOD": _IMAGES[2], "UklGR": _IMAGES[3]}
 """The first base64 letters of each kind of image, which servers compare with the stated type."""
+_TEXTUAL = ("application/json", "application/xml", "application/yaml", "application/x-yaml")
 _FAILED = "Error: "
 
 
@@ -167,7 +168,8 @@ def messages_source(block: Mapping[str, Any]) -> dict[str, Any]:
             kind = _image_type(source, where)
             return {"type": "base64", "media_type": kind, "data": source.get("data")}
         if block["type"] == "document" and media != "application/pdf":
-            if isinstance(media, str) and media.partition(";")[0] == _TEXT:
+            kind = str(media).partition(";")[0].lower()
+            if kind.startswith("text/") or kind in _TEXTUAL:
                 return {"type": "text", "media_type": _TEXT, "data": _decoded(source, where)}
             raise DialectError(
                 f"{where} is a document that is neither PDF nor plain text.", param=where or None

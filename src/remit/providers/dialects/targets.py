@@ -44,6 +44,7 @@ _SCHEMA = "this provider refuses keywords of the tool's schema"
 _LONG = "this provider accepts only a shorter text, so its SHA-256 is sent"
 _NO_SAMPLING = "this version of the API refuses the field"
 _THOUGHTS = ("reasoning_content", "reasoning")
+_DONE = {"role": "assistant", "content": "Done."}
 _SAMPLING = ("temperature", "top_p", "top_k")
 _CALLS = ("function_call", "custom_tool_call")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
@@ -58,7 +59,7 @@ _GOOGLE_REFUSES = frozenset(
      "deprecated", "readOnly", "writeOnly", "examples", "contains", "multipleOf")
 )  # fmt: skip
 MAY_CHANGE = re.compile(
-    rb'"tool_|"function_call|"custom_tool_call|"thinking"|"reasoning|"tools"|"cache_|"id"'
+    rb'"tool_|"function_call|"custom_tool_call|"thinking"|"reasoning|"tools"|"cache_|"id"|"developer"'
     rb'|"prompt_cache_key"|"safety_id|"user(?:_id)?"\s*:'
 )
 """Matches each body that may change for its provider: no other one is looked at."""
@@ -74,6 +75,8 @@ class Target:
         takes_details: they may have ``reasoning_details`` (OpenRouter).
         takes_google: tool calls may have ``extra_content`` with Google's signatures.
         needs_google: the first call of each message must have one (Gemini 3 and later).
+        takes_developer: messages of Chat Completions may have the role ``developer``.
+        takes_user_after_tool: a user's message may follow the results of tools.
         takes_hints: parts, messages and tools of Chat Completions may have ``cache_control``.
         takes_sampling: the body may have ``temperature``, ``top_p`` and ``top_k``.
         needs_signature: a thinking block of the Messages API needs the provider's signature.
@@ -92,6 +95,8 @@ class Target:
     takes_details: bool = False
     takes_google: bool = False
     needs_google: bool = False
+    takes_developer: bool = True
+    takes_user_after_tool: bool = True
     takes_hints: bool = True
     takes_sampling: bool = True
     needs_signature: bool = False
@@ -135,6 +140,8 @@ def target_of(name: str, base_url: str, model: str) -> Target:
         takes_details=router,
         takes_google=google,
         needs_google=google and bool(_SIGNING_GEMINI.search(model)),
+        takes_developer=not (mistral or name == "deepseek" or host.endswith("deepseek.com")),
+        takes_user_after_tool=not mistral,
         takes_hints=not (groq or mistral or at_openai or google),
         needs_signature=claude,
         takes_openai_seals=openai,
@@ -182,7 +189,7 @@ def fitted_body(body: Body, target: Target) -> Body:
             body = body.with_member((name,), dump(new), _LONG)
             continue
         changed = {
-            place: None if one is None else dump(one)
+            place: None if one is None else _texts(one)
             for place, (one, before) in enumerate(zip(new, old, strict=True))
             if one is not before
         }
@@ -201,7 +208,8 @@ def fitted_value(
     """Return the members of a body as the provider takes them: the same objects if nothing
     changes.
 
-    A message of which nothing is left is None.
+    A message of which nothing is left is None, and a message that needs another before it is a
+    list of both.
 
     Args:
         endpoint: the endpoint whose form the body has.
@@ -218,9 +226,12 @@ def fitted_value(
         return fitted
     name, fit = found
     if type(listed := given.get(name)) is list:
-        fitted[name] = _same_list(
-            listed, [fit(one, target) if type(one) is dict else one for one in listed]
-        )
+        messages = [fit(one, target) if type(one) is dict else one for one in listed]
+        if endpoint == "openai.chat" and not target.takes_user_after_tool:
+            for place in range(1, len(messages)):
+                if _role(listed[place]) == "user" and _role(listed[place - 1]) == "tool":
+                    messages[place] = [_DONE, messages[place]]
+        fitted[name] = _same_list(listed, messages)
     if type(tools := given.get("tools")) is list:
         fitted["tools"] = _same_list(tools, [_tool(endpoint, tool, target) for tool in tools])
     if (most := target.longest_user) is not None:
@@ -232,6 +243,15 @@ def fitted_value(
         if endpoint == "anthropic.messages" and type(user) is str and len(user) > most:
             fitted["metadata"] = {**metadata, "user_id": _hash(user)}  # type: ignore[dict-item]
     return fitted
+
+
+def _role(message: Any) -> Any:
+    return message.get("role") if type(message) is dict else None
+
+
+def _texts(value: Any) -> bytes:
+    """Return the JSON text of an element of a list, or of several in its place."""
+    return b",".join(map(dump, value)) if type(value) is list else dump(value)
 
 
 def _hash(text: str) -> str:
@@ -269,6 +289,8 @@ def _tool(endpoint: str, tool: Any, target: Target) -> Any:
 
 def _chat_message(message: dict[str, Any], target: Target) -> dict[str, Any]:
     changed: dict[str, Any] = {}
+    if message.get("role") == "developer" and not target.takes_developer:
+        changed["role"] = "system"
     if message.get("role") == "tool" and type(identity := message.get("tool_call_id")) is str:
         changed["tool_call_id"] = target.call_id(identity)
     calls = message.get("tool_calls")

@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remit.kernel.exchange import text_of
-from remit.providers.dialects.arguments import arguments_text, free_text, input_of
+from remit.providers.dialects.arguments import input_of
 from remit.providers.dialects.citations import annotations_of
-from remit.providers.dialects.model_call import ModelCall
-from remit.providers.dialects.names import ToolNames
 from remit.providers.dialects.seals import thought_seal
 from remit.providers.dialects.unreadable import failed, shaped, unreadable
 from remit.providers.dialects.usage import chat_usage, reported
@@ -25,7 +23,7 @@ __all__ = [
     "thoughts_in",
     "tool_call",
     "web_annotations",
-    "write_answer",
+    "whole",
 ]
 
 _WORDS = {"length": "length", "tool_use": "tool_calls", "content_filter": "content_filter"}
@@ -161,50 +159,18 @@ def tool_call(call: Any, index: int, answer_id: str) -> dict[str, Any]:
     return {**block, "input": input_of(called.get("arguments"))}
 
 
-def write_answer(
-    answer: ProviderResponse, call: ModelCall, *, answer_id: str, created: int, model: str
-) -> dict[str, Any]:
-    """Return a ``chat.completion`` object for the client that sent ``call``.
-
-    Thinking is written as ``reasoning_content``, as servers of open models do.
+def whole(value: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:
+    """Return a ``chat.completion`` with the members that its stream leaves out.
 
     Args:
-        answer: a successful answer.
-        call: the client's request.
-        answer_id: the object's ``id``.
-        created: seconds since 1970.
-        model: the client's name of the model.
+        value: the sum of the stream.
+        answer: the answer.
     """
-    names = ToolNames(call)
-    blocks = answer.content_blocks or ({"type": "text", "text": answer.content},)
-    text, refusal, thought = (
-        "".join([block[key] for block in blocks if block["type"] == kind])
-        for kind, key in (("text", "text"), ("refusal", "refusal"), ("thinking", "thinking"))
-    )
-    calls = [_call(block, names) for block in blocks if block["type"] == "tool_use"]
-    message: dict[str, Any] = {"role": "assistant"}
-    if thought:
-        message["reasoning_content"] = thought
-    message["content"] = text if text or not (calls or refusal) else None
-    message["refusal"] = refusal or None
-    if noted := web_annotations(blocks):
-        message["annotations"] = noted
-    if calls:
-        message["tool_calls"] = calls
-    choice = {
-        "index": 0,
-        "message": message,
-        "logprobs": None,
-        "finish_reason": finish_word(answer.finish_reason, bool(calls)),
-    }
-    return {
-        "id": answer_id,
-        "object": "chat.completion",
-        "created": created,
-        "model": model,
-        "choices": [choice],
-        "usage": chat_usage(answer),
-    }
+    message = value["choices"][0]["message"]
+    message.setdefault("refusal", None)
+    if not message["content"] and (message.get("tool_calls") or message["refusal"]):
+        message["content"] = None
+    return {**value, "usage": chat_usage(answer)}
 
 
 def web_annotations(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -220,12 +186,3 @@ def web_annotations(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
                 noted.append({"type": "url_citation", "url_citation": held})
         start += len(block["text"])
     return noted
-
-
-def _call(block: dict[str, Any], names: ToolNames) -> dict[str, Any]:
-    name = names.own(block["name"])
-    if names.is_custom(block):
-        called = {"name": name, "input": free_text(block["input"])}
-        return {"id": block["id"], "type": "custom", "custom": called}
-    function = {"name": name, "arguments": arguments_text(block["input"])}
-    return {"id": block["id"], "type": "function", "function": function}

@@ -8,7 +8,7 @@ from typing import Any
 from remit.kernel.exchange import text_of
 from remit.providers.dialects.arguments import free_text
 from remit.providers.dialects.dialect_error import DialectError
-from remit.providers.dialects.effort import messages_thinking, takes_sampling
+from remit.providers.dialects.effort import messages_thinking, takes_both, takes_sampling
 from remit.providers.dialects.media import messages_source
 from remit.providers.dialects.messages.tools import tool_fields
 from remit.providers.dialects.model_call import ModelCall
@@ -85,6 +85,12 @@ def _add_sampling(call: ModelCall, body: dict[str, Any], model: str) -> None:
             body[name] = value
         elif not (value == 1.0 and name != "top_k"):
             call.drop(name)
+    if "temperature" in body and "top_p" in body and not takes_both(model):
+        if body["temperature"] == _WARMEST:  # the default
+            del body["temperature"]
+        else:
+            del body["top_p"]
+            call.drop("top_p")
 
 
 def _thinking(call: ModelCall, body: dict[str, Any], model: str, limit: int) -> dict[str, Any]:

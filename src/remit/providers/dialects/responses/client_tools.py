@@ -34,7 +34,7 @@ _TOOLS: dict[str, tuple[str, dict[str, Any], tuple[str, ...]]] = {
         ("command",),
     ),
     "apply_patch": (
-        "Create, update or delete one file of the user's workspace by a V4A diff.",
+        "Change one file of the user's workspace by a V4A diff.",
         {
             "type": {"type": "string", "enum": ["create_file", "update_file", "delete_file"]},
             "path": {"type": "string"},
