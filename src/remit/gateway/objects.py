@@ -213,8 +213,9 @@ def is_stored_chat(body: Body | None) -> bool:
 
 
 def untold_labels(body: Body, wire: object) -> dict[str, Any]:
-    """Return the metadata of a stored chat completion as ``labels`` to record, if it was sent in
-    another dialect, which has no place for it; else nothing.
+    """Return the metadata of a translated, stored chat completion as ``labels``; else nothing.
+
+    Other dialects have no place for the metadata, so only the record keeps them.
 
     Args:
         body: the client's body.
