@@ -6,6 +6,7 @@ import hashlib
 import http.client
 import io
 import json
+import random
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +21,8 @@ from tests.server.conftest import QUICK
 from tests.server.running import Served, serving
 from tests.server.sdks import HARD, opening
 from tests.support.object_store import ObjectStore, object_store
+from tests.support.postgres import PostgresServer
+from tests.support.soak import is_soak, sample
 from tests.support.waiting import until
 
 _SERVED = 258
@@ -61,6 +64,10 @@ def _ask(
     return status, json.loads(raw) if raw[:1] in b"{[" else raw
 
 
+def _name_of(row: PassedPath) -> str:
+    return f"{row.dialect} {row.name}"
+
+
 def _dialect(row: PassedPath) -> dict[str, str]:
     return {"anthropic-version": "2023-06-01"} if row.dialect == "anthropic" else {}
 
@@ -74,7 +81,8 @@ def test_the_number_of_served_requests_does_not_fall() -> None:
     assert len(PASSED_PATHS) >= _SERVED
 
 
-@pytest.mark.parametrize("row", PASSED_PATHS, ids=lambda row: f"{row.dialect} {row.name}")
+@pytest.mark.soak
+@pytest.mark.parametrize("row", sample(PASSED_PATHS, 40), ids=_name_of)
 def test_every_row_reaches_the_provider_as_it_was_sent(
     row: PassedPath, served: Served, store: ObjectStore, key: str, other: str
 ) -> None:
@@ -279,6 +287,94 @@ def test_no_form_names_the_object_of_another_key(
         assert entry.metadata["error_code"] == "INVALID_REQUEST"
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/responses", {"model": "gpt-4o-mini", "input": "x", "tools": [
+            {"type": "file_search", "vector_store_ids": ["{}"]}]}),
+        ("/v1/messages", {"model": "claude-sonnet-4-5", "max_tokens": 5,
+                          "messages": [{"role": "user", "content": "x"}], "container": {
+                              "skills": [{"type": "custom", "skill_id": "{}"}]}}),
+    ],
+)  # fmt: skip
+def test_no_model_call_names_the_object_of_another_key(
+    path: str, body: dict[str, Any], served: Served, store: ObjectStore, key: str, other: str
+) -> None:
+    collection = "/v1/skills" if "messages" in path else "/v1/vector_stores"
+    _, made = _ask(served, other, "POST", collection, b"{}")
+    text = json.dumps(body).replace("{}", made["id"]).encode()
+    before = len(store.asked)
+    status, refused = _ask(served, key, "POST", path, text)
+    assert (status, made["id"] in refused["error"]["message"]) == (404, True)
+    assert len(store.asked) == before
+    _ask(served, other, "POST", path, text)
+    assert len(store.asked) > before
+
+
+def test_an_object_of_one_dialect_is_none_of_the_other(
+    served: Served, store: ObjectStore, key: str
+) -> None:
+    _, made = _ask(served, key, "POST", "/v1/agents", b"{}", anthropic_version="2023-06-01")
+    before = len(store.asked)
+    assert _ask(served, key, "GET", f"/openai/v1/agents/{made['id']}")[0] == 404
+    assert len(store.asked) == before
+    assert _ask(served, key, "GET", f"/anthropic/v1/agents/{made['id']}")[0] == 200
+
+
+_PARTS = (
+    "v1", "vector_stores", "files", "threads", "runs", "skills", "uploads", "parts", "..", ".",
+    "%2e%2e", "%2F", "{}", "", "x", "agents", "sessions", "organization", "a%00b", "%ff",
+    "openai", "anthropic", "%", "content", "search", "a" * 600,
+)  # fmt: skip
+_BODIES = (
+    None, b"", b"{}", b"[]", b"{", b"null", b'{"file_ids":[1,{"a":"%s"}]}', b"\xff\xfe",
+    b'{"a":' * 500, b'{"model":{"id":5}}', b"--B\r\n", b"--B--", b'{"stream":true}',
+)  # fmt: skip
+_TYPES = (
+    "", "application/json", "multipart/form-data; boundary=B", "multipart/form-data",
+    "text/plain", "multipart/form-data; boundary=" + "B" * 300,
+)  # fmt: skip
+
+
+@pytest.mark.soak
+def test_no_request_is_a_fault_of_remit(served: Served, store: ObjectStore, key: str) -> None:
+    _, made = _ask(served, key, "POST", "/v1/vector_stores", b"{}")
+    for seed in sample(range(5_000), 300):
+        source = random.Random(seed)
+        parts = [source.choice(_PARTS) for _ in range(source.randrange(1, 6))]
+        path = "/" + "/".join(parts).replace("{}", made["id"])
+        if source.random() < 0.6:
+            path = "/v1/vector_stores" + (path if source.random() < 0.5 else "")
+        query = source.choice(
+            ("", "?a=b&a=c", "?%ff=%00", "?limit=-1", "?after=x", "?" + "a" * 500)
+        )
+        headers = {"content-type": source.choice(_TYPES)}
+        if source.random() < 0.3:
+            headers["content-encoding"] = source.choice(("gzip", "br", "odd"))
+        if source.random() < 0.5:
+            headers["anthropic-version"] = "2023-06-01"
+        method = source.choice(("GET", "POST", "DELETE", "PUT", "PATCH", "OPTIONS", "HEAD"))
+        body = source.choice(_BODIES)
+        status, raw, _ = served.ask(method, path + query, body, token=key, headers=headers)
+        assert status < 500, (seed, method, path, raw)
+    assert "Traceback" not in served.errors.read_text()
+
+
+def test_on_postgresql_too(store: ObjectStore, tmp_path: Path, postgres: PostgresServer) -> None:
+    with serving(tmp_path / "root", store.url, toml=QUICK, database=postgres.database()) as served:
+        key, other = (served.key(pass_through=("/vector_stores*",)).key for _ in range(2))
+        _, made = _ask(served, key, "POST", "/v1/vector_stores", b'{"name":"a"}')
+        path = f"/v1/vector_stores/{made['id']}"
+        assert _ask(served, other, "GET", path)[0] == 404
+        assert _ask(served, other, "POST", "/v1/vector_stores", {"x": made["id"]})[0] == 404
+        assert _ask(served, key, "POST", "/v1/uploads", b"{}")[0] == 403
+        assert [one["id"] for one in _ask(served, key, "GET", "/v1/vector_stores")[1]["data"]] == [
+            made["id"]
+        ]
+        assert _ask(served, key, "DELETE", path)[0] == 200
+        assert _ask(served, key, "GET", path)[0] == 404
+
+
 def test_a_key_of_some_models_names_no_other(served: Served, store: ObjectStore) -> None:
     token = served.key(models=("gpt-4o-mini",), pass_through=_ALL).key
     before = len(store.asked)
@@ -346,11 +442,12 @@ def _form(fields: dict[str, str | tuple[str, bytes]]) -> bytes:
     return b"\r\n".join([*parts, b"--BOUND--\r\n"])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_form_of_a_gigabyte_passes_in_little_memory(
     chunked: bool, store: ObjectStore, tmp_path: Path
 ) -> None:
-    size = (1 << 30) if not chunked else (200 << 20)
+    size = 1 << 30 if is_soak() else 128 << 20
     toml = f"{QUICK}\n[server]\nmax_upload_bytes = {2 << 30}\nmemory_bytes = {64 << 20}\n"
     with serving(tmp_path / "root", store.url, toml=toml) as served:
         token = served.key(pass_through=_ALL).key

@@ -112,11 +112,15 @@ class ObjectStore:
 
     def _listed(self, request: web.Request, path: str) -> web.Response:
         found = list(self.objects.get(path, {}).values())
-        limit = int(request.query.get("limit", 20))
+        given = request.query.get("limit", "20")
+        limit = int(given) if given.isdigit() else 20
         after = request.query.get("after") or request.query.get("after_id")
         start = int(request.query.get("page", 0)) if self.by_token else 0
         if after and not self.by_token:
-            start = [one["id"] for one in found].index(after) + 1
+            ids = [one["id"] for one in found]
+            if after not in ids:
+                return web.json_response({"error": {"message": "no such object"}}, status=400)
+            start = ids.index(after) + 1
         part, more = found[start : start + limit], start + limit < len(found)
         page: dict[str, Any] = {"data": part, "has_more": more}
         if self.by_token:

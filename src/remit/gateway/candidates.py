@@ -132,7 +132,7 @@ class Candidates:
             other = await asyncio.to_thread(self._objects.of_others, names, owner)
             if other:
                 said = (
-                    f"the file or container {other[:100]} does not exist; `GET /v1/files` lists "
+                    f"the object {other[:100]} does not exist; `GET /v1/files` lists "
                     "the files of the key"
                 )
                 raise NoCandidateError("FILE_NOT_FOUND", said, "file_id")

@@ -276,7 +276,7 @@ def _says(ledger: LedgerClient, made: str, name: str) -> bool:
     if not is_plain_text(name):
         return False  # a damaged id
     sought = orjson.dumps(name)
-    in_text = sought.replace(b'"', b'\\"')  # of an answer that is not JSON, such as a stream
+    in_text = sought.replace(b'"', b'\\"')  # A stream is recorded as one JSON text.
     return any(
         not isinstance(text, bytes) or sought in text or in_text in text
         for text in ledger.exact(made, ("replied", "answer")).values()

@@ -111,6 +111,10 @@ class ProviderDoor:
         """Return True if a provider is configured and is reached over HTTP."""
         return isinstance(self._gateway.providers.get(provider_id), UpstreamProvider)
 
+    def speaks(self, provider_id: str, endpoint: Endpoint) -> bool:
+        """Return True if a provider has an endpoint of its dialect."""
+        return self.has(provider_id) and self._provider(provider_id).speaks(endpoint)
+
     def provider_for(self, endpoint: Endpoint) -> str:
         """Return the id of the provider for an endpoint: the one named like its dialect, else the
         first.

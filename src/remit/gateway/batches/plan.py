@@ -229,7 +229,7 @@ class Planner:
         names = objects_named(body)
         if names and (other := self._objects.of_others(names, owner)):
             said = (
-                f"{at.said}: the file or container {other[:100]} does not exist; `GET /v1/files` "
+                f"{at.said}: the object {other[:100]} does not exist; `GET /v1/files` "
                 "lists the files of the key"
             )
             raise BatchRefusedError("FILE_NOT_FOUND", said, at.field("body.file_id"))
