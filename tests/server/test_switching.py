@@ -371,6 +371,14 @@ def test_a_conversation_changes_its_provider(
     assert client.changes() == _TABLE[first, second][_DIALECTS.index(dialect)]
 
 
+def test_a_client_may_lose_googles_signatures(served: Served) -> None:
+    client = Client(served, "chat")
+    client.turn("gemini", "gemini")
+    text = json.dumps(client.said).replace("gem_1", "call_1").replace("extra_content", "x_lost")
+    client.said = json.loads(text)
+    client.turn("gemini", "gemini")
+
+
 @pytest.mark.parametrize(
     "last", ["x", 7, None, [], {}, {"role": "user", "content": [1, "x", None]}]
 )
