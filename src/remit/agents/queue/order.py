@@ -172,7 +172,7 @@ class OrderStatus:
 
     Attributes:
         order_id: the order.
-        state: one of :data:`STATES`.
+        state: present state of the order.
         queue: its queue.
         kind: ``turn``, ``replay`` or another kind.
         agent_id: the agent that does the work.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from typing import Any
 
@@ -140,7 +141,19 @@ class _Application(FastAPI):
             document.setdefault("components", {})["securitySchemes"] = _SCHEMES
             document["security"] = [{name: []} for name in _SCHEMES]
             document["paths"].update(paths_beside_the_api())
+            for schema in document["components"]["schemas"].values():
+                _describe_fields(schema)
         return super().openapi()
+
+
+def _describe_fields(schema: dict[str, Any]) -> None:
+    """Move the attributes in a docstring of a class to the descriptions of the properties."""
+    text, _, attributes = schema.get("description", "").partition("\n\nAttributes:\n")
+    for name, meaning in re.findall(r"^    (\w+): ((?:.|\n {8})+)", attributes, re.MULTILINE):
+        plain = re.sub(r"\s+", " ", meaning).replace("``", "`")
+        schema["properties"][name]["description"] = plain[:1].upper() + plain[1:]
+    if text:
+        schema["description"] = text
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -162,10 +175,10 @@ async def _http(request: Request, error: Exception) -> Response:
     status = error.status_code
     code = HTTPStatus(status).name.lower()
     if status == 404:
-        next_step = f"{_OPENAPI} lists what there is."
-        return _error(404, code, "There is nothing here.", next_step)
+        next_step = f"{_OPENAPI} lists all paths."
+        return _error(404, code, "This path does not exist.", next_step)
     if status == 405:
-        response = _error(405, code, f"This path does not take {request.method[:16]}.")
+        response = _error(405, code, f"This path does not support {request.method[:16]}.")
         response.headers["allow"] = ", ".join(_methods(request))
         return response
     if status == 400:

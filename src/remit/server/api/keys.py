@@ -88,7 +88,7 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) ->
     def revoke(
         name_or_id: str,
         caller: Caller,
-        reason: Annotated[str, Query(description="why; stays on record")] = "",
+        reason: Annotated[str, Query(description="Reason, recorded permanently.")] = "",
     ) -> dict[str, Any]:
         """Revoke a key for good; every process refuses it within a second. A repetition has no
         effect.

@@ -27,30 +27,34 @@ class ProposalShape(BaseModel):
 
     proposal_id: str
     kind: str
-    target: str = Field(description="`routing`, `limits`, or a contract's id")
+    target: str = Field(
+        description="Target of the change: `routing`, `limits`, or the id of a contract."
+    )
     package_id: str
     version: str
-    base_version: str = Field(description="version that was installed when it was proposed")
+    base_version: str = Field(
+        description="Package version that was installed at the time of the proposal."
+    )
     digest: str
-    evidence: list[str] = Field(description="ids of the entries that it is concluded from")
+    evidence: list[str] = Field(description="Ids of the entries that support the proposal.")
     evidence_sha256: str
-    holds: list[str] = Field(description="exchanges of which the package holds something")
-    predicted: dict[str, Any] = Field(description="the effect, with its interval and method")
-    replay: dict[str, Any] = Field(description="of held-out exchanges")
+    holds: list[str] = Field(description="Ids of the exchanges whose content the package contains.")
+    predicted: dict[str, Any] = Field(description="Predicted effect, with its interval and method.")
+    replay: dict[str, Any] = Field(description="Replay of held-out exchanges.")
     diff: str
     reason: str
     by: str
     entry_id: str
     at: str
     state: Literal["open", "adopted", "rejected", "rolled_back"]
-    decision: str = Field(description="the entry of the latest decision")
+    decision: str = Field(description="Entry of the latest decision.")
     decided_by: str
     decision_reason: str
-    epoch: int = Field(description="the policy epoch that the decision began; 0 for none")
+    epoch: int = Field(description="Policy epoch that began with the decision; 0 for none.")
     previous_version: str
     adopted_at: str
     erased: bool
-    rolls_back: str = Field(description="of a rollback: the adopted proposal that it takes back")
+    rolls_back: str = Field(description="For a rollback, the adopted proposal that it reverses.")
 
 
 ProposalPage = listing("ProposalPage", "Proposals, latest first.", proposals=ProposalShape)
@@ -59,8 +63,10 @@ ProposalPage = listing("ProposalPage", "Proposals, latest first.", proposals=Pro
 class ProposalDetail(ProposalShape):
     """A proposal with the present state of its evidence."""
 
-    stale: str = Field(description="why it has to be proposed again; empty when it may be adopted")
-    evidence_by_key: dict[str, int] = Field(description="how many entries each key gave")
+    stale: str = Field(
+        description="Reason why the proposal must be made again; empty if it can be adopted."
+    )
+    evidence_by_key: dict[str, int] = Field(description="Number of supporting entries by key.")
 
 
 class SignalsQuery(BaseModel):
@@ -68,9 +74,11 @@ class SignalsQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    since: str | None = Field(None, max_length=64, description="live is what came since; ISO 8601")
-    latest: int = Field(2_000, ge=1, le=20_000, description="exchanges that are read, the latest")
-    crossed: bool = Field(False, description="only those past their threshold")
+    since: str | None = Field(
+        None, max_length=64, description="Start of the live samples, in ISO 8601."
+    )
+    latest: int = Field(2_000, ge=1, le=20_000, description="Number of latest exchanges to read.")
+    crossed: bool = Field(False, description="Return only signals beyond their threshold.")
 
 
 class EstimateShape(BaseModel):
@@ -90,11 +98,18 @@ class SignalShape(BaseModel):
 
     dimension: Literal["framework", "contract", "pack", "model", "tool", "route", "agent"]
     name: str
-    metric: str = Field(description="cost in billionths of a US dollar, latency in ms, else a mean")
+    metric: str = Field(
+        description="Cost in billionths of a US dollar, latency in milliseconds, otherwise a mean."
+    )
     baseline: EstimateShape
     live: EstimateShape
-    crossed: bool = Field(description="worse than the baseline by more than the policy's margin")
-    evidence: list[str] = Field(description="the latest exchanges that say so, at most 50")
+    crossed: bool = Field(
+        description="True if the live value is worse than the baseline by more than the policy's "
+        "margin."
+    )
+    evidence: list[str] = Field(
+        description="Ids of the latest exchanges that support the signal, at most 50."
+    )
     uncalibrated: list[str] = Field(
         description="judges whose word alone made some of it, and too few of people's grades tell "
         "how far they can be relied on"
@@ -105,9 +120,9 @@ class Signals(BaseModel):
     """Signals of models, contracts, tools, routes and agents."""
 
     signals: list[SignalShape]
-    window: str = Field(description="where live samples start")
-    exchanges: int = Field(description="how many were read")
-    complete: bool = Field(description="whether these are all on record")
+    window: str = Field(description="Start of the live samples.")
+    exchanges: int = Field(description="Number of exchanges read.")
+    complete: bool = Field(description="True if these are all recorded exchanges.")
 
 
 class ProposalDecision(BaseModel):
@@ -115,7 +130,9 @@ class ProposalDecision(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    reason: str = Field(min_length=1, max_length=1000, pattern=r"\S", description="stays on record")
+    reason: str = Field(
+        min_length=1, max_length=1000, pattern=r"\S", description="Reason, recorded permanently."
+    )
 
 
 class ReportQuery(BaseModel):
@@ -123,7 +140,7 @@ class ReportQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    latest: int = Field(2_000, ge=1, le=20_000, description="exchanges that are read, the latest")
+    latest: int = Field(2_000, ge=1, le=20_000, description="Number of latest exchanges to read.")
 
 
 class EffectShape(BaseModel):
@@ -134,16 +151,21 @@ class EffectShape(BaseModel):
     target: str
     state: str
     metric: Literal["reward", "cost"] = Field(
-        description="reward from 0 to 1; cost is US dollars saved a call"
+        description="Unit: reward from 0 to 1, or cost in US dollars saved per call."
     )
-    epoch: int = Field(description="the policy epoch that its adoption began")
-    predicted: EstimateShape | None = Field(description="none once it was erased")
-    before: float | None = Field(description="mean of the epoch before")
-    after: float | None = Field(description="mean of its own epoch")
-    realised: EstimateShape | None = Field(description="none below 30 samples before or after")
-    held: bool | None = Field(description="whether these agree; none while it is too early to say")
-    harmful: bool = Field(description="the realised interval lies below 0")
-    regained: EstimateShape | None = Field(description="what going back would gain")
+    epoch: int = Field(description="Policy epoch that began with the adoption.")
+    predicted: EstimateShape | None = Field(description="Predicted effect; null if it was erased.")
+    before: float | None = Field(description="Mean of the previous epoch.")
+    after: float | None = Field(description="Mean of the epoch that began with the adoption.")
+    realised: EstimateShape | None = Field(
+        description="Realised effect; null with fewer than 30 samples before or after."
+    )
+    held: bool | None = Field(
+        description="True if prediction and realised effect agree; null while there are too few "
+        "samples."
+    )
+    harmful: bool = Field(description="True if the interval of the realised effect lies below 0.")
+    regained: EstimateShape | None = Field(description="Estimated gain of a rollback.")
 
 
 class CalibrationShape(BaseModel):
@@ -152,7 +174,9 @@ class CalibrationShape(BaseModel):
     held: int
     missed: int
     open: int
-    share: EstimateShape | None = Field(description="of those held among held and missed")
+    share: EstimateShape | None = Field(
+        description="Share of predictions that held, among those that held or missed."
+    )
 
 
 class MissingShape(BaseModel):
@@ -161,7 +185,9 @@ class MissingShape(BaseModel):
     kind: str
     name: str
     demanded_by: str
-    answers: int = Field(description="valid answers whose prompt does not state it")
+    answers: int = Field(
+        description="Number of valid answers whose prompt does not state the demand."
+    )
 
 
 class QuestionShape(BaseModel):
@@ -171,14 +197,18 @@ class QuestionShape(BaseModel):
     contract_version: str
     prompt_pack_id: str
     exchanges: int
-    success: EstimateShape = Field(description="share of valid answers")
-    repair: EstimateShape = Field(description="Q1: share of turns that the user corrects")
-    disagreement: EstimateShape = Field(description="Q2: share of equal questions that differ")
-    unstated: EstimateShape = Field(description="Q3: share of prompts that leave a demand out")
+    success: EstimateShape = Field(description="Share of valid answers.")
+    repair: EstimateShape = Field(description="Q1: share of turns that the user corrects.")
+    disagreement: EstimateShape = Field(
+        description="Q2: share of equal questions with different answers."
+    )
+    unstated: EstimateShape = Field(description="Q3: share of prompts that omit a demand.")
     missing: list[MissingShape]
-    differing: list[tuple[str, str]] = Field(description="exchanges whose valid answers differ")
-    examples: list[str] = Field(description="exchanges whose prompt leaves a demand out")
-    wrong: bool = Field(description="the answer looked right, the question was wrong")
+    differing: list[tuple[str, str]] = Field(
+        description="Pairs of exchanges with equal questions and different valid answers."
+    )
+    examples: list[str] = Field(description="Exchanges whose prompt omits a demand.")
+    wrong: bool = Field(description="True if the answers were valid but the question was wrong.")
 
 
 class AttributionShape(BaseModel):
@@ -188,25 +218,29 @@ class AttributionShape(BaseModel):
     contract_id: str
     contract_version: str
     cause: Literal["question", "model", "both", "neither", "undecided"]
-    question: EstimateShape = Field(description="gain of another question with the same model")
-    model: EstimateShape = Field(description="gain of another model with the same question")
-    advantage: EstimateShape = Field(description="the first less the second")
-    exchanges: int = Field(description="how many both replays asked again")
-    evidence: list[str] = Field(description="of these the latest, at most 50")
+    question: EstimateShape = Field(description="Gain of another question with the same model.")
+    model: EstimateShape = Field(description="Gain of another model with the same question.")
+    advantage: EstimateShape = Field(
+        description="Difference of the two gains: question minus model."
+    )
+    exchanges: int = Field(description="Number of exchanges that both replays repeated.")
+    evidence: list[str] = Field(description="Ids of the latest of these exchanges, at most 50.")
 
 
 class LearningReport(BaseModel):
     """Proposals, their effects, and the findings on each contract's question."""
 
     policy_epoch: int
-    proposals: dict[str, int] = Field(description="how many, by state")
+    proposals: dict[str, int] = Field(description="Number of proposals by state.")
     adopted: list[ProposalShape]
-    effects: list[EffectShape] = Field(description="of all that was ever adopted, oldest first")
+    effects: list[EffectShape] = Field(
+        description="Effects of all adopted proposals, oldest first."
+    )
     calibration: CalibrationShape
     questions: list[QuestionShape]
-    attributions: list[AttributionShape] = Field(description="the latest of each contract")
-    uncalibrated: list[dict[str, Any]] = Field(description="judges that cannot be relied on yet")
-    complete: bool = Field(description="whether all exchanges on record were read")
+    attributions: list[AttributionShape] = Field(description="Latest attribution of each contract.")
+    uncalibrated: list[dict[str, Any]] = Field(description="Judges that are not calibrated yet.")
+    complete: bool = Field(description="True if all recorded exchanges were read.")
 
 
 def learning_routes(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> Routes:

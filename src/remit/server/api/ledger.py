@@ -34,7 +34,9 @@ def ledger_routes(ledger: LedgerClient) -> Routes:
     @routes.add("GET", "/ledger/entries/{entry_id}", "One entry", needs="read", shape=EntryShape)
     def entry(
         entry_id: str,
-        content: Annotated[Flag, Query(description="false: commitments instead")] = True,
+        content: Annotated[
+            Flag, Query(description="Return the content; if false, its commitments.")
+        ] = True,
     ) -> LedgerEntry:
         """Return one entry with its content."""
         if content:

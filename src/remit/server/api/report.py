@@ -30,15 +30,15 @@ class ReportQuery(BaseModel):
 
     since: str = Field(
         "", max_length=64,
-        description="entries at or after this time: `today`, `yesterday`, `24h`, ISO 8601; rounded "
+        description="Start of the range: `today`, `yesterday`, `24h`, or ISO 8601; rounded "
         "down to a quarter of an hour; default: from the beginning",
     )  # fmt: skip
     until: str = Field(
         "",
         max_length=64,
-        description="entries before this time, rounded up to a quarter of an hour",
+        description="End of the range, exclusive; rounded up to a quarter of an hour.",
     )
-    time_zone: str = Field("UTC", max_length=64, description="the time zone of dates and days")
+    time_zone: str = Field("UTC", max_length=64, description="Time zone of dates and days.")
     most: int = Field(
         500, ge=0, le=_AT_MOST, description="in a range of more than 20,000 entries, list only so "
         "many calls, refusals, charges and budgets, the latest of each event type",

@@ -23,11 +23,11 @@ from remit.server.refusals import HttpError
 
 _FULL_BYTES = 8 * 1024 * 1024
 _MEANINGS = {
-    400: "The request cannot be understood.",
+    400: "The request is invalid.",
     401: "The key is missing, unknown, expired or revoked.",
-    403: "The key's role may not do this.",
-    404: "There is no such thing.",
-    409: "It cannot be done as things stand, such as when a name is taken.",
+    403: "The role of the key lacks the permission.",
+    404: "The object does not exist.",
+    409: "The request conflicts with the present state, such as a name that is taken.",
 }
 _FORMATS = {"text/plain": {"type": "string"}, "text/html": {"type": "string"},
             "application/octet-stream": {"type": "string", "format": "binary"}}  # fmt: skip
@@ -94,11 +94,14 @@ class Routes(APIRouter):
         responses: dict[int | str, dict[str, Any]] = {
             code: {"model": Error, "description": _MEANINGS[code]} for code in sorted(statuses)
         }
-        # Such as a body too long or too slow, or a database that does not answer.
-        responses["default"] = {"model": Error, "description": "Anything else that went wrong."}
+        # For example, a body is too large or too slow, or the database does not answer.
+        responses["default"] = {"model": Error, "description": "Any other failure."}
         if shape is None:
             content = {media_type: {"schema": _FORMATS[media_type]}}
-            responses[status] = {"description": "The exact bytes.", "content": content}
+            responses[status] = {
+                "description": "The exact bytes of the record or document.",
+                "content": content,
+            }
 
         def decorate(function: _Route) -> _Route:
             @functools.wraps(function)
@@ -182,7 +185,9 @@ def slice_of(
     first = 0
     if cursor is not None:
         if cursor not in places:
-            raise InvalidInputError("The cursor is unknown.", next_step="Begin again without one.")
+            raise InvalidInputError(
+                "The cursor is unknown.", next_step="Request the first page without a cursor."
+            )
         first = places.index(cursor) + 1
     end = first + limit
     more = places[end - 1] if end < len(places) else None

@@ -21,9 +21,13 @@ class Health(BaseModel):
     """The state of this process."""
 
     version: str
-    in_flight: int = Field(description="model calls that are out, of all processes")
-    refused: int = Field(description="requests without a good key, since this process began")
-    breakers: list[Breaker] = Field(description="of the root; one that is not here is closed")
+    in_flight: int = Field(description="Number of model calls in flight, of all processes.")
+    refused: int = Field(
+        description="Number of requests without a valid key since this process started."
+    )
+    breakers: list[Breaker] = Field(
+        description="Circuit breakers of the root; a breaker that is not listed is closed."
+    )
 
 
 class PermissionsShape(BaseModel):

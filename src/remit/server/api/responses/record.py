@@ -26,7 +26,7 @@ class EntryShape(BaseModel):
 
 EntryPage = listing(
     "EntryPage",
-    "Entries. A page of much content may have fewer than the limit.",
+    "Entries. A page with much content may have fewer entries than the limit.",
     entries=EntryShape,
 )
 
