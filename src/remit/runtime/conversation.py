@@ -253,7 +253,7 @@ class Conversation(Closeable, Generic[OutputT]):
             await asyncio.to_thread(self.end)
         response, reasons = self._session.answer()
         if reasons:
-            raise ToolError(f"There is no answer: {'; '.join(reasons)}")
+            raise ToolError(f"No answer was delivered: {'; '.join(reasons)}")
         return response
 
     def unfinished(self) -> UnfinishedTurn | None:

@@ -189,7 +189,7 @@ def _founding(
             raise _lost(f"the ledger of {root.path} is empty")
         if new_ledger and recorded_trust(ledger):
             raise RemitError(
-                f"The ledger of {root.path} exists and belongs to this root; nothing is lost.",
+                f"The ledger of {root.path} exists and belongs to this root, so nothing is lost.",
                 next_step="Run plain `remit init`.",
             )
         if new_ledger:  # Checks of the lost ledger say nothing about the new one.

@@ -190,9 +190,11 @@ class Batches:
         try:
             await self._door.batches.settle(batch_id, gone=gone)
         except ProviderError as error:
-            raise HttpError(502, error.code, "The results cannot be read just now.") from error
+            raise HttpError(
+                502, error.code, "The results cannot be read now; try again later."
+            ) from error
         except RemitError as error:
-            said = "The results cannot be recorded just now."
+            said = "The results cannot be recorded now; try again later."
             raise HttpError(503, "record_unavailable", said, retry_after_s=1) from error
 
 

@@ -34,7 +34,7 @@ from remit.server.websocket import WebSocket
 _log = logging.getLogger("remit.server")
 
 _FIXED = ("server.host", "server.port", "server.workers", "ledger.path")
-"""Settings of what is open already: a change of them needs a new start."""
+"""Settings that take effect only after a restart."""
 _ANSWERED = ("/healthz", "/readyz", "/metrics")  # Paths that are answered while draining.
 _POLL_S = 0.05
 _GC_THRESHOLD = 50_000

@@ -72,7 +72,7 @@ class ModelListing:
             raise HttpError(
                 404,
                 "model_not_found",
-                "There is no such model here; GET /v1/models lists all.",
+                "This model does not exist here; GET /v1/models lists all models.",
                 param="model",
             )
         await reply_json(send, found)

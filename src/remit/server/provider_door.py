@@ -84,7 +84,9 @@ class ProviderDoor:
         if not caller.identity.may("call"):
             role = caller.identity.role
             raise HttpError(
-                403, "auth_error", f"The role {role} makes no calls; use a key of the role agent."
+                403,
+                "auth_error",
+                f"The role {role} may not make calls; use a key of the role agent.",
             )
         return caller
 
@@ -192,7 +194,7 @@ class ProviderDoor:
             raise HttpError(
                 404,
                 "not_found",
-                f"No such {kind}: {object_id[:100]}; its list shows those of this key.",
+                f"This key has no {kind} {object_id[:100]}; list its objects to see their ids.",
                 param="id",
             )
         return found

@@ -58,7 +58,7 @@ _FAILED = {
 _ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"  # The type of details in A2A errors.
 _INVALID_REQUEST, _INTERNAL_ERROR = -32600, -32603
 _NAMES = {"CONTEXT_LENGTH": "context_length_exceeded"}
-"""Codes that clients know by another name."""
+"""Error codes that clients know by another name."""
 
 
 class HttpError(Exception):
@@ -115,7 +115,7 @@ def refusal_of(error: BaseException) -> HttpError:
         return HttpError(503, "record_unavailable", said, retry_after_s=1)
     if is_shortage(error):
         _log.error("a request was refused for want of what this machine has no more: %s", error)
-        said = "This machine is short of a resource such as file descriptors; try again."
+        said = "This machine has run out of a resource such as file descriptors; try again later."
         return HttpError(503, "local_error", said, retry_after_s=1)
     _log.error("a request failed unexpectedly", exc_info=error)
     return HttpError(500, "internal_error", "Remit failed unexpectedly; see the server's log.")
@@ -145,7 +145,7 @@ def no_record(error: RemitError) -> HttpError:
     _log.error("a record could not be made: %s", error.message)
     if isinstance(error, LedgerRollbackError):  # A retry cannot succeed.
         return HttpError(503, "record_unavailable", str(error))
-    said = "The record of this request cannot be written just now; try again."
+    said = "The record of this request cannot be written now; try again later."
     return HttpError(503, "record_unavailable", said, retry_after_s=1)
 
 

@@ -85,7 +85,7 @@ async def _next(receive: Receive, timeout_s: float) -> MutableMapping[str, Any]:
     except TimeoutError as error:
         raise too_slow() from error
     if message["type"] == "http.disconnect":
-        raise HttpError(499, "client_closed_request", "The client went away.", close=True)
+        raise HttpError(499, "client_closed_request", "The client disconnected.", close=True)
     return message
 
 

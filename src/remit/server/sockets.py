@@ -102,8 +102,8 @@ def require_loopback(host: str) -> None:
         loopback = host == "localhost"
     if not loopback:
         raise RemitError(
-            f"Dev mode lets everybody in, so it listens on loopback only, not on {host}.",
-            next_step="Serve without dev mode and make keys with `remit key create`.",
+            f"Dev mode requires no keys, so it listens only on loopback, not on {host}.",
+            next_step="Start the server without dev mode, and create keys with `remit key create`.",
         )
 
 

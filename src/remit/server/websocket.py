@@ -207,7 +207,7 @@ class WebSocket:
         except (ProtocolError, UnicodeDecodeError) as error:
             bad_text = isinstance(error, UnicodeDecodeError)
             code = CloseCode.INVALID_DATA if bad_text else CloseCode.UNSUPPORTED_DATA
-            self._protocol.fail(code, "A message is UTF-8 text." if bad_text else str(error))
+            self._protocol.fail(code, "A message must be UTF-8 text." if bad_text else str(error))
         self._flush()
         if self._protocol.state is not State.OPEN:
             self._closed()
@@ -220,7 +220,7 @@ class WebSocket:
         if frame.opcode in _CONTROL:
             return  # answered by the protocol
         if frame.opcode is Opcode.BINARY:
-            raise ProtocolError("Messages are text.")
+            raise ProtocolError("Messages must be text.")
         if frame.data:
             self._parts.append(bytes(frame.data))
         if frame.fin:

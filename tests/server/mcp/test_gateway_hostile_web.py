@@ -147,7 +147,7 @@ def test_batches_where_the_version_that_was_negotiated_has_them(
     answer = raw.post([request(1, "ping"), call("two", "echo"), 7])
     if version != "2025-03-26":
         assert answer.status_code == 400
-        assert f"this session speaks {version}" in answer.json()["error"]["message"]
+        assert f"this session uses {version}" in answer.json()["error"]["message"]
         return
     answers = {one["id"]: one for one in answer.json()}
     assert set(answers) == {1, "two", None}

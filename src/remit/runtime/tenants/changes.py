@@ -223,8 +223,8 @@ def move_tenant(host: TenantHost, name: str, to: str, *, wait_s: float) -> tuple
         target.ledger_path(host.path)  # Fails if the host has no database.
         if after.exists():
             raise RemitError(
-                f"There is something already: {place_of(target)}.",
-                next_step="Name another place. Remit never replaces a ledger.",
+                f"{place_of(target)} already exists.",
+                next_step="Choose another place. Remit never replaces a ledger.",
             )
         settings = load_settings(root.config).settings.ledger
         host.step("drain")
@@ -352,7 +352,7 @@ def _require_copied(aside: Place, tenant: Tenant) -> None:
         if problems := log.verify().problems:
             raise RemitError(
                 f"{kept}: the ledger in use does not verify ({problems[0]}).",
-                next_step="Keep the old ledger: it may be the only sound copy.",
+                next_step="Keep the old ledger: it may be the only undamaged copy.",
             )
 
 
@@ -380,7 +380,7 @@ def remove_tenant(
             `remit tenant` command finishes it.
     """
     if not reason.strip():
-        raise InvalidInputError("A removal needs a reason, for the record.")
+        raise InvalidInputError("A removal requires a reason, which is recorded.")
     with _changing(host, name) as (tenant, key):
         root = tenant.root
         for move in old_plans(root):  # Fails now if an old ledger could not be removed later.

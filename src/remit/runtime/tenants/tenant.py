@@ -267,7 +267,7 @@ def require_recorded(ledger: LedgerClient, tenant: Tenant) -> VerifierKey:
     if recorded is None:
         raise RemitError(
             f"The host's ledger records no tenant {tenant.name}.",
-            next_step="A root that was copied there is not a tenant; use `remit tenant create`.",
+            next_step="A copied root is not a tenant; use `remit tenant create`.",
         )
     key = LedgerKey(tenant.root.keys, tenant.file.origin).verifier_key()
     if key is None or known_as(key, recorded.name) != recorded:

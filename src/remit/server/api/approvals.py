@@ -91,5 +91,7 @@ def _found(queue: ApprovalQueue, request_id: str) -> Approval:
     try:
         return queue.get(request_id)
     except ApprovalError as error:
-        cause = ApprovalError(error.message, next_step="GET /api/approvals lists what waits.")
+        cause = ApprovalError(
+            error.message, next_step="GET /api/approvals lists the waiting requests."
+        )
         raise HttpError(404, "not_found", error.message) from cause

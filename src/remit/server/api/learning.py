@@ -307,7 +307,7 @@ def learning_routes(root: Root, ledger: LedgerClient, loaded: LoadedSettings) ->
 
     decide("adopt", "Adopt a proposal", "Install what is proposed; it is in force in seconds.")
     decide("reject", "Reject a proposal", "Decide against it; what was held aside goes.")
-    decide("rollback", "Roll a proposal back", "What was in force before it is in force again.")
+    decide("rollback", "Roll back a proposal", "What was in force before it is in force again.")
     return routes
 
 
@@ -316,6 +316,6 @@ def _found(known: Proposals, proposal_id: str) -> Proposal:
         return known.get(proposal_id)
     except ProposalError as error:
         cause = ProposalError(
-            error.code, error.message, next_step="GET /api/learn/proposals lists them."
+            error.code, error.message, next_step="GET /api/learn/proposals lists the proposals."
         )
         raise HttpError(404, "not_found", error.message) from cause

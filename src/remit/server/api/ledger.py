@@ -63,7 +63,9 @@ def ledger_routes(ledger: LedgerClient) -> Routes:
         """Return the latest signed checkpoint (C2SP tlog-checkpoint) with its cosignatures."""
         latest = ledger.checkpoints.latest()
         if latest is None:
-            raise HttpError(404, "not_found", "No checkpoint was signed yet. POST here signs one.")
+            raise HttpError(
+                404, "not_found", "No checkpoint was signed yet. POST to this path signs one."
+            )
         return str(latest)
 
     @routes.add("POST", "/ledger/checkpoint", "Sign a checkpoint", needs="manage_keys", status=201)
@@ -78,12 +80,14 @@ def ledger_routes(ledger: LedgerClient) -> Routes:
         For independent proof, get the key from a place that the operator cannot change.
         """
         if ledger.verifier_key is None:
-            raise HttpError(404, "not_found", "This ledger has no key.") from LedgerKeyError(
-                "This ledger has no key.", next_step="`remit init` makes one."
+            raise HttpError(
+                404, "not_found", "This ledger has no signing key."
+            ) from LedgerKeyError(
+                "This ledger has no signing key.", next_step="`remit init` makes one."
             )
         return f"{ledger.verifier_key}\n"
 
-    @routes.add("GET", "/ledger/stats", "How many entries", needs="read", shape=Stats)
+    @routes.add("GET", "/ledger/stats", "Number of entries", needs="read", shape=Stats)
     def stats() -> dict[str, Any]:
         """Return the number of entries of each event type, and the last entry."""
         head = ledger.head()

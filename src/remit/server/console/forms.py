@@ -11,7 +11,7 @@ from remit.server.replies import Answer, Headers, Receive, Scope, read_body
 PREFIX = "/console"
 
 MAX_LOGIN_BYTES = 16 * 1024
-"""The largest form of a visitor who is not signed in."""
+"""The largest form, in bytes, of a visitor who is not signed in."""
 
 _MAX_BYTES = 64 * 1024
 _MAX_PATH_CHARS = 1_000  # A cookie stores the path during a sign-in.

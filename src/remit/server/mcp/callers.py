@@ -137,14 +137,14 @@ class TaskOwners:
             problem = await self._ledger.submit(lambda tx: _claim(tx, owner, task_id, named))
         if problem == "session":
             raise CallerError(
-                "This session is none of this key's own.",
+                "This session does not belong to this key.",
                 next_step="Leave session_id out, or name one in which it called router_route.",
             )
         if problem:
             raise CallerError(
-                "This task is somebody else's.",
-                next_step="Choose another task_id; it may be any text that is new and begins "
-                f"with none of {', '.join(_RESERVED)}.",
+                "This task belongs to another key.",
+                next_step="Choose a new task_id that does not begin with "
+                f"{' or '.join(_RESERVED)}.",
             )
 
     def require(self, caller: Caller, task_id: str) -> None:
@@ -157,8 +157,8 @@ class TaskOwners:
         rows = self._ledger.select("SELECT owner FROM task_owners WHERE task_id = ?", (task_id,))
         if not rows or rows[0][0] != caller.owner:
             raise CallerError(
-                "This key began no task of that id, and may read no other.",
-                next_step="Name a task_id that it recorded thoughts under.",
+                "This key did not start a task with this id, and may not read tasks of other keys.",
+                next_step="Name a task_id under which this key recorded thoughts.",
             )
 
     def mark(self, caller: Caller) -> dict[str, Any]:
@@ -239,7 +239,7 @@ class CallSlots:
             raise CallerError(
                 f"{self._calls[owner]} calls of this caller are under way already. Nothing was "
                 "done.",
-                next_step="Wait for answers before you call again.",
+                next_step="Wait for the running calls to end before you call again.",
             )
         self._calls[owner] += 1
         own = self._own.setdefault(owner, asyncio.Semaphore(self._per_caller))
@@ -278,9 +278,9 @@ class RateLimit:
         free_from = max(self._free_from.get(owner, now), now) + each
         if free_from - now > _MINUTE_S + each / 2:
             raise CallerError(
-                f"This key makes more than {self._per_minute} {self._what} a minute. Nothing was "
+                f"This key made more than {self._per_minute} {self._what} in a minute. Nothing was "
                 "done.",
-                next_step="Wait a little, and make fewer.",
+                next_step="Wait a minute, and make fewer calls.",
             )
         if len(self._free_from) > self._per_minute:  # callers at rest need not be known
             self._free_from = {

@@ -128,13 +128,12 @@ class ToolRunner:
         if tool is None:
             raise MCPError(
                 INVALID_PARAMS,
-                f"Unknown tool: {name[:_LONGEST_SHOWN]!r}. tools/list names those there are.",
+                f"Unknown tool: {name[:_LONGEST_SHOWN]!r}. tools/list returns the available tools.",
             )
         if not tool.allows(caller):
             return _failed(
                 f"A key of the role {caller.identity.role} may not use {name}. Ask the operator "
-                f"for a key that may {' or '.join(tool.needs)}; the tools that are listed can be "
-                "used."
+                f"for a key that may {' or '.join(tool.needs)}, or use a listed tool."
             )
         arguments = _with_integers(tool.tool.input_schema, arguments)
         try:
@@ -146,8 +145,8 @@ class ToolRunner:
             problem = f"{problem[: _LONGEST_PROBLEM // 2]} … {problem[-_LONGEST_PROBLEM // 2 :]}"
         if problem:
             return _failed(
-                f"Wrong arguments for {name}: {problem}. Nothing was done. Correct them by "
-                "the tool's input schema, and call it again."
+                f"Wrong arguments for {name}: {problem}. Nothing was done. Correct the "
+                "arguments as the tool's input schema says, and call the tool again."
             )
         try:
             async with self._slots[tool.calls_model].of(caller.owner):

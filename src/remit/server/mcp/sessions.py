@@ -184,8 +184,8 @@ class SessionGuard:
             raise HttpError(
                 503,
                 "too_many_sessions",
-                f"This key has {count} MCP sessions open, and may have no more. End some with "
-                "DELETE, or wait until idle ones end.",
+                f"This key has {count} open MCP sessions, the maximum. End some with DELETE, or "
+                "wait until idle ones end.",
             )
 
     async def _end(self, session_id: str, session: _Session) -> None:

@@ -158,8 +158,9 @@ def _contained(tool: Tool) -> Callable[..., Any]:
             where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else "?"
             _log.error("the tool %s failed: %s at %s", tool.tool_id, type(error).__name__, where)
             raise ToolError(
-                f"Remit itself failed in {tool.tool_id}.",
-                next_step="Try once more; if it fails again, its operator finds more in its log.",
+                f"Remit failed internally in {tool.tool_id}.",
+                next_step="Try again; if the call fails again, the operator finds the cause in the "
+                "server's log.",
             ) from None
 
     return contained

@@ -105,7 +105,7 @@ class Conversations:
         except ErasureError as error:
             raise HttpError(409, "archived", error.message) from error
         except ErasedItemsError as error:
-            message = "Some of this conversation has been erased; begin another one."
+            message = "Part of this conversation was erased; create a new one."
             raise HttpError(404, "conversation_erased", message) from error
         except TooLongError as error:
             raise too_long(error) from error
@@ -166,7 +166,7 @@ class Conversations:
         self.head(name, caller.identity)  # Only the owner may add items.
         items = _items_of(raw, _read(raw))
         if not items:
-            raise invalid("items", "items is not a list of items.")
+            raise invalid("items", "items must be a list of items.")
         self._change(caller, name, "ADDED", {"items": Content.exact_list(items)})
         head = self.head(name, caller.identity)
         return page(self._turns.listed([head], with_last_output=False), "order=asc&limit=100")
@@ -337,13 +337,13 @@ async def caller_of(authenticator: Authenticator, scope: Scope) -> Authenticated
     caller = await authenticator.caller(scope)
     if not caller.identity.may("call"):
         role = caller.identity.role
-        message = f"The role {role} makes no calls; use a key of the role agent."
+        message = f"The role {role} may not make calls; use a key of the role agent."
         raise HttpError(403, "forbidden", message)
     return caller
 
 
 def _not_found() -> HttpError:
-    message = "There is no conversation with this id; make one with POST /v1/conversations."
+    message = "There is no conversation with this id; create one with POST /v1/conversations."
     return HttpError(404, "conversation_not_found", message, param="conversation")
 
 
@@ -364,7 +364,7 @@ def _metadata_of(value: Mapping[str, Any]) -> dict[str, str] | None:
     if metadata is None:
         return None
     if type(metadata) is not dict or any(type(each) is not str for each in metadata.values()):
-        raise invalid("metadata", "metadata is not an object of texts.")
+        raise invalid("metadata", "metadata must be an object of strings.")
     return metadata
 
 
@@ -373,7 +373,7 @@ def _items_of(raw: bytes, value: Mapping[str, Any]) -> Sequence[bytes]:
     if items is None:
         return []
     if type(items) is not list or any(type(item) is not dict for item in items):
-        raise invalid("items", "items is not a list of objects.")
+        raise invalid("items", "items must be a list of objects.")
     if len(items) > _MAX_ITEMS:
         raise invalid("items", f"items has more than {_MAX_ITEMS} items.")
     place = spans(raw, ("items",))["items"]

@@ -177,14 +177,14 @@ def page(items: Sequence[bytes], query: str) -> bytes:
     order, after = asked.get("order", "desc"), asked.get("after")
     limit = asked.get("limit", str(_DEFAULT_LIMIT))
     if order not in ("asc", "desc"):
-        raise invalid("order", "order is neither asc nor desc.")
+        raise invalid("order", "order must be asc or desc.")
     if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= _MAX_LIMIT):
-        raise invalid("limit", f"limit is not a number from 1 to {_MAX_LIMIT}.")
+        raise invalid("limit", f"limit must be a number from 1 to {_MAX_LIMIT}.")
     inorder = list(items) if order == "asc" else list(reversed(items))
     if after is not None:
         ids = [id_of(item) for item in inorder]
         if after not in ids:
-            raise invalid("after", "after names no item of this list.")
+            raise invalid("after", "after must be the id of an item of this list.")
         inorder = inorder[ids.index(after) + 1 :]
     shown, more = inorder[: int(limit)], len(inorder) > int(limit)
     first, last = (id_of(shown[0]), id_of(shown[-1])) if shown else (None, None)

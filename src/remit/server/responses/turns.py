@@ -38,7 +38,7 @@ NATIVE = "openai.responses"
 
 _LOST = "The process that ran this response died before its answer was recorded."
 
-_BROKEN = "The answer broke off."
+_BROKEN = "The answer was interrupted."
 
 MAX_BYTES = 32 * 1024 * 1024
 """Longest content that one call may continue; a short request can name a long chain."""
@@ -226,7 +226,7 @@ class Turns:
                 items = self._identified(turn, places)
             except ErasedItemsError as error:
                 raise CannotContinueError(
-                    "A response that this one continues has been erased.",
+                    "A response that this one continues was erased.",
                     "previous_response_id",
                 ) from error
             same = turn.provider_id == provider_id and turn.native == speaks

@@ -97,8 +97,8 @@ def set_up_logging(
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None or form not in ("text", "json"):
         raise InvalidInputError(
-            "No such level or form of logs.",
-            next_step="Levels are debug, info, warning and error; forms are text and json.",
+            "Unknown log level or log format.",
+            next_step="Levels are debug, info, warning and error; formats are text and json.",
         )
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.set_name(_NAME)

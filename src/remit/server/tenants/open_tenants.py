@@ -346,7 +346,7 @@ class OpenTenants:
             idle = [name for name, one in self._open.items() if not one.users]
             if not may_close or not idle:
                 said = (
-                    f"All {self._most} tenants that this server may hold open are in "
+                    f"All {self._most} tenants that this server may keep open are in "
                     f"use; try again."
                 )
                 raise HttpError(503, "overloaded", said, retry_after_s=1)
@@ -381,5 +381,5 @@ class OpenTenants:
 
 def unavailable(error: Exception) -> HttpError:
     """Return the 503 for a tenant that cannot be opened; only the log states the reason."""
-    said = "This tenant cannot be served just now; try again, or see the server's log."
+    said = "This tenant cannot be served now; try again, or see the server's log."
     return HttpError(503, "tenant_unavailable", said, retry_after_s=1)

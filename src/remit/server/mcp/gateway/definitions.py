@@ -147,7 +147,7 @@ def _tools_of(page: Mapping[str, Any], server: str) -> list[dict[str, Any]]:
     ):
         # Names are unique: of one that stands twice the last is called, and so shown.
         return [*{tool["name"]: tool for tool in tools}.values()]
-    raise MCPError(INTERNAL_ERROR, f"What the MCP server {server!r} sent is no list of tools.")
+    raise MCPError(INTERNAL_ERROR, f"The MCP server {server!r} sent an invalid list of tools.")
 
 
 def _tool(server: str, raw: Mapping[str, Any]) -> Tool:

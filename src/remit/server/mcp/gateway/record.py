@@ -23,7 +23,7 @@ from remit.ledger import LedgerClient, LedgerEntry, Prepared, Transaction
 from remit.server.mcp.callers import Caller
 
 _MAX_NOTIFICATIONS = 200
-"""Notifications of one session that are put on record: a server that floods must not fill it."""
+"""Maximum number of recorded notifications per session: no server can flood the record."""
 
 # A tool call is recorded as a worker's is; the rest in the tier whose part writes such entries.
 _TIERS = {"MCP_MESSAGE": "hot", "SESSION_START": "ho2"}

@@ -29,9 +29,9 @@ from remit.server.mcp.gateway.upstream import Upstream
 
 _log = logging.getLogger("remit.mcp")
 _MAX_CONCURRENT_CALLS = 16
-"""Requests of one server that wait for its client at once."""
+"""Maximum number of requests of one server that wait for its client."""
 _MAX_QUEUED_CALLS = 256
-"""Notifications of one server that wait for its client to read them; further ones are dropped."""
+"""Maximum number of unread notifications of one server; further ones are dropped."""
 # Requests whose answers carry content, beside tools/call.
 _WITH_CONTENT = ("resources/read", "prompts/get", "completion/complete", "tasks/result")
 # The SDK's dispatchers see to these on both sides: a request's id is another on each.
@@ -118,7 +118,9 @@ class Relay:
             raise MCPError(INTERNAL_ERROR, redact_secrets(str(error))) from error
         except Exception as error:
             _log.error("%s through the gateway failed: %s", method, type(error).__name__)
-            raise MCPError(INTERNAL_ERROR, f"It failed here: {type(error).__name__}.") from error
+            raise MCPError(
+                INTERNAL_ERROR, f"The gateway failed: {type(error).__name__}."
+            ) from error
         finally:
             self._requests.remove(context)
         if method == "initialize" and isinstance(result.get("protocolVersion"), str):

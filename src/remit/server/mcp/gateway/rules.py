@@ -87,7 +87,9 @@ class Rules:
             except (RecursionError, ValueError, OverflowError):
                 return Verdict("deny", "its arguments cannot be checked.", place)
             if not problem:
-                why = "a rule forbids it with these arguments." if rule.effect == "deny" else ""
+                why = (
+                    "a rule forbids the call with these arguments." if rule.effect == "deny" else ""
+                )
                 return Verdict(rule.effect, why, place, nano_of(rule.price_usd))
             if rule.effect != "deny":
                 missed = missed or problem

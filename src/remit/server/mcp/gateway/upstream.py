@@ -106,7 +106,7 @@ class Upstream:
             raise MCPError(
                 REQUEST_TIMEOUT,
                 f"The MCP server {self._name!r} did not answer {method} within "
-                f"{self._timeout_s:g} s. What was asked of it may still happen.",
+                f"{self._timeout_s:g} s. The request may still take effect.",
             ) from None
         except MCPError as error:
             if error.error.code == CONNECTION_CLOSED and self.over:
@@ -200,7 +200,7 @@ class Upstream:
         self._stopping.set()
 
     def _gone(self, what: str = "does not answer") -> MCPError:
-        why = self._problem or "The connection to it ended."
+        why = self._problem or "The connection to the server ended."
         return MCPError(INTERNAL_ERROR, f"The MCP server {self._name!r} {what}. {why}")
 
     def _reason(self, error: BaseException) -> str:
