@@ -127,7 +127,7 @@ class App:
         if settings.server.oidc.issuer and find_spec("jwt") is None:
             raise ConfigError(
                 "[server.oidc] requires the extra 'oidc', which is not installed.",
-                next_step="Run `pip install 'remit[oidc]'`, or remove issuer from the settings.",
+                next_step="Run `pip install 'remit[oidc]'`, or unset the setting issuer.",
             )
         self._dev = dev
         self.runtime = runtime

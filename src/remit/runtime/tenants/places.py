@@ -129,8 +129,8 @@ class Place:
             if not log.checkpoints.owner():
                 raise LedgerKeyError(
                     f"The ledger {log.location} names no owner.",
-                    next_step="Find out which program wrote it and move it elsewhere; Remit changes "
-                    "only ledgers of the tenant.",
+                    next_step="Find out which program wrote it, and move it elsewhere; Remit "
+                    "changes only ledgers of the tenant.",
                 )
         return True
 
