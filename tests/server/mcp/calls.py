@@ -112,7 +112,7 @@ async def mistakes(client: Client) -> None:
     ):
         told = await wrong(client, name, **arguments)
         assert told.startswith(f"Wrong arguments for {name}: "), told
-        assert "call it again" in told
+        assert "call the tool again" in told
     assert await wrong(client, "router_route", prompt="fail") == (
         "All models failed. Look at router_status."
     )

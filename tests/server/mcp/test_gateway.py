@@ -315,7 +315,7 @@ async def test_lies_and_secrets_of_a_hostile_server(served: Served) -> None:
     async with at(served, "hostile") as client:
         lie = await client.call_tool("grow", {})
         assert lie.is_error
-        assert "does not fit its own output schema" in lie.content[0].text
+        assert "does not match its output schema" in lie.content[0].text
         told = await client.call_tool("fails", {})
         assert told.is_error
         assert "correct-horse" not in told.content[0].text

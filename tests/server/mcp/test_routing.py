@@ -71,7 +71,7 @@ async def test_a_prompt_is_routed_and_explained(real: Served) -> None:
             assert explained["agent_id"] == "scout"
             again = await ok(client, "router_explain", **{name: told[name]})
             assert again == explained
-        assert "Give decision_id" in await wrong(client, "router_explain")
+        assert "Pass the decision_id" in await wrong(client, "router_explain")
         sessions = (await ok(client, "list_sessions"))["sessions"]
         (found,) = [one for one in sessions if one["session_id"] == told["session_id"]]
         assert (found["agent_id"], found["turns"], found["ended"]) == ("scout", 0, False)
@@ -128,10 +128,10 @@ async def test_a_decision_under_anothers_session_is_not_read(real: Served) -> No
     async with real.client(first.key) as client:
         await ok(client, "router_route", prompt="Hello.", session_id="SES-SECOND1", max_tokens=20)
     async with real.client(second.key) as client:
-        assert "somebody else's" in await wrong(
+        assert "belongs to another key" in await wrong(
             client, "thought_record", type="plan", task_id="SES-SECOND1", content="x"
         )
-        assert "may read no other" in await wrong(
+        assert "may not read tasks of other keys" in await wrong(
             client, "thought_record_list", task_id="SES-SECOND1"
         )
 

@@ -127,7 +127,7 @@ def test_a_batch_is_answered_with_an_array_where_the_version_has_them(root: Path
         server.send(json.dumps(batch).encode())
         told = server.receive()
         assert told["error"]["code"] == -32600
-        assert "2025-03-26 alone, and this session speaks 2025-06-18" in told["error"]["message"]
+        assert "Only MCP 2025-03-26 has batches of messages, and this session uses 2025-06-18" in told["error"]["message"]
         params = {"capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
         told = server.ask(0, "initialize", protocolVersion="2025-03-26", **params)
         assert told["result"]["protocolVersion"] == "2025-03-26"
@@ -139,7 +139,7 @@ def test_a_batch_is_answered_with_an_array_where_the_version_has_them(root: Path
         assert set(answers) == {1, 2, "a", 4, None}
         assert answers[1]["result"] == {}
         assert not answers["a"]["result"].get("isError")
-        assert "by itself" in answers[4]["error"]["message"]
+        assert "not be part of a batch" in answers[4]["error"]["message"]
         assert "is a JSON object" in answers[None]["error"]["message"]
         for wrong in ([], [_message(1, "ping")] * 101):
             server.send(json.dumps(wrong).encode())

@@ -175,7 +175,7 @@ def test_a_token_for_a_session_that_the_runtime_began(ledger: LedgerClient) -> N
         for session in ("SES-1", "SES-2")
     )
     asyncio.run(owners.claim(first, "mine", "SES-1"))
-    with pytest.raises(CallerError, match="none of this key's own"):
+    with pytest.raises(CallerError, match="does not belong to this key"):
         asyncio.run(owners.claim(first, "more", "SES-2"))
     # The same agent in another session is another owner.
     with pytest.raises(CallerError):
@@ -189,7 +189,7 @@ def test_an_imported_task_is_nobodys(ledger: LedgerClient) -> None:
     ledger.write(LedgerEntry(event_type="THOUGHT_RECORD", submission_id="payroll", decision="plan",
                              reason="Thought recorded"))  # fmt: skip
     owners, bob = TaskOwners(ledger), Caller(Identity("bob", "agent", key_id="KEY-B"))
-    with pytest.raises(CallerError, match="somebody else's"):
+    with pytest.raises(CallerError, match="belongs to another key"):
         asyncio.run(owners.claim(bob, "payroll", ""))
     with pytest.raises(CallerError):
         owners.require(bob, "payroll")
@@ -295,7 +295,7 @@ def test_thoughts_a_minute() -> None:
     for owner in ("a", "b"):
         for _ in range(3):
             rate.take(owner)
-        with pytest.raises(CallerError, match="more than 3 thoughts a minute"):
+        with pytest.raises(CallerError, match="more than 3 thoughts in a minute"):
             rate.take(owner)
     unbounded = RateLimit(0)
     for _ in range(100):
@@ -411,7 +411,7 @@ def test_without_the_extra(tmp_path: Path) -> None:
         timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 1
-    assert "needs the extra 'mcp'" in done.stderr
+    assert "requires the extra 'mcp'" in done.stderr
     assert "pip install 'remit[mcp]'" in done.stderr
 
 

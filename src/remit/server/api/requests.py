@@ -270,7 +270,7 @@ class BudgetChange(_Limits):
     organisation: _MaybeName = None
     agent: _MaybeName = Field(None, description="Agent within the session; requires `session`.")
     unlimited: bool = Field(
-        False, description="Remove all limits; cannot be combined with a limit."
+        False, description="No limits at all; cannot be combined with a limit."
     )
 
 
