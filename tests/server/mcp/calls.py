@@ -116,7 +116,7 @@ async def mistakes(client: Client) -> None:
     assert await wrong(client, "router_route", prompt="fail") == (
         "All models failed. Look at router_status."
     )
-    assert "Remit itself failed" in await wrong(client, "router_route", prompt="crash")
+    assert "Remit failed internally" in await wrong(client, "router_route", prompt="crash")
     assert await wrong(client, "router_explain", decision="DEC-9") == (
         "There is no decision DEC-9. See query_ledger."
     )

@@ -189,7 +189,7 @@ async def test_an_agent_sees_its_own_tasks_alone(served: Served) -> None:
         )
         assert "belongs to another key" in told
         told = await wrong(client, "thought_record", type="plan", task_id="SES-X", content="mine")
-        assert "begins with none of" in told
+        assert "does not begin with" in told
     async with served.client(other.key) as client:
         for name in ("thought_record_list", "thought_verify"):
             told = await wrong(client, name, task_id=task)

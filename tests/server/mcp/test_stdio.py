@@ -140,7 +140,7 @@ def test_a_batch_is_answered_with_an_array_where_the_version_has_them(root: Path
         assert answers[1]["result"] == {}
         assert not answers["a"]["result"].get("isError")
         assert "not be part of a batch" in answers[4]["error"]["message"]
-        assert "is a JSON object" in answers[None]["error"]["message"]
+        assert "must be a JSON object" in answers[None]["error"]["message"]
         for wrong in ([], [_message(1, "ping")] * 101):
             server.send(json.dumps(wrong).encode())
             assert server.receive()["error"]["code"] == -32600
