@@ -488,7 +488,7 @@ class Batch(ABC):
             result = error
             if isinstance(error, self.ENGINE_ERRORS):  # the same to callers on every engine
                 result = LedgerWriteError(
-                    f"A statement of the transaction was refused: {error}.",
+                    f"The database refused a statement of the transaction: {error}.",
                     next_step="Nothing of the transaction was recorded. Fix the statement.",
                 )
                 result.__cause__ = error

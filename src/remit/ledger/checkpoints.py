@@ -197,9 +197,9 @@ class Checkpoints:
         signer = self.signer
         if signer is None:
             raise NoSignerError(
-                "This ledger client holds no signing key, so it cannot sign a checkpoint.",
+                "This ledger client has no signing key, so it cannot sign a checkpoint.",
                 next_step="Open the ledger through its root: `remit ledger checkpoint`, or "
-                "remit.Runtime.open(root). `remit init` makes the key.",
+                "remit.Runtime.open(root). `remit init` creates the key.",
             )
         signed = None
         while signed is None:

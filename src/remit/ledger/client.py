@@ -79,7 +79,7 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
         place = path_or_url if ledger_path is None else ledger_path
         if place is None or (path_or_url is not None and ledger_path is not None):
             raise InvalidInputError(
-                "LedgerClient needs the path or URL of one ledger.",
+                "LedgerClient requires the path or URL of one ledger.",
                 next_step='Give it once: LedgerClient("ledger.db").',
             )
         self.marks = marks

@@ -165,7 +165,7 @@ class StoredValue(NamedTuple):
         if value.is_exact:
             codec = EXACT
             if not data or b"\x00" in data:
-                raise InvalidInputError("An exact JSON text is empty, or holds a NUL character.")
+                raise InvalidInputError("An exact JSON text is empty, or contains a NUL character.")
         elif data[:1] == b'"' and b"\\u0000" not in data:
             codec = "text"
         plain: bytes | memoryview = data
@@ -255,7 +255,7 @@ class StoredValue(NamedTuple):
         if len(plain) > MAX_INFLATED_BYTES:
             raise ValueError(f"it inflates to more than {MAX_INFLATED_BYTES:,} bytes")
         if not packed.eof or packed.unused_data:
-            raise ValueError("it is cut off, or goes on")
+            raise ValueError("it is cut off, or has trailing bytes")
         return plain
 
     def _unreadable(self, error: Exception) -> LedgerFormatError:

@@ -162,11 +162,11 @@ class Eraser:
             raise InvalidInputError("Name one of: an entry, a session, a subject.")
         (kind,) = kinds
         if kind != "entry" and not is_plain_text(given[kind]):
-            raise InvalidInputError(f"The {kind} is not a text that can be on record.")
+            raise InvalidInputError(f"The {kind} is not a text that can be recorded.")
         if not reason.strip():
             raise InvalidInputError(
-                "An erasure needs a reason.",
-                next_step="It stays on record: name the request, not the person.",
+                "An erasure requires a reason.",
+                next_step="The reason is recorded permanently: name the request, not the person.",
             )
         metadata: dict[str, Any] = {"target": kind}
         parameters: tuple[Any, ...]
@@ -181,7 +181,7 @@ class Eraser:
             rows = self._store.select("SELECT event_type FROM entries WHERE seq = ?", (seq,))
             if rows and rows[0][0] == ARCHIVED:
                 raise ErasureError(
-                    f"{entry_id(seq)} records what was archived, and speaks of nobody.",
+                    f"{entry_id(seq)} records an archived range, and contains no personal data.",
                     next_step="Name an entry, a session or a person.",
                 )
             if rows and rows[0][0] in _KEPT_EVENTS:
@@ -298,7 +298,7 @@ class Eraser:
         """
         if kept := sorted(set(_KEPT_EVENTS) & set(days_by_event)):
             raise InvalidInputError(
-                f"{kept[0]} cannot be kept for a time only: what is installed follows from it."
+                f"{kept[0]} cannot have a retention period: the registries are rebuilt from it."
             )
         now = datetime.now(UTC)
         named = [*_KEPT_EVENTS, *(name for name in days_by_event if name != "*")]
@@ -347,8 +347,8 @@ class Eraser:
             ids |= _stored(tx, beside)
             if not ids and not beside.commitments:
                 raise ErasureError(
-                    "There is no content to erase there.",
-                    next_step="It may be erased already: `remit ledger query --event-type ERASURE`",
+                    "There is no content to erase.",
+                    next_step="The content may already be erased: `remit ledger query --event-type ERASURE` lists all erasures.",
                 )
             return self._erase_in(tx, sorted(ids), None if dry_run else entry, beside)
 

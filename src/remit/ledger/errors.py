@@ -59,8 +59,8 @@ class LedgerClosedError(LedgerError):
 
     def __init__(self, message: str = "", *, next_step: str = "") -> None:
         super().__init__(
-            message or "The ledger client is closed, and so is the runtime that it belongs to.",
-            next_step=next_step or "Open it again, or keep the work inside its `with` block.",
+            message or "The ledger client is closed, and so is its runtime.",
+            next_step=next_step or "Open the runtime again, or keep the work inside its `with` block.",
         )
 
 

@@ -229,7 +229,7 @@ class ScopedLedger:
         if named is None:
             # A tier in the entry's provenance would precede that of the scope.
             if "tier" in _object(entry.metadata, "provenance"):
-                raise LedgerError("The tier in the entry's provenance is no text.")
+                raise LedgerError("The tier in the entry's provenance is not a text.")
             entry.metadata = {**entry.metadata, "scope": {**scope, "tier": self._tier}}
         elif named != self._tier:
             raise LedgerError(f"A {self._tier} handle cannot write an entry of {named!r}.")

@@ -49,15 +49,15 @@ class KeptHead:
         except OSError as error:
             raise LedgerKeyError(
                 f"The head {self.path} cannot be read: {error.strerror or error}.",
-                next_step="Let the user who runs Remit read it.",
+                next_step="Make the file readable for the user who runs Remit.",
             ) from error
         try:
             signed = SignedCheckpoint.parse(data)
             origin = signed.checkpoint.origin
             if origin != key.name and known_as(replace(key, name=origin), key.name):
                 raise LedgerRollbackError(
-                    f"The ledger was forked: {key.name} has ended and goes on as {origin}.",
-                    next_step="Start this process again.",
+                    f"The ledger was forked: {key.name} has ended and continues as {origin}.",
+                    next_step="Restart this process.",
                 )
             signed.verify(known_as(key, origin) or key)
         except TlogError as error:

@@ -174,7 +174,7 @@ class LedgerKey(KeyFiles):
                         )
         except (OSError, TlogError) as error:
             raise LedgerKeyError(
-                f"The ledger's key cannot be made in {self.directory}: {error}.",
+                f"The ledger's key cannot be created in {self.directory}: {error}.",
                 next_step="Check [ledger] origin and the permissions of that directory.",
             ) from error
         self.signer()

@@ -119,9 +119,9 @@ def _head_in(record: bytes) -> tuple[SignedCheckpoint, VerifierKey]:
     except (ValueError, KeyError, TypeError, AttributeError, TlogError) as error:
         raise TlogError("The host's record holds no head of a tenant's log.") from error
     if entry.get("event_type") != EVENT or tier not in (None, "hot"):
-        raise TlogError("The host's record is none by which it takes the head of a log.")
+        raise TlogError("The host's record does not record the head of a log.")
     if said != (head.origin, head.size, base64.b64encode(head.root).decode()):
-        raise TlogError("The host's record says another head than the checkpoint in it.")
+        raise TlogError("The head in the host's record differs from the checkpoint in it.")
     signed.verify(key)
     return signed, key
 
@@ -276,7 +276,7 @@ def _take(
 
 def _forked(name: str, why: str) -> LedgerError:
     return LedgerError(
-        f"The log of the tenant {name} does not extend what was taken of it before: {why}",
+        f"The log of the tenant {name} does not extend its last recorded head: {why}",
         next_step="Nothing was taken. Its ledger is an older copy or another history: put the "
         "newer one back. Where that is lost for good, `remit ledger fork` of the tenant's root "
         "goes on under another origin, on record.",
@@ -344,7 +344,7 @@ class TenantProof:
         host = self.head_proof.verify(self.head_record, key)
         signed, tenant_key = _head_in(self.head_record)
         if self.proof.signed.checkpoint != signed.checkpoint:
-            raise TlogError("The proof does not lead to the head that the host took.")
+            raise TlogError("The proof does not lead to the head that the host recorded.")
         return host, self.proof.verify(self.record, tenant_key)
 
 
@@ -371,8 +371,8 @@ def prove_through(host: LedgerClient, name: str, log: LedgerClient, entry: str) 
     head = latest_head(host, name)
     if head is None or head.checkpoint.size <= seq:
         raise LedgerError(
-            f"The host has taken no head of {name} yet that covers {entry}.",
-            next_step=f"`remit tenant checkpoint {name}` takes one.",
+            f"The host has not recorded a head of {name} that covers {entry} yet.",
+            next_step=f"`remit tenant checkpoint {name}` records one.",
         )
     proof = log.checkpoints.prove(seq, head.signed)
     taken = entry_id(head.seq)

@@ -62,7 +62,7 @@ class Outage:
                 self._failed = now
         if refused:
             raise LedgerUnavailableError(
-                f"The ledger cannot be written just now: {self.reason}.",
+                f"The ledger cannot be written now: {self.reason}.",
                 next_step="Nothing was sent. Make room, or bring the database back; calls are "
                 "taken again by themselves then.",
             )

@@ -190,7 +190,7 @@ def prepare(
         named = {"event_type": event_type, "submission_id": submission_id, **columns._asdict()}
         for name, value in named.items():
             if value is not None and "\x00" in value:
-                raise InvalidInputError(f"The entry's {name} holds a NUL character.")
+                raise InvalidInputError(f"The entry's {name} contains a NUL character.")
     pieces = record.split(_HOLE)
     holes = [0] * len(walk.contents)
     if holes:
@@ -276,8 +276,8 @@ class _Walk:
                 is_fast({key: None})  # This call raises the fitting error.
                 if key[:1] == "$":
                     raise InvalidInputError(
-                        f"The metadata key {key!r} starts with '$', which is kept for commitments.",
-                        next_step="Rename it, or mark the object that holds it as content.",
+                        f"The metadata key {key!r} starts with '$', which is reserved for commitments.",
+                        next_step="Rename the key, or mark the object that contains it as content.",
                     )
         if not names.isascii():
             self.is_odd = True

@@ -182,6 +182,6 @@ def split_tile(hashes: bytes) -> list[bytes]:
 def _missing(level: int, index: int) -> LedgerFormatError:
     what = f"entry {index}" if level == 0 else f"the tree hash {index} of level {level}"
     return LedgerFormatError(
-        f"The tree cannot be computed: {what} is not there.",
+        f"The tree cannot be computed: {what} is missing.",
         next_step="Run `remit ledger verify` to see what is damaged.",
     )

@@ -222,7 +222,7 @@ class RangeCheck:
         if tree_root_of(hashes) != self._root:
             self._add("its tiles do not lead to the root that is on record")
         if self._tree.root(self._end) != self._root:
-            self._add("the ledger's tree has another root there than is on record")
+            self._add("the ledger's tree has another root there than the record says")
 
     def _check_upper_tiles(self, hashes: list[bytes]) -> None:
         """Check the tiles above the first level, and report other files."""

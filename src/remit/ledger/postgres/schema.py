@@ -173,7 +173,7 @@ def prepare(
     if not version and "entries" in there:
         raise LedgerFormatError(
             f"{location} has a table 'entries' that is not a ledger's.",
-            next_step="Give an empty database, or a schema of its own: ?search_path=name.",
+            next_step="Use an empty database, or a separate schema: ?search_path=name.",
         )
     if not version and not create:
         raise LedgerError(
@@ -197,11 +197,11 @@ def prepare(
             raise LedgerFormatError(
                 f"{location} cannot be brought to layout {LAYOUT_VERSION}: {reason(error)}. Its "
                 f"table migrations has the versions {readable(versions)}. It is as it was.",
-                next_step="Put back a sound copy, or correct what the message names.",
+                next_step="Restore an undamaged copy, or correct the fault that the message names.",
             ) from error
     if writer.fetch("SHOW fsync")[0][0] != "on":
         raise LedgerError(
-            f"The server of {location} runs with fsync=off: what it calls committed may be lost.",
+            f"The server of {location} runs with fsync=off: committed transactions may be lost.",
             next_step="Set fsync=on.",
         )
 

@@ -228,7 +228,7 @@ class PostgresStore(Store):
                 next_step="Nothing was recorded. Check that the server runs, then try again.",
             )
         return (LedgerWriteError if is_refusal(error) else LedgerUnavailableError)(
-            f"The ledger {self.location} did not take the write: {detail}.",
+            f"The ledger {self.location} refused the write: {detail}.",
             next_step="Nothing was recorded. Check the server's free space and its log, then try "
             "again.",
         )

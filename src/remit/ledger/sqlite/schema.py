@@ -118,7 +118,7 @@ def create_if_absent(path: Path) -> None:
             os.replace(temporary, path)
         except sqlite3.Error as error:
             raise LedgerError(
-                f"The ledger {path} cannot be made: {error}.",
+                f"The ledger {path} cannot be created: {error}.",
                 next_step="Check the free space and the permissions of its directory.",
             ) from error
         finally:

@@ -241,7 +241,7 @@ class SqliteStore(Store):
                 if passes:
                     self.outage.failed(str(error))
                 raise (LedgerUnavailableError if passes else LedgerWriteError)(
-                    f"The ledger {self._path} did not take the write: {error}.",
+                    f"The ledger {self._path} refused the write: {error}.",
                     next_step="Nothing was recorded. Check free space, permissions and whether "
                     "another process holds the file, then try again.",
                 ) from error

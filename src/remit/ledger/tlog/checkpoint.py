@@ -57,7 +57,7 @@ class Checkpoint:
         """Return the checkpoint in a note's text; raise TlogError if it is malformed."""
         lines = text.split("\n")
         if len(lines) < 4 or lines[-1] != "" or not all(lines[:-1]):
-            raise TlogError("This is not a checkpoint: it needs origin, size and root hash.")
+            raise TlogError("This is not a checkpoint: a checkpoint has an origin, a size and a root hash.")
         origin, digits, encoded, *extensions = lines[:-1]
         size = parse_decimal(digits)
         if size is None:
@@ -214,7 +214,7 @@ class TlogProof:
         header, *lines = head.split("\n")
         if header != _PROOF_HEADER or not separator:
             raise TlogError(
-                "This is not a proof.", next_step=f"It begins with the line {_PROOF_HEADER}."
+                "This is not a proof.", next_step=f"A proof begins with the line {_PROOF_HEADER}."
             )
         extra = None
         if lines and lines[0].startswith("extra "):

@@ -103,13 +103,13 @@ class VerifierKey:
         if data is None or len(data) != 33:
             raise TlogError(
                 "This is not a verifier key.",
-                next_step="It looks like origin+1a2b3c4d+BASE64; `remit ledger key` prints one.",
+                next_step="A verifier key looks like origin+1a2b3c4d+BASE64; `remit ledger key` prints it.",
             )
         key = cls(name, data[1:], data[0])
         if key.key_id.hex() != digits:
             raise TlogError(
                 f"The verifier key of {name} is damaged: its hash is not {digits}.",
-                next_step="Copy all of it again.",
+                next_step="Copy the whole key again.",
             )
         return key
 
@@ -219,7 +219,7 @@ class Note:
         except UnicodeDecodeError as error:
             raise TlogError("The note is not UTF-8.") from error
         if any(ord(char) < 0x20 and char != "\n" for char in content):
-            raise TlogError("The note holds a control character.")
+            raise TlogError("The note contains a control character.")
         text, separator, lines = content.rpartition("\n\n")
         if not separator or not lines.endswith("\n"):
             raise TlogError("The note has no signatures, or its last line is cut off.")

@@ -51,7 +51,7 @@ def bundle(records: Iterable[bytes]) -> bytes:
     parts = []
     for record in records:
         if len(record) > _MAX_ENTRY:
-            raise TlogError(f"A record of {len(record):,} bytes does not go into a bundle.")
+            raise TlogError(f"A record of {len(record):,} bytes does not fit into a bundle.")
         parts.append(struct.pack(">H", len(record)) + record)
     return b"".join(parts)
 
@@ -70,7 +70,7 @@ def read_bundle(data: bytes, width: int = TILE_WIDTH) -> list[bytes]:
         records.append(data[end : end + length])
         position = end + length
     if len(records) != width:
-        raise TlogError(f"The entry bundle holds {len(records)} records, not {width}.")
+        raise TlogError(f"The entry bundle contains {len(records)} records, not {width}.")
     return records
 
 
@@ -79,7 +79,7 @@ def read_tile(data: bytes, width: int = TILE_WIDTH) -> list[bytes]:
     if len(data) != width * _HASH_BYTES:
         raise TlogError(
             f"The tile is {len(data)} bytes long; {width} hashes are {width * _HASH_BYTES}.",
-            next_step="It was cut off or mixed up in transit: fetch it again.",
+            next_step="The tile was cut off or mixed up in transit: fetch it again.",
         )
     return [data[start : start + _HASH_BYTES] for start in range(0, len(data), _HASH_BYTES)]
 

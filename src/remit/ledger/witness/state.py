@@ -129,7 +129,7 @@ class WitnessState:
         if not path.exists():
             # The record is never made here: a witness without memory would cosign a fork.
             raise WitnessError(
-                f"The witness's record {path} is not there.",
+                f"The witness's record {path} is missing.",
                 next_step="Put its newest copy back. If there is none, make another witness with a "
                 "new key: with this key and no record it would cosign a rewritten log.",
             )
@@ -150,7 +150,7 @@ class WitnessState:
             self._connection.close()
             raise WitnessError(
                 f"{path} is not a witness's record of version {_VERSION}.",
-                next_step="Use the version of Remit that made it.",
+                next_step="Use the version of Remit that created it.",
             )
 
     def close(self) -> None:
@@ -334,7 +334,7 @@ class WitnessDirectory(KeyFiles):
             with self.locked():
                 if self.exists:
                     raise WitnessError(
-                        f"There is a witness in {self.directory} already.",
+                        f"A witness already exists in {self.directory}.",
                         next_step="`remit witness key` prints its key. For another witness, use "
                         "another directory.",
                     )
@@ -354,7 +354,7 @@ class WitnessDirectory(KeyFiles):
         if key is None:
             raise WitnessError(
                 f"There is no witness in {self.directory}.",
-                next_step="`remit witness init` makes one.",
+                next_step="`remit witness init` creates one.",
             )
         return key
 
@@ -375,7 +375,7 @@ def create_state(path: Path) -> None:
         publish(temporary, path)
     except (OSError, sqlite3.Error) as error:
         raise WitnessError(
-            f"The witness's record {path} cannot be made: {error}.",
+            f"The witness's record {path} cannot be created: {error}.",
             next_step="Check the free space and the permissions of its directory; a record that "
             "exists is never replaced.",
         ) from error

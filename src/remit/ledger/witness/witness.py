@@ -102,8 +102,8 @@ class Witness:
     def __init__(self, signer: Signer, logs: Sequence[VerifierKey], state: WitnessState) -> None:
         if signer.verifier_key.kind != COSIGNATURE:
             raise InvalidInputError(
-                f"The key of {signer.name} is a log's and cannot cosign.",
-                next_step="`remit witness init` makes a witness's.",
+                f"The key of {signer.name} belongs to a log and cannot cosign.",
+                next_step="`remit witness init` creates the key of a witness.",
             )
         self._signer = signer
         self._state = state
