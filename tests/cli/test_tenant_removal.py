@@ -45,7 +45,7 @@ def test_a_removed_tenant_leaves_its_last_head(
     with opened(tenant, database) as ledger:
         ledger.write(LedgerEntry("NOTE", "S", "D", "the last entry", metadata={"prompt": "secret"}))
         size = ledger.count()
-    assert "needs a reason" in run("remove", "acme", "--reason", " ", "--yes")
+    assert "requires a reason" in run("remove", "acme", "--reason", " ", "--yes")
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").touch()
     refused = run("remove", "acme", "--reason", "ended", "--export", tmp_path / "full")

@@ -115,7 +115,7 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_a_place_that_no_store_is_for() -> None:
-    with pytest.raises(LedgerError, match="cannot be kept at mysql"):
+    with pytest.raises(LedgerError, match="cannot be stored at mysql"):
         LedgerClient("mysql://localhost/ledger")
 
 

@@ -60,7 +60,7 @@ def test_a_write_that_fails_anywhere_in_the_file_loses_nothing(tmp_path: Path) -
                     acknowledged.append(client.write(_entry(number)))
             except LedgerWriteError as error:
                 refused += 1
-                assert "did not take the write" in error.message
+                assert "refused the write" in error.message
                 assert "free space" in error.next_step
             finally:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -105,7 +105,7 @@ def test_a_server_whose_disk_is_full(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     with LedgerClient(server.database()) as client:
         acknowledged = [client.write(_entry(0))]
-        with pytest.raises(LedgerWriteError, match="did not take the write") as caught:
+        with pytest.raises(LedgerWriteError, match="refused the write") as caught:
             for number in range(40):
                 acknowledged.append(client.write(_entry(number, 700_000)))
         assert "free space" in caught.value.next_step

@@ -119,7 +119,7 @@ def test_a_refused_statement_undoes_its_own_unit_alone(
                 tx.execute_many(sql, [parameters])
 
         for _ in range(2):  # the second time, what was prepared is known
-            with pytest.raises(LedgerWriteError, match="was refused"):
+            with pytest.raises(LedgerWriteError, match="refused a statement"):
                 client.transact(refused)
             client.write(_entry(2))
         assert client.select("SELECT * FROM kept") == [(0, "")]

@@ -184,7 +184,7 @@ def test_a_fork_goes_on_under_a_new_origin_and_names_the_old_head(place: Place) 
     assert old_key is not None
     place.put_back(older)
     with place.open() as client:
-        with pytest.raises(InvalidInputError, match="needs a reason"):
+        with pytest.raises(InvalidInputError, match="requires a reason"):
             fork(client, place.kept, reason=" ", by="ann")
         done = fork(client, place.kept, reason="the disk burned", by="ann")
         assert client.verify().verified
@@ -203,7 +203,7 @@ def test_a_fork_goes_on_under_a_new_origin_and_names_the_old_head(place: Place) 
         assert named["old_head"] == str(lost)
         assert (named["lost_entries"], named["lost_spend"]) == (5, "unknown")
         assert client.verify().verified
-        with pytest.raises(LedgerError, match="nothing to leave behind"):
+        with pytest.raises(LedgerError, match="no fork is needed"):
             fork(client, place.kept, reason="again", by="ann")
     place.put_back(older)  # the same once more: the first fork is lost, too
     with place.open() as client, pytest.raises(LedgerRollbackError, match="LED-00000003 to"):
@@ -252,7 +252,7 @@ def test_a_process_from_before_a_fork_signs_nothing_more(place: Place) -> None:
     with place.open() as before:
         with place.open() as client:
             fork(client, place.kept, reason="x", by="ann")
-        with pytest.raises(LedgerRollbackError, match=r"was forked: .*Start this process again"):
+        with pytest.raises(LedgerRollbackError, match=r"was forked: .*Restart this process"):
             before.checkpoint()
         with pytest.raises(LedgerRollbackError, match="was forked"):
             before.write(_entry())

@@ -399,8 +399,8 @@ class LedgerClient(LedgerWrites, LedgerQueries, Closeable):
             session_id = rows[0][0] if rows else None
         if subject is not None or (session_id is not None and self.has_left(session_id)):
             raise ErasureError(
-                "Entries of this ledger were archived, and what is to be erased may be in the "
-                "archive.",
+                "Some entries of this ledger are archived, and the archive may contain content "
+                "to be erased.",
                 next_step="Nothing was erased. Name the archive: `remit ledger erase … "
                 "--archive DIR`.",
             )

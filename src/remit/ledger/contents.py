@@ -253,7 +253,7 @@ class StoredValue(NamedTuple):
         except zlib.error as error:
             raise ValueError(str(error)) from error
         if len(plain) > MAX_INFLATED_BYTES:
-            raise ValueError(f"it inflates to more than {MAX_INFLATED_BYTES:,} bytes")
+            raise ValueError(f"it expands to more than {MAX_INFLATED_BYTES:,} bytes")
         if not packed.eof or packed.unused_data:
             raise ValueError("it is cut off, or has trailing bytes")
         return plain

@@ -186,8 +186,8 @@ class Eraser:
                 )
             if rows and rows[0][0] in _KEPT_EVENTS:
                 raise ErasureError(
-                    f"{entry_id(seq)} records what was installed, and the registries follow from "
-                    "it.",
+                    f"{entry_id(seq)} records an installation, from which the registries are "
+                    "rebuilt.",
                     next_step="Use `remit package remove` instead.",
                 )
             query, parameters = _BY_ENTRY, (seq, seq)
@@ -348,7 +348,9 @@ class Eraser:
             if not ids and not beside.commitments:
                 raise ErasureError(
                     "There is no content to erase.",
-                    next_step="The content may already be erased: `remit ledger query --event-type ERASURE` lists all erasures.",
+                    next_step="The content may already be erased: `remit ledger query "
+                    "--event-type ERASURE` "
+                    "lists all erasures.",
                 )
             return self._erase_in(tx, sorted(ids), None if dry_run else entry, beside)
 

@@ -26,8 +26,8 @@ class LedgerRollbackError(LedgerWriteError):
             message,
             next_step=next_step
             or "Nothing is written or signed. Stop all processes of this root, put the newer copy "
-            "back, and start again. Where that is lost for good, `remit ledger fork --reason …` "
-            "goes on from what is there, under a new origin and on record.",
+            "back, and start again. If that copy is lost, `remit ledger fork --reason …` "
+            "continues from the present ledger, under a new origin, and records the fork.",
         )
 
 
@@ -60,7 +60,8 @@ class LedgerClosedError(LedgerError):
     def __init__(self, message: str = "", *, next_step: str = "") -> None:
         super().__init__(
             message or "The ledger client is closed, and so is its runtime.",
-            next_step=next_step or "Open the runtime again, or keep the work inside its `with` block.",
+            next_step=next_step
+            or "Open the runtime again, or keep the work inside its `with` block.",
         )
 
 
@@ -78,8 +79,8 @@ class EntryArchivedError(EntryNotFoundError):
     def __init__(self, entry_id: str) -> None:
         super().__init__(
             f"The entry {entry_id} was archived: it is no longer in the database.",
-            next_step=f"Read it where the archive is: `remit ledger show {entry_id} --archive "
-            "DIR`. `remit ledger prove` proves it as before.",
+            next_step=f"Read it from the archive: `remit ledger show {entry_id} --archive DIR`."
+            " `remit ledger prove` proves it as before.",
         )
 
 

@@ -167,8 +167,8 @@ class Exporter:
                 self._advance(expected, size)
         if late := self._late_erasure(size):
             raise LedgerError(
-                f"Content was erased under {late}, after the checkpoint that this "
-                "export leads to, so the export does not account for what it shows.",
+                f"Content was erased under {late}, after the checkpoint of this export, so the "
+                "export does not account for the erasure.",
                 next_step="Export again with a new checkpoint: `remit ledger export` signs one.",
             )
         return size

@@ -50,8 +50,8 @@ def fork(ledger: LedgerClient, kept: KeptHead, *, reason: str, by: str) -> dict[
     head = kept.read(key.verifier_key)
     if not (problem := checkpoints.problem()):
         raise LedgerError(
-            f"The ledger {ledger.location} has all that its key signed: there is nothing to leave "
-            "behind.",
+            f"The ledger {ledger.location} contains all entries that its key signed, so no "
+            "fork is needed.",
             next_step="`remit ledger verify` checks the rest of the ledger.",
         )
     old_origin = head.checkpoint.origin if head is not None else key.name

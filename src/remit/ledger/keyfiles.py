@@ -118,8 +118,8 @@ class KeyFiles:
             command = "remit init" if self._kind == ED25519 else "remit witness init"
             raise self._error(
                 f"There is no signing key in {self.directory}.",
-                next_step=f"`{command}` makes one. If there was one, put it back from its backup: "
-                "a new key is a new identity, and does not continue what the old one signed.",
+                next_step=f"`{command}` creates one. If there was a key, put back its copy: a "
+                "new key is a new identity and does not continue the old log.",
             )
         try:
             if self.private.stat().st_mode & 0o077:

@@ -63,6 +63,6 @@ class Outage:
         if refused:
             raise LedgerUnavailableError(
                 f"The ledger cannot be written now: {self.reason}.",
-                next_step="Nothing was sent. Make room, or bring the database back; calls are "
-                "taken again by themselves then.",
+                next_step="Nothing was sent. Free disk space, or start the database; calls resume "
+                "automatically.",
             )

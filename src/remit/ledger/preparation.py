@@ -276,7 +276,8 @@ class _Walk:
                 is_fast({key: None})  # This call raises the fitting error.
                 if key[:1] == "$":
                     raise InvalidInputError(
-                        f"The metadata key {key!r} starts with '$', which is reserved for commitments.",
+                        f"The metadata key {key!r} starts with '$', which is reserved for "
+                        "commitments.",
                         next_step="Rename the key, or mark the object that contains it as content.",
                     )
         if not names.isascii():

@@ -423,7 +423,7 @@ def refuse_views(views: Iterable[str], location: str) -> None:
     if found := sorted(tables.intersection(map(str.lower, views))):
         raise LedgerFormatError(
             f"The ledger {location} has a view in the place of the table {found[0]}.",
-            next_step="Remit reads nothing of it. Keep a copy of the database as it is, and "
+            next_step="Remit does not read the view. Keep a copy of the database as it is, and "
             "compare it with a backup.",
         )
 

@@ -84,10 +84,11 @@ class TextIndex:
             self._catch_up(progress)
         except LedgerWriteError as error:
             raise LedgerWriteError(
-                "The text of this ledger has not been indexed, or not all of it, and the index "
-                f"cannot be written: {error.message}",
-                next_step="Search where the ledger can be written: a copy will do. Once indexed "
-                "there, it can be searched anywhere.",
+                "The text index of this ledger is missing or incomplete, and cannot be "
+                f"written: {error.message}",
+                next_step="Search a writable copy of the ledger. Once the index is complete, the "
+                "ledger "
+                "can be searched read-only.",
             ) from error
 
     def _catch_up(self, progress: Callable[[int, int], None] | None) -> None:

@@ -69,7 +69,7 @@ def test_init(place: Path) -> None:
     key = (place / "witness.key").read_bytes()
     again = _run("init", "--dir", place, "--name", "witness.example/other")
     assert again.returncode == 1
-    assert again.stderr.startswith("error: There is a witness")
+    assert again.stderr.startswith("error: A witness already exists")
     assert "\n  next: " in again.stderr
     assert (place / "witness.key").read_bytes() == key
     assert VerifierKey.parse(_run("key", "--dir", place).stdout) == _key(place)
@@ -104,7 +104,7 @@ def test_wrong_use(place: Path, tmp_path: Path, log: Log) -> None:
     (place / "witness.key").chmod(0o600)
     (place / "witness.db").unlink()
     lost = _run("run", "--dir", place, "--log", vkey)
-    assert (lost.returncode, "is not there" in lost.stderr) == (1, True)
+    assert (lost.returncode, "is missing" in lost.stderr) == (1, True)
     assert not (place / "witness.db").exists()
     shown = _run("run", "--dir", place, "--log", vkey, "--debug")
     assert "Traceback" in shown.stderr

@@ -230,13 +230,13 @@ def _size(text: str) -> web.Response:
     [
         (lambda: web.Response(status=302, headers={"Location": "/add-checkpoint"}), "redirect"),
         (lambda: web.Response(body=b"x" * 70_000), "more than 65,536"),
-        (lambda: web.Response(body=b""), "no cosignature"),
-        (lambda: web.Response(body=b"<html>"), "no cosignature"),
-        (lambda: web.Response(body=b"\xff\xff\n"), "no cosignature"),
-        (lambda: _size("0\n"), "refuses the very size"),
-        (lambda: _size("three\n"), "no number"),
-        (lambda: _size("03\n"), "no number"),
-        (lambda: _size("9" * 30), "no number"),
+        (lambda: web.Response(body=b""), "an invalid cosignature"),
+        (lambda: web.Response(body=b"<html>"), "an invalid cosignature"),
+        (lambda: web.Response(body=b"\xff\xff\n"), "an invalid cosignature"),
+        (lambda: _size("0\n"), "refuses the size that it named"),
+        (lambda: _size("three\n"), "not a number"),
+        (lambda: _size("03\n"), "not a number"),
+        (lambda: _size("9" * 30), "not a number"),
         (lambda: web.Response(status=409, text="no"), "status 409"),
         (lambda: web.Response(status=422, text="no"), "status 422"),
         (lambda: web.Response(status=500, text="\x1b[31mred"), "status 500:  ?.31mred"),
@@ -290,7 +290,7 @@ async def test_a_fork_answered_with_its_size(log: Log, signer: Signer) -> None:
     async with _answering(speak) as url:
         with pytest.raises(WitnessConflictError, match="a fork"):
             await request_cosignature(url, log.checkpoint(5), signer.verifier_key, log.prove)
-        with pytest.raises(WitnessError, match="refuses the very size") as failed:
+        with pytest.raises(WitnessError, match="refuses the size that it named") as failed:
             await request_cosignature(url, log.checkpoint(6), signer.verifier_key, log.prove)
         assert not isinstance(failed.value, WitnessConflictError)
 

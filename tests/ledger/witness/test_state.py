@@ -22,13 +22,13 @@ def test_the_file_is_private_and_made_once(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [item.name for item in tmp_path.iterdir()] == ["witness.db"]
     before = path.read_bytes()
-    with pytest.raises(WitnessError, match="cannot be made"):
+    with pytest.raises(WitnessError, match="cannot be created"):
         create_state(path)
     assert path.read_bytes() == before
 
 
 def test_a_lost_record_is_not_made_again(tmp_path: Path) -> None:
-    with pytest.raises(WitnessError, match="not there"):
+    with pytest.raises(WitnessError, match="is missing"):
         WitnessState(tmp_path / "witness.db")
     assert list(tmp_path.iterdir()) == []
 

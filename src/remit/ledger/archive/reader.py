@@ -66,8 +66,9 @@ class Archive:
         for one in ranges:
             if (one.first, one.end) not in there:
                 raise LedgerError(
-                    f"The entries {one.first} to {one.end - 1} were archived, and are not in the "
-                    "archive that was given.",
+                    f"The entries {one.first} to {one.end - 1} were archived, but the given "
+                    "archive "
+                    "does not contain them.",
                     next_step="Name each directory that holds a part of the archive. If a run of "
                     "`remit ledger archive` was interrupted, run it again first.",
                 )
@@ -136,7 +137,8 @@ class Archive:
                         return line, path
         raise EntryNotFoundError(
             f"The entry {entry_id} is not in the archive.",
-            next_step="Read the entry from the database, which holds all entries that were not archived.",
+            next_step="Read the entry from the database, which holds all entries that were not "
+            "archived.",
         )
 
     def query(

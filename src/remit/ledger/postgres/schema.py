@@ -178,8 +178,8 @@ def prepare(
     if not version and not create:
         raise LedgerError(
             f"There is no ledger at {location}.",
-            next_step="If there was one, find it, or put a copy of it back: a new one does not "
-            "continue it. `remit init` makes a new one.",
+            next_step="If there was a ledger, find it or restore a copy: a new ledger does not "
+            "continue the old one. `remit init` creates a new one.",
         )
     if version > LAYOUT_VERSION:
         raise LedgerFormatError(

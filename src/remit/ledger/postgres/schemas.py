@@ -19,7 +19,7 @@ _PLAIN = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
 
 def _plain(schema: str) -> str:
     if not _PLAIN.fullmatch(schema):
-        raise LedgerError(f"A schema cannot be called {schema[:70]!r}.")
+        raise LedgerError(f"The schema name {schema[:70]!r} is not valid.")
     return schema
 
 

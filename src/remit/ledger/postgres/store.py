@@ -219,8 +219,9 @@ class PostgresStore(Store):
         if in_doubt:
             return LedgerConnectionError(
                 f"The connection to {self.location} broke while a commit was under way: {detail}.",
-                next_step="It is not known whether the entries are on record: look them up "
-                "(`remit ledger tail`) before writing them again.",
+                next_step="The entries may or may not be recorded: look them up (`remit ledger "
+                "tail`) "
+                "before you write them again.",
             )
         if is_connection_error(error):
             return LedgerConnectionError(
@@ -339,8 +340,9 @@ class PostgresStore(Store):
         except ENGINE_ERRORS as error:
             raise LedgerError(
                 f"The ledger {self.location} could not be compacted: {reason(error)}.",
-                next_step="What was erased is gone from the tables' rows. Run `remit ledger "
-                "compact` to make the bytes leave the files.",
+                next_step="The content is erased from the tables. Run `remit ledger compact` to "
+                "remove "
+                "the bytes from the files.",
             ) from error
         finally:
             writer.drop()

@@ -108,8 +108,11 @@ def _rebuild(connection: sqlite3.Connection, table: str, sql: str) -> dict[str, 
     foreign = [*sorted(set(columns).difference(ours)), *triggers]
     if foreign:
         raise LedgerFormatError(
-            f"The table {table} contains objects that no version of Remit created: {', '.join(foreign)}.",
-            next_step=f"Find out who created them. Without them (DROP TRIGGER, or ALTER TABLE {table} DROP "
+            f"The table {table} contains objects that no version of Remit created: "
+            f"{', '.join(foreign)}.",
+            next_step="Find out who created them. Without them (DROP TRIGGER, or ALTER TABLE "
+            f"{table} "
+            "DROP "
             "COLUMN, in a copy of the file) the ledger can be opened.",
         )
     names = ", ".join(known)

@@ -55,7 +55,7 @@ class SameFile:
         if (file.st_dev, file.st_ino, log) != self._ids:
             raise LedgerRollbackError(
                 f"The ledger {self._path} was replaced while this process has it open: it would "
-                "write to the file that was there before."
+                "write to the former file."
             )
         state = (file.st_mtime_ns, file.st_size)
         if deep and state != self._state:

@@ -93,8 +93,9 @@ class SqliteStore(Store):
             elif not path.exists() or path.stat().st_size == 0:
                 raise LedgerError(
                     f"There is no ledger at {path}.",
-                    next_step="If there was one, find it, or put a copy of it back: a new one does "
-                    "not continue it. `remit init` makes a new one.",
+                    next_step="If there was a ledger, find it or restore a copy: a new ledger "
+                    "does not "
+                    "continue the old one. `remit init` creates a new one.",
                 )
             self._writer = self._connect()
             self._reader = self._connect()
@@ -155,9 +156,10 @@ class SqliteStore(Store):
                 ) from error
             raise LedgerError(
                 f"The ledger {self._path} cannot be opened: {error}.",
-                next_step="Check the path, its permissions and the free space. One that was not "
-                "closed, with a -wal file beside it, opens only where files can be written: copy "
-                "both there.",
+                next_step="Check the path, its permissions and the free space. A ledger that was "
+                "not "
+                "closed has a -wal file and opens only in a writable directory: copy both files "
+                "there.",
             ) from error
         problem = ""
         if application != APPLICATION_ID:
@@ -191,10 +193,12 @@ class SqliteStore(Store):
         except sqlite3.OperationalError as error:
             connection.close()
             raise LedgerError(
-                f"The ledger {self._path} has layout {version} and cannot be brought to layout "
-                f"{LAYOUT_VERSION}: {error}. It is as it was.",
-                next_step="If it may not be written, or the disk is full, copy it with its -wal "
-                "file to a place with room. Correct first whatever else the message names.",
+                f"The ledger {self._path} has layout {version} and "
+                f"cannot be migrated to layout {LAYOUT_VERSION}: {error}. The ledger is unchanged.",
+                next_step="If the file is read-only or the disk is full, copy the file with its "
+                "-wal file "
+                "to a place with free space. Otherwise, first correct the fault that the "
+                "message names.",
             ) from error
 
     # -- writing -----------------------------------------------------------------------
@@ -397,15 +401,17 @@ class SqliteStore(Store):
                 if time.monotonic() > end:
                     return (
                         "Other processes are reading, so the erased bytes are still in "
-                        f"{self._path}-wal. They go when the last of them closes, or with "
+                        f"{self._path}-wal. The bytes are removed when the last reader closes, "
+                        "or by "
                         "`remit ledger compact`."
                     )
                 time.sleep(_RETRY_S)
         except sqlite3.Error as error:
             raise LedgerError(
                 f"The ledger {self._path} could not be compacted: {error}.",
-                next_step="What was erased is gone from the tables. Run `remit ledger compact` "
-                "to make the bytes leave the file.",
+                next_step="The content is erased from the tables. Run `remit ledger compact` to "
+                "remove "
+                "the bytes from the file.",
             ) from error
         finally:
             connection.close()

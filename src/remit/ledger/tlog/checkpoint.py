@@ -57,7 +57,9 @@ class Checkpoint:
         """Return the checkpoint in a note's text; raise TlogError if it is malformed."""
         lines = text.split("\n")
         if len(lines) < 4 or lines[-1] != "" or not all(lines[:-1]):
-            raise TlogError("This is not a checkpoint: a checkpoint has an origin, a size and a root hash.")
+            raise TlogError(
+                "This is not a checkpoint: a checkpoint has an origin, a size and a root hash."
+            )
         origin, digits, encoded, *extensions = lines[:-1]
         size = parse_decimal(digits)
         if size is None:

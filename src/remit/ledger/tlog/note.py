@@ -78,7 +78,7 @@ class VerifierKey:
     def __post_init__(self) -> None:
         if not _is_key_name(self.name):
             raise TlogError(
-                f"The key name {self.name!r} is empty or holds a space, a plus or a control "
+                f"The key name {self.name!r} is empty or contains a space, a plus or a control "
                 "character.",
                 next_step="Use a URL without its scheme, such as example.com/log.",
             )
@@ -103,7 +103,9 @@ class VerifierKey:
         if data is None or len(data) != 33:
             raise TlogError(
                 "This is not a verifier key.",
-                next_step="A verifier key looks like origin+1a2b3c4d+BASE64; `remit ledger key` prints it.",
+                next_step="A verifier key looks like origin+1a2b3c4d+BASE64; `remit ledger key` "
+                "prints "
+                "it.",
             )
         key = cls(name, data[1:], data[0])
         if key.key_id.hex() != digits:

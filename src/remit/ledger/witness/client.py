@@ -92,7 +92,8 @@ class _Exchange:
     def failed(self, what: str, next_step: str = "") -> WitnessError:
         return WitnessError(
             f"The witness {self.key.name} {what}.",
-            next_step=next_step or "Ask the operator of the witness; the checkpoint itself is valid.",
+            next_step=next_step
+            or "Ask the operator of the witness; the checkpoint itself is valid.",
         )
 
     async def send(

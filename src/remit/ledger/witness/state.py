@@ -130,8 +130,9 @@ class WitnessState:
             # The record is never made here: a witness without memory would cosign a fork.
             raise WitnessError(
                 f"The witness's record {path} is missing.",
-                next_step="Put its newest copy back. If there is none, make another witness with a "
-                "new key: with this key and no record it would cosign a rewritten log.",
+                next_step="Restore its newest copy. If there is no copy, create another witness "
+                "with a "
+                "new key: with this key and no record, it would cosign a rewritten log.",
             )
         self._path = path
         self._lock = threading.RLock()

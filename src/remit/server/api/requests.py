@@ -269,9 +269,7 @@ class BudgetChange(_Limits):
     team: _MaybeName = None
     organisation: _MaybeName = None
     agent: _MaybeName = Field(None, description="Agent within the session; requires `session`.")
-    unlimited: bool = Field(
-        False, description="No limits at all; cannot be combined with a limit."
-    )
+    unlimited: bool = Field(False, description="No limits at all; cannot be combined with a limit.")
 
 
 class OwnerRequest(_Limits):
