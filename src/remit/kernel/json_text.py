@@ -159,7 +159,7 @@ def load_unique(text: bytes | str, *, repair: bool = False) -> Any:
     except UnicodeDecodeError as error:
         raise JsonTextError(f"The text is not UTF-8 at byte {error.start}.") from error
     except RecursionError:
-        raise JsonTextError("The text is not JSON: it is nested too deep.") from None
+        raise JsonTextError("The text is not JSON: it is nested too deeply.") from None
     except ValueError as error:
         raise JsonTextError(f"The text is not JSON: {error}.") from error
 
@@ -219,7 +219,7 @@ def dump(value: Any, default: Callable[[Any], Any] | None = None, option: int = 
         try:
             text = json.dumps(value, default=default, indent=indent, separators=between)
         except RecursionError:
-            raise JsonTextError("The value is nested too deep to be written.") from None
+            raise JsonTextError("The value is nested too deeply to be written.") from None
         return _CONSTANTS.sub(_null, text).encode()
 
 
@@ -243,7 +243,7 @@ def sound(value: Any) -> Any:
     try:
         return _sound(value)
     except RecursionError:
-        raise JsonTextError("The value is nested too deep to be read.") from None
+        raise JsonTextError("The value is nested too deeply to be read.") from None
 
 
 def _sound(value: Any) -> Any:

@@ -137,9 +137,9 @@ def _errors(schema: Mapping[str, Any], value: Any, most: int) -> tuple[list[Vali
     except (SchemaError, InvalidInputError) as invalid:
         return [], f"the schema itself is invalid: {excerpt(invalid.message)}"
     except Unresolvable as invalid:
-        return [], f"the schema refers to what is not there: {excerpt(invalid)}"
+        return [], f"the schema refers to a missing definition: {excerpt(invalid)}"
     except RecursionError:
-        return [], "it is nested too deep to be checked, or the schema refers to itself"
+        return [], "it is nested too deeply to be checked, or the schema refers to itself"
     except OutOfStepsError:
         return (
             [],

@@ -112,7 +112,7 @@ class TenantFile:
         """
         found = cls.of(value)
         if not found.name == tenant_of_origin(found.origin) == root.name:
-            raise ValueError(f"it is not of the tenant {root.name}")
+            raise ValueError(f"it does not belong to the tenant {root.name}")
         return found
 
     @staticmethod

@@ -114,7 +114,7 @@ def validated(
     try:
         steps = _Steps(schema).of(schema, value)
     except RecursionError:
-        raise ValueError("it is nested too deep to be checked") from None
+        raise ValueError("it is nested too deeply to be checked") from None
     if steps > _FEW and (problem := first_problem(schema, value)):
         raise ValueError(problem)
     if steps > most:

@@ -218,7 +218,7 @@ def text_diff(old: bytes | None, new: bytes) -> tuple[list[str], str]:
     """
     sides = [new] if old is None else [old, new]
     if any(len(side) > _MAX_FILE_BYTES for side in sides):
-        return [], "too large to be shown"
+        return [], "too large to show"
     try:
         texts = [side.decode() for side in sides]
     except UnicodeDecodeError:

@@ -149,7 +149,7 @@ class AgentDocument:
         if unknown := sorted(set(value.get("approve", ())) - set(value.get("tools", ()))):
             raise invalid_document(
                 f"{path}: {unknown[0]!r} is in approve, but not in the agent's tools.",
-                "Add it to tools, or leave it out of approve.",
+                "Add the tool to tools, or omit it from approve.",
             )
         return _build(cls, value)
 

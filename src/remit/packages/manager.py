@@ -439,7 +439,7 @@ class PackageManager:
                 "unfinished",
                 f"The change of {', '.join(packages)} is recorded, but its files could not be "
                 f"written: {error.strerror or error}.",
-                next_step="Repair the disk; the next command on packages finishes it.",
+                next_step="Repair the disk; the next package command finishes the change.",
             ) from error
 
     def _obsolete(self, registry: Registry, packages: Iterable[str]) -> Iterator[str]:
@@ -490,11 +490,12 @@ class PackageManager:
         if not has_digest(archive, package.archive_sha256):
             raise PackageError(
                 "archive_lost",
-                f"The stored archive of {name} {version} is not the one in {package.entry_id}."
+                f"The stored archive of {name} {version} differs from the archive recorded in "
+                f"{package.entry_id}."
                 if os.path.lexists(archive)
                 else f"The archive of {name} {version} is no longer stored here.",
-                next_step="This version cannot be installed again; release its content in a newer "
-                "one.",
+                next_step="This version cannot be installed again; release its content as a "
+                "newer version.",
             )
         return admit(
             IncomingArchive(

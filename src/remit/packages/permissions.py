@@ -101,9 +101,9 @@ class Permissions:
         if ceiling is None:
             return ""
         if value is None:
-            return f"states no {name}, where {ceiling} is the most"
+            return f"states no {name}; the maximum is {ceiling}"
         if Decimal(str(value)) > Decimal(str(ceiling)):
-            return f"has a {name} of {value}, where {ceiling} is the most"
+            return f"has a {name} of {value}; the maximum is {ceiling}"
         return ""
 
 

@@ -100,7 +100,7 @@ class InstalledPackage:
         except (ValueError, KeyError, AttributeError, TypeError, RemitError) as error:
             raise _damaged(entry, "it contains no readable manifest") from error
         if (found.package_id, found.manifest.digest) != expected:
-            raise _damaged(entry, "its manifest is another package's")
+            raise _damaged(entry, "its manifest belongs to another package")
         return found
 
 
@@ -177,7 +177,7 @@ class Registry:
             raise PackageError(
                 "not_installed",
                 f"{package_id} is not installed.",
-                next_step="`remit package list` shows what is.",
+                next_step="`remit package list` lists the installed packages.",
             )
         return self.packages[package_id]
 

@@ -20,7 +20,9 @@ from remit.packages.paths import shown
 
 _VERSION = "1.0"
 _MIN_ID_DIGITS = 8  # People may name a key by as many hex digits of its id.
-_RESTORE = "Keep a copy of it: `remit package trust restore` replaces it with the recorded one."
+_RESTORE = (
+    "Keep a copy of the file: `remit package trust restore` replaces it with the recorded version."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +157,9 @@ class TrustPolicy:
             raise PackageError(
                 "two_such_keys" if found else "no_such_key",
                 f"{count} with {shown(given)}." if clear else f"{shown(given)} is too short.",
-                next_step="`remit package trust show` lists them; give the complete id, or at "
-                f"least its first {_MIN_ID_DIGITS} digits.",
+                next_step=f"Give the complete id, or at least its first {_MIN_ID_DIGITS} digits; "
+                "`remit "
+                "package trust show` lists the keys.",
             )
         return found[0]
 
@@ -266,7 +269,7 @@ def read_policy_file(path: Path) -> bytes | None:
         raise PackageError(
             "bad_trust",
             f"{path} cannot be read: {error.strerror or error}.",
-            next_step="Make it readable for this user.",
+            next_step="Make the file readable for this user.",
         ) from error
 
 
@@ -293,7 +296,7 @@ def _check(keys: Sequence[TrustedKey]) -> None:
     if ids != sorted(set(ids)):
         raise ValueError("names a key twice, or not in the order of their ids")
     if len({key.name for key in keys}) != len(keys):
-        raise ValueError("gives two keys one name")
+        raise ValueError("gives two keys the same name")
     for key in keys:
         if problem := key_name_problem(key.name):
             raise ValueError(f"has a key whose name {problem}")
@@ -306,5 +309,5 @@ def _check_not_revoked(key: TrustedKey) -> None:
         raise PackageError(
             "revoked_key",
             f"The key {key.label} was revoked on {key.changed} and stays revoked.",
-            next_step="Have its owner make a new key.",
+            next_step="Ask the owner to create a new key.",
         )

@@ -172,7 +172,7 @@ class Distribution:
             )
         stated, version = _stated_version(self.location), _metadata_version(info)
         if stated != version:
-            yield f"The code states version {stated!r}, its metadata {version!r}."
+            yield f"The code has version {stated!r}, but its metadata says {version!r}."
         if info.name != f"{PACKAGE}-{version}.dist-info":
             yield f"{info.name} is the name for another version than {version!r}."
 

@@ -72,7 +72,7 @@ def _check_cases(context: GateContext) -> GateRun:
         raise PackageError(
             "no_prices",
             f"{len(tables)} price tables are installed; exactly one is needed.",
-            next_step="Run `remit init`, or `remit package remove` for the others.",
+            next_step="Run `remit init`, or `remit package remove` for the other packages.",
         )
     path = tables[0][0]
     try:
@@ -139,7 +139,7 @@ class GateResult:
         """
         count = len(findings)
         problem = "1 thing is wrong" if count == 1 else f"{count} things are wrong"
-        again = f"Fix it, then run `remit gate check --gate {gate}` again."
+        again = f"Fix the fault, then run `remit gate check --gate {gate}` again."
         shown = tuple(Finding(message, fix or again) for message, fix in findings[:most])
         return cls(gate, False, problem, shown, count)
 
@@ -278,7 +278,9 @@ def _run_gate(context: GateContext, name: str) -> tuple[GateResult, Mapping[str,
     except Exception as error:  # noqa: BLE001 - whatever it looks at: the report is to be made
         _log.debug("gate %s could not be checked", name, exc_info=True)
         problem = f"The gate could not be checked: {type(error).__name__}: {error}."
-        findings.append(Finding(problem, "Run it with --debug, and `remit ledger verify`."))
+        findings.append(
+            Finding(problem, "Run the gate with --debug, and run `remit ledger verify`.")
+        )
     if findings:
         return GateResult.failed(name, findings, context.most_errors), {}
     message, mark = (summary, {}) if isinstance(summary, str) else summary
