@@ -28,9 +28,9 @@ def test_a_removed_setting_is_ignored_with_one_warning(
     assert loaded.settings.gateway.timeout_ms == 9000
     assert not any("breaker_rows" in key or "min_score" in key for key, _, _ in loaded.rows())
     assert [record.getMessage() for record in caplog.records] == [
-        f"gateway.breaker_rows ({config}) is no longer a setting and is ignored; take it out.",
+        f"gateway.breaker_rows ({config}) is no longer a setting and is ignored; you can omit it.",
         "supervisor.attention.min_score (environment REMIT_SUPERVISOR__ATTENTION__MIN_SCORE) "
-        "is no longer a setting and is ignored; take it out.",
+        "is no longer a setting and is ignored; you can omit it.",
     ]
 
 

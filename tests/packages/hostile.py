@@ -527,7 +527,7 @@ RIGHTS = [
          after(mine(), then=["rollback", MINE, "--to", "1.0.0"]), True),
     Case("rolling back to an archive that is gone", "archive_lost", "no longer stored",
          _rolled_back_without(lambda stage: _kept(stage).unlink()), True),
-    Case("rolling back to an archive that was swapped", "archive_lost", "not the one",
+    Case("rolling back to an archive that was swapped", "archive_lost", "differs from the archive",
          _rolled_back_without(
              lambda stage: shutil.copy(mine(text=b"planted")(stage), _kept(stage))), True),
 ]  # fmt: skip

@@ -126,14 +126,14 @@ WRONG: dict[str, tuple[bytes, str, str, str]] = {
     "framework id": (
         changed("framework_id", to="SPEC-X"), "manifest_schema", "framework_id", "FMWK-NAME"),
     "unknown key": (changed("scripts", to={"install": "x"}), "manifest_schema", "scripts",
-        "no key 'scripts'"),
+        "the key 'scripts' is unknown"),
     "unknown key named value": (
-        changed("value", to=1), "manifest_schema", "value", "no key 'value'"),
+        changed("value", to=1), "manifest_schema", "value", "the key 'value' is unknown"),
     "unknown key inside an asset": (
-        changed("assets", 1, "mode", to=493), "manifest_schema", "assets/1/mode", "no key 'mode'"),
+        changed("assets", 1, "mode", to=493), "manifest_schema", "assets/1/mode", "the key 'mode' is unknown"),
     "unknown key that looks like a place": (
-        changed("assets/0", to={"path": 1}), "manifest_schema", "assets/0", "no key 'assets/0'"),
-    "key twice": (TWICE, "manifest_duplicate_key", "", "'layer' is twice"),
+        changed("assets/0", to={"path": 1}), "manifest_schema", "assets/0", "the key 'assets/0' is unknown"),
+    "key twice": (TWICE, "manifest_duplicate_key", "", "'layer' occurs twice"),
     "not an object": (b"[]", "manifest_schema", "", "a JSON object"),
     "nothing": (b"", "manifest_json", "", "not JSON"),
     "a comma too many": (b'{\n  "a": 1,\n}', "manifest_json", "", "not JSON"),

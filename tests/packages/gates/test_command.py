@@ -49,7 +49,7 @@ def test_a_failure_is_an_exit_only_where_it_is_enforced(house: House) -> None:
     assert plain.returncode == 0
     assert "FAIL G0B: 1 thing is wrong\n" in plain.stdout
     assert "HO1/stray.txt belongs to no package.\n" in plain.stdout
-    assert "next: Move it out of the root" in plain.stdout
+    assert "next: Move the file out of the root" in plain.stdout
     assert "\nok   G1: " in plain.stdout
     assert plain.stdout.endswith("1 of 2 gates passed\n")
     enforced = gate_check(house, "--gate", "G0B", "--enforce", "--json")

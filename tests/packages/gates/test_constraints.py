@@ -74,7 +74,7 @@ def test_permissions_and_dependencies_are_checked(house: House) -> None:
     (house.path / FRAMEWORK).unlink()
     found = house.errors("G3")
     assert "needs PKG-GENESIS-000" in found
-    assert "FMWK-KERNEL-001 is not installed, or cannot be used" in found
+    assert "FMWK-KERNEL-001 is not installed or not valid" in found
 
 
 def test_what_the_configuration_uses_is_permitted(house: House) -> None:
@@ -116,8 +116,8 @@ def test_what_was_used_was_permitted(house: House) -> None:
         _tool(write, "TOOL_CALL", "Format_disk", "error")
         write.exchange(provider_id="elsewhere", model_id="big-1")
     found = house.errors("G3")
-    assert f"The tool Format_disk was used (entries: 2, the first {first})" in found
-    assert "The model elsewhere/big-1 was used (entries: 1, " in found
+    assert f"The tool Format_disk was used (first in {first}; entries: 2)" in found
+    assert "The model elsewhere/big-1 was used (in 1 entries, " in found
 
 
 def test_what_was_permitted_then_stays_so_when_its_package_goes(house: House) -> None:
@@ -130,7 +130,7 @@ def test_what_was_permitted_then_stays_so_when_its_package_goes(house: House) ->
     with writing(house) as write:
         write.exchange(provider_id="anthropic", model_id="claude-sonnet-5")
     house.changes["most_errors"] = 1000
-    assert "anthropic/claude-sonnet-5 was used (entries: 1, " in house.errors("G3")
+    assert "anthropic/claude-sonnet-5 was used (first in " in house.errors("G3")
 
 
 def test_a_later_run_goes_on_where_the_last_one_ended(house: House) -> None:
@@ -153,4 +153,4 @@ def test_a_later_run_goes_on_where_the_last_one_ended(house: House) -> None:
 )
 def test_rules_and_prices_that_no_package_brought(house: House, setting: str, file: str) -> None:
     house.flags[setting] = file
-    assert f"The setting {setting} names {file}, which no package brought" in house.errors("G3")
+    assert f"The setting {setting} names {file}, which no package contains" in house.errors("G3")

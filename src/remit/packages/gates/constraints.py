@@ -101,9 +101,8 @@ def check_constraints(context: GateContext) -> GateRun:
     for use, (first, times) in used.items():
         if times:
             problem = (
-                f"T{use.shown[1:]} was used (in {times} entries, first in {first}), but no "
-                "package permits it now "
-                "or permitted it then."
+                f"T{use.shown[1:]} was used (first in {first}; entries: {times}), but no package "
+                "permits it now or permitted it then."
             )
             yield Finding(problem, _PERMIT)
     ceilings = sum(len(framework.config) for framework in view.frameworks.values())
