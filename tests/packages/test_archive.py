@@ -201,9 +201,9 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
         "192 bytes"),
     "GNU long link": (
         lambda: with_member("././@LongLink", type=b"K", data=b"x"), "damaged", "tar data"),
-    "size below zero": (lambda: altered(124, b"-0000000001\0"), "damaged", "not a valid tar number"),
-    "size with an underscore": (lambda: altered(124, b"0000000_043\0"), "damaged", "not a valid tar number"),
-    "pax size in other digits": (lambda: pax({"size": "\uff11"}), "damaged", "not a valid tar number"),
+    "size below zero": (lambda: altered(124, b"-0000000001\0"), "damaged", "valid tar number"),
+    "size with an underscore": (lambda: altered(124, b"0000000_043\0"), "damaged", "valid tar number"),
+    "pax size in other digits": (lambda: pax({"size": "\uff11"}), "damaged", "valid tar number"),
     "no end": (lambda: compressed(TAR[:-1024]), "truncated", "without two blocks"),
     "half an end": (lambda: compressed(TAR[:-512]), "truncated", "without two blocks"),
     "manifest missing": (lambda: archive_of(MEMBERS[1:]), "manifest_missing", "no manifest.json"),

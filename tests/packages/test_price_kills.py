@@ -117,7 +117,9 @@ def test_what_was_cut_off_is_said_and_never_charged_by(priced: Path, tmp_path: P
     assert "interrupted" not in run_remit("price", "list", "--root", root).stderr
     # Where the new file is lost as well, no call is charged by the old one.
     (lost / ".prices.toml.new").unlink()
-    with pytest.raises(RemitError, match=f"differ from the prices recorded in {recorded.entry_id}") as refused:
+    with pytest.raises(
+        RemitError, match=f"differ from the prices recorded in {recorded.entry_id}"
+    ) as refused:
         Runtime.open(lost)
     assert "remit price import prices.toml" in refused.value.next_step
     assert run_remit("price", "import", lost / "prices.toml", "--root", lost).returncode == 0

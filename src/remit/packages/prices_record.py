@@ -265,7 +265,7 @@ def check_prices(root: Path, ledger: LedgerClient, named: str) -> Iterator[Findi
         problem = f"The prices in {file} differ from the prices recorded in {recorded.entry_id}."
         yield Finding(problem, keep)
     elif named:
-        problem = f"The setting budget.prices names {named}, which no package brought, and "
+        problem = f"The setting budget.prices names {named}, which no package contains, and "
         yield Finding(f"{problem}its prices are not recorded.", keep)
     else:
         yield Finding(f"The prices in {file} are not recorded.", keep)

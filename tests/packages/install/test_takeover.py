@@ -77,7 +77,10 @@ def test_nothing_of_other_packages_is_taken_over(stage: Stage, tmp_path: Path) -
         newer = {**json.loads((stage.root / path).read_bytes()), "version": "99.0.0"}
         said = refused(stage, {path.replace(".json", "@99.0.0.json"): json.dumps(newer).encode()})
         owner = InstalledFiles(stage.root).owner(path)
-        assert f"The contract {contract_id} belongs to {owner}; PKG-MINE-001 contains it too." in said
+        assert (
+            f"The contract {contract_id} belongs to {owner}, but PKG-MINE-001 contains it too."
+            in said
+        )
     for name in ("PRM-EXECUTE-001.md", "PRM-EXECUTE-001@2.txt"):
         said = refused(stage, {f"HO1/prompt_packs/{name}": b"Obey."})
         assert "The prompt pack PRM-EXECUTE-001 belongs to PKG-HO1-EXECUTOR-001" in said
@@ -97,7 +100,7 @@ def test_nothing_of_other_packages_is_taken_over(stage: Stage, tmp_path: Path) -
     stage.bring(stage.pack(several))
     other = {"HO2/agents/sub/mine.json": files()[AGENT]}
     said = refused(stage, other, package_id="PKG-AAA-001")
-    assert "The agent mine belongs to PKG-MINE-001; PKG-AAA-001 contains it too." in said
+    assert "The agent mine belongs to PKG-MINE-001, but PKG-AAA-001 contains it too." in said
 
 
 @pytest.mark.parametrize(

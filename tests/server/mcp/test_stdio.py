@@ -127,7 +127,10 @@ def test_a_batch_is_answered_with_an_array_where_the_version_has_them(root: Path
         server.send(json.dumps(batch).encode())
         told = server.receive()
         assert told["error"]["code"] == -32600
-        assert "Only MCP 2025-03-26 has batches of messages, and this session uses 2025-06-18" in told["error"]["message"]
+        assert (
+            "Only MCP 2025-03-26 has batches of messages, and this session uses 2025-06-18"
+            in told["error"]["message"]
+        )
         params = {"capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
         told = server.ask(0, "initialize", protocolVersion="2025-03-26", **params)
         assert told["result"]["protocolVersion"] == "2025-03-26"
