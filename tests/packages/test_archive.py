@@ -202,7 +202,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
     "GNU long link": (
         lambda: with_member("././@LongLink", type=b"K", data=b"x"), "damaged", "tar data"),
     "size below zero": (lambda: altered(124, b"-0000000001\0"), "damaged", "valid tar number"),
-    "size with an underscore": (lambda: altered(124, b"0000000_043\0"), "damaged", "valid tar number"),
+    "size with an underscore": (lambda: altered(124, b"0000000_043\0"), "damaged", "tar number"),
     "pax size in other digits": (lambda: pax({"size": "\uff11"}), "damaged", "valid tar number"),
     "no end": (lambda: compressed(TAR[:-1024]), "truncated", "without two blocks"),
     "half an end": (lambda: compressed(TAR[:-512]), "truncated", "without two blocks"),
