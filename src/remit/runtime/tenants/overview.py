@@ -9,7 +9,7 @@ from remit.kernel.root import Root
 from remit.kernel.tenant import TenantFile
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.ledger.log_of_logs import TakenHead, latest_head
-from remit.runtime.tenants.changes import old_plans
+from remit.runtime.tenants.moves import old_plans
 from remit.runtime.tenants.tenant import (
     REMOVED,
     Tenant,

@@ -1,4 +1,4 @@
-"""Moves and removals of tenants, each of which an interruption leaves undone or finished.
+"""Moves of tenants, each of which an interruption leaves undone or finished.
 
 A move takes these steps:
 
@@ -10,12 +10,8 @@ A move takes these steps:
 5. Record ``TENANT_MOVED`` in the host's ledger, and rename the plan to ``moved-ID.json``. The old
    ledger stays until :func:`remove_old_places`.
 
-A removal writes ``removing.json``, waits for servers, signs and records the last head, and records
-``TENANT_REMOVED`` in the host's ledger. That entry decides. Then all data is erased, the plan last.
-
-:func:`recover_tenant` undoes a change that was interrupted before its deciding step, and finishes
-a later one. A plan is not trusted: whatever it renames or removes must belong to the tenant's key,
-as the host recorded it.
+A plan is not trusted: whatever it renames or removes must belong to the tenant's key, as the host
+recorded it.
 """
 
 from __future__ import annotations
@@ -25,42 +21,29 @@ import fcntl
 import json
 import re
 import secrets
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from remit.kernel.errors import InvalidInputError, RemitError
+from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.kernel.settings import LedgerSettings, load_settings
 from remit.kernel.tenant import HOST, TenantFile
 from remit.ledger import KeptHead, LedgerClient, LedgerKey, copy_ledger
-from remit.ledger.log_of_logs import latest_head
 from remit.ledger.tlog import VerifierKey
 from remit.runtime.state import check_state
 from remit.runtime.tenants.places import Place, drained, locked
 from remit.runtime.tenants.tenant import (
-    REMOVED,
     Tenant,
     TenantHost,
-    export_tenant,
     find_tenant,
     open_log,
     place_of,
-    recorded_key,
-    removals,
     require_recorded,
-    root_of,
     save,
     schema_of,
-    take_checkpoint,
-    tenants_with,
 )
-
-__all__ = ["OLD_PLACE_REMOVED", "MovePlan", "hold_open", "interrupted_tenants", "move_tenant",
-           "old_plans", "recover_tenant", "recover_tenants", "remove_old_places", "remove_tenant",
-           "removed_before"]  # fmt: skip
 
 OLD_PLACE_REMOVED = "TENANT_OLD_PLACE_REMOVED"
 
@@ -129,15 +112,6 @@ class MovePlan:
         return before, aside, after
 
 
-def _removal_in(value: Any, root: Path) -> tuple[TenantFile, str, str]:
-    """Return the file, id and person of the removal in a JSON value.
-
-    Raises ValueError if the removal is not one of this root.
-    """
-    file = TenantFile.planned(value["file"], root)
-    return file, str(value["removal_id"]), str(value["by"])
-
-
 def hold_open(tenant: Tenant) -> contextlib.AbstractContextManager[None]:
     """Return a context manager that keeps a tenant from being moved or removed.
 
@@ -170,7 +144,7 @@ def _locked_for(
 
 
 @contextlib.contextmanager
-def _changing(host: TenantHost, name: str) -> Iterator[tuple[Tenant, VerifierKey]]:
+def changing(host: TenantHost, name: str) -> Iterator[tuple[Tenant, VerifierKey]]:
     """Keep other processes from changing a tenant; yield it, with its recorded key.
 
     An interrupted change is recovered first.
@@ -180,7 +154,7 @@ def _changing(host: TenantHost, name: str) -> Iterator[tuple[Tenant, VerifierKey
             one.
     """
     root = find_tenant(host.root, name).root
-    with _locked_for(root, ".move.lock", fcntl.LOCK_EX, lambda: _recover_move(host, root)):
+    with _locked_for(root, ".move.lock", fcntl.LOCK_EX, lambda: recover_move(host, root)):
         tenant = find_tenant(host.root, name)
         yield tenant, require_recorded(host.ledger, tenant)
 
@@ -206,7 +180,7 @@ def move_tenant(host: TenantHost, name: str, to: str, *, wait_s: float) -> tuple
             there, or a server still serves the tenant. The old ledger is in use again.
         LedgerError: a database cannot be used. The old ledger is in use again.
     """
-    with _changing(host, name) as (tenant, _):
+    with changing(host, name) as (tenant, _):
         root = tenant.root
         with open_log(tenant) as log:  # Fails if the ledger is missing or another tenant's.
             entries = log.count()
@@ -239,7 +213,7 @@ def move_tenant(host: TenantHost, name: str, to: str, *, wait_s: float) -> tuple
                 host.step("switch")
                 save(asdict(target), TenantFile.path(root.path))
         except BaseException:
-            _recover_move(host, root)
+            recover_move(host, root)
             raise
         host.step("finish")
         _finish_move(host, root, plan)
@@ -282,10 +256,10 @@ def _finish_move(host: TenantHost, root: Root, plan: MovePlan) -> None:
     TenantFile.moving_path(root.path).replace(root.path / plan.kept_as)
 
 
-def _recover_move(host: TenantHost, root: Root) -> None:
+def recover_move(host: TenantHost, root: Root) -> None:
     """Finish a move that was decided; otherwise delete the copy and restore the old ledger."""
     path = TenantFile.moving_path(root.path)
-    if (plan := _read_plan(MovePlan.of, path)) is None:
+    if (plan := read_plan(MovePlan.of, path)) is None:
         return
     tenant = find_tenant(host.root, root.path.name)
     key = require_recorded(host.ledger, tenant)
@@ -318,18 +292,18 @@ def remove_old_places(host: TenantHost, name: str) -> list[str]:
             an old one; nothing was removed.
         LedgerError: an old ledger belongs to another tenant, or cannot be removed.
     """
-    with _changing(host, name) as (tenant, key):
+    with changing(host, name) as (tenant, key):
         plans = old_plans(tenant.root)
         for plan in plans:
             if (aside := Place(plan.aside, tenant.root, host.path)).is_own(key):
                 _require_copied(aside, tenant)
         for plan in plans:
             host.step(f"remove {place_of(plan.aside)}")
-            _remove_old_place(host, tenant.root, plan, key)
+            remove_old_place(host, tenant.root, plan, key)
     return [place_of(plan.aside) for plan in plans]
 
 
-def _remove_old_place(host: TenantHost, root: Root, plan: MovePlan, key: VerifierKey) -> None:
+def remove_old_place(host: TenantHost, root: Root, plan: MovePlan, key: VerifierKey) -> None:
     """Remove the old ledger of a move, record that, and delete the plan."""
     Place(plan.aside, root, host.path).remove(key)
     host.record(
@@ -356,185 +330,6 @@ def _require_copied(aside: Place, tenant: Tenant) -> None:
             )
 
 
-def remove_tenant(
-    host: TenantHost, name: str, *, reason: str, wait_s: float, export: Path | None = None
-) -> tuple[int, str, str]:
-    """Remove a tenant: its ledger, its old ledgers, and its root with its keys.
-
-    Args:
-        host: host of the tenant.
-        name: name of the tenant, which no other tenant can have afterwards.
-        reason: reason, for the record.
-        wait_s: longest wait for servers to close the tenant, in seconds.
-        export: a new directory to which the tenant's data is written first.
-
-    Returns:
-        The entries under the last head of the tenant's log, the id of the host's entry with that
-        head, and the id of ``TENANT_REMOVED``.
-
-    Raises:
-        InvalidInputError: there is no reason.
-        RemitError: there is no such tenant, a server serves it, the plan of a move is damaged, or
-            the export cannot be written; nothing was changed.
-        LedgerError: a ledger cannot be used. If the removal is recorded by then, the next
-            `remit tenant` command finishes it.
-    """
-    if not reason.strip():
-        raise InvalidInputError("A removal requires a reason, which is recorded.")
-    with _changing(host, name) as (tenant, key):
-        root = tenant.root
-        for move in old_plans(root):  # Fails now if an old ledger could not be removed later.
-            Place(move.aside, root, host.path).is_own(key)
-        settings = load_settings(root.config).settings.ledger
-        removal_id = secrets.token_hex(4)
-        host.step("drain")
-        save(
-            {"file": asdict(tenant.file), "removal_id": removal_id, "by": host.by},
-            TenantFile.removing_path(root.path),
-        )
-        try:
-            with drained(root, name, wait_s):
-                host.step("last head")
-                with Place(tenant.file, root, host.path).open(settings, signing=True) as log:
-                    take_checkpoint(host.ledger, tenant, log)
-                    if export is not None:
-                        host.step("export")
-                        export_tenant(host.ledger, tenant, log, export)
-                host.step("record")
-                if (head := latest_head(host.ledger, name)) is None:
-                    raise RemitError(f"The log of the tenant {name} has no head.")
-                entry_id = host.record(
-                    REMOVED, name, reason.strip(), origin=head.checkpoint.origin,
-                    size=head.checkpoint.size, root=head.checkpoint.text.split("\n")[2],
-                    place=tenant.place, exported=export is not None, removal_id=removal_id,
-                )  # fmt: skip
-        except BaseException:
-            _recover_removal(host, root)
-            raise
-        host.step("erase")
-        _erase(host, root, tenant.file)
-    return head.checkpoint.size, head.entry_id, entry_id
-
-
-def removed_before(host: TenantHost, name: str) -> tuple[int, str, str] | None:
-    """Finish a recorded removal, and return it as :func:`remove_tenant` does.
-
-    The rest of the tenant's root is deleted.
-
-    Args:
-        host: host of the tenant.
-        name: name of the removed tenant.
-
-    Returns:
-        ``None`` if no removal is recorded, or if a copy of the tenant's root was restored.
-
-    Raises:
-        RemitError: another process is removing the tenant, or its root cannot be deleted.
-        LedgerError: the tenant's ledger cannot be removed.
-    """
-    entry = removals(host.ledger).get(name)
-    if entry is None:
-        return None
-    recover_tenant(host, name)
-    root = root_of(host.root, name).path
-    if TenantFile.removing_path(root).exists():
-        raise RemitError(f"The tenant {name} is being removed by another process.")
-    if TenantFile.path(root).exists():
-        return None
-    _remove_empty(root)
-    head = latest_head(host.ledger, name)
-    return entry.metadata["size"], head.entry_id if head is not None else "", entry.id
-
-
-def _recover_removal(host: TenantHost, root: Root) -> None:
-    """Finish a removal that is recorded; otherwise delete its plan."""
-    path = TenantFile.removing_path(root.path)
-    if (plan := _read_plan(_removal_in, path)) is None:
-        return
-    file, removal_id, by = plan
-    known = host.ledger.query(event_type=REMOVED, submission_id=file.name)
-    if removal_id in {entry.metadata["removal_id"] for entry in known}:
-        _erase(replace(host, by=by), root, file)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _erase(host: TenantHost, root: Root, file: TenantFile) -> None:
-    """Erase all data of a tenant, the plan last, so that it can be repeated from any point."""
-    key = recorded_key(host.ledger, file.name)
-    assert key is not None
-    for move in old_plans(root):
-        _remove_old_place(host, root, move, key)
-    Place(file, root, host.path).remove(key)
-    kept = TenantFile.removing_path(root.path)
-    try:
-        for path in root.path.iterdir():
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            elif path != kept:
-                path.unlink()
-        kept.unlink()
-        _remove_empty(root.path)
-    except OSError as error:
-        raise RemitError(
-            f"{root.path} cannot be deleted: {error.strerror or error}.",
-            next_step="The removal is recorded. `remit tenant list` tries again.",
-        ) from error
-
-
-def _remove_empty(path: Path) -> None:
-    """Delete the empty directory of a removed tenant, and a link that leads to it."""
-    if path.exists():
-        path.resolve().rmdir()
-    if path.is_symlink():
-        path.unlink()
-
-
-def interrupted_tenants(host: Root) -> list[str]:
-    """Return the names of tenants with a move or removal that runs or was interrupted, in order."""
-    found = (tenants_with(host, of) for of in (TenantFile.moving_path, TenantFile.removing_path))
-    return sorted({name for names in found for name in names})
-
-
-def recover_tenants(host: TenantHost) -> dict[str, RemitError]:
-    """Recover all interrupted tenants, as :func:`recover_tenant`.
-
-    Returns:
-        The errors of tenants that could not be recovered, keyed by name.
-    """
-    failed: dict[str, RemitError] = {}
-    for name in interrupted_tenants(host.root):
-        try:
-            recover_tenant(host, name)
-        except RemitError as error:
-            failed[name] = error
-    return failed
-
-
-def recover_tenant(host: TenantHost, name: str) -> None:
-    """Undo or finish an interrupted move or removal; do nothing if another process runs it.
-
-    A change is finished if it was decided (see the module), else undone. Ledgers are renamed or
-    deleted, and the finish is recorded.
-
-    Args:
-        host: host of the tenant.
-        name: name of the tenant.
-
-    Raises:
-        RemitError: a plan is damaged or of another tenant, or a ledger or root cannot be changed.
-    """
-    root = root_of(host.root, name)
-    for path, recover in (
-        (TenantFile.moving_path(root.path), _recover_move),
-        (TenantFile.removing_path(root.path), _recover_removal),
-    ):
-        if path.exists():
-            with locked(root.path / ".move.lock", fcntl.LOCK_EX) as is_held:
-                if is_held:
-                    recover(host, root)
-
-
 def old_plans(root: Root) -> list[MovePlan]:
     """Return the moves of a tenant whose old ledgers were not removed, in order of their ids.
 
@@ -543,7 +338,7 @@ def old_plans(root: Root) -> list[MovePlan]:
     """
     plans = []
     for path in sorted(root.path.glob("moved-*.json")):
-        if (plan := _read_plan(MovePlan.of, path)) is None:
+        if (plan := read_plan(MovePlan.of, path)) is None:
             continue
         if plan.kept_as != path.name:
             raise RemitError(f"{path} cannot be read: it is the plan of another move.")
@@ -551,7 +346,7 @@ def old_plans(root: Root) -> list[MovePlan]:
     return plans
 
 
-def _read_plan(parse: Callable[[Any, Path], _P], path: Path) -> _P | None:
+def read_plan(parse: Callable[[Any, Path], _P], path: Path) -> _P | None:
     """Return the plan in a file of a tenant's root; ``None`` if there is no such file.
 
     Raises:
