@@ -24,11 +24,11 @@ from remit.ledger import LedgerClient, LedgerEntry, LedgerError
 from remit.runtime.state import check_state
 from remit.runtime.tenants import (
     TenantHost,
-    changes,
     export_tenant,
     find_tenant,
     hold_open,
     move_tenant,
+    moves,
     recover_tenants,
     remove_old_places,
 )
@@ -256,7 +256,7 @@ def _move_and_die(host: Path, to: str, point: str, database: str) -> None:
             LedgerClient.write = dies(LedgerClient.write)  # type: ignore[method-assign]
 
     if point == "copied":
-        changes.copy_ledger = dies(changes.copy_ledger)
+        moves.copy_ledger = dies(moves.copy_ledger)
     os.environ.update(environment(database))
     path = load_settings(host / "remit.toml").settings.ledger.path
     with opened(host, database) as ledger:
@@ -320,7 +320,7 @@ def test_a_removal_of_the_old_ledger_that_is_killed_is_repeated_with_success(
     assert not list((host / "tenants/acme").glob("ledger.db*"))
     assert _kept(host / "tenants/acme")[0] == records
     with opened(host) as ledger:
-        assert len(list(ledger.query(event_type=changes.OLD_PLACE_REMOVED))) == 1
+        assert len(list(ledger.query(event_type=moves.OLD_PLACE_REMOVED))) == 1
 
 
 def _remove_old_and_die(host: Path, point: str) -> None:
