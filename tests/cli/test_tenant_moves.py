@@ -164,7 +164,7 @@ def test_an_old_ledger_stays_while_the_new_one_does_not_verify(tmp_path: Path) -
     )
     refused = run_remit("tenant", "clean", "acme", "--yes", "--root", host)
     assert refused.returncode == 1
-    assert "only sound" in refused.stderr
+    assert "only undamaged" in refused.stderr
     assert list((host / "tenants/acme").glob("ledger.db.moved-*"))
 
 
@@ -210,7 +210,7 @@ def test_what_cannot_be_moved_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken/ledger.db").write_text("something else")
     refused: list[tuple[object, str]] = [
-        (tmp_path / "taken", "There is something already"),
+        (tmp_path / "taken", "already exists"),
         ("host", "the database of its host"),
         ("postgresql://127.0.0.1:1/none", "cannot be used"),
     ]
