@@ -277,7 +277,11 @@ def members(text: bytes, at: int = 0) -> Iterator[Member]:
 
     Args:
         text: JSON text that :func:`load` has accepted.
-        at: offset of the object; white space before it is skipped.
+        at: offset of the object's ``{``, or of white space before it. This is not checked: at any
+            other value the result is undefined.
+
+    Yields:
+        The name without escapes, and the offsets of the name, of the value, and after the value.
     """
     at = _skip(text, at) + 1
     while True:
@@ -394,11 +398,18 @@ def spans(
 
 
 def value_at(text: bytes, path: Sequence[str]) -> bytes | None:
-    """Return the exact text of the member at ``path``; ``None`` if there is none.
+    """Return the exact text of the value at ``path``, not parsed and not formatted anew.
+
+    Of a repeated name the last member counts, as for JSON readers. Arrays are not entered.
 
     Args:
         text: JSON text that :func:`load` has accepted.
-        path: names from the top; empty for the whole value.
+        path: names from the top. Empty for the whole text, without white space before it but with
+            any after it.
+
+    Returns:
+        The bytes of the value; ``None`` if there is no such member, or a value on the way is not an
+        object.
     """
     at = _skip(text, 0)
     end = len(text)

@@ -71,7 +71,10 @@ class Marks:
         return found
 
     def write(self, name: str, mark: dict[str, Any]) -> None:
-        """Replace the mark of a kind of check; a failure to write is ignored.
+        """Replace the mark of a kind of check, in one step.
+
+        The mark is authenticated by the ledger's private key. Without that key nothing is written,
+        and a failure to write is ignored, so the mark may stay as it was.
 
         Args:
             name: name of the check and of its file.

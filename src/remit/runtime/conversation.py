@@ -40,10 +40,13 @@ _Asked = TypeVar("_Asked")
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """The last event of a streamed turn.
+    """The last event of a streamed turn, also of a turn that failed or waits for a person.
+
+    If the turn raises an error, or the iterator is closed early, there is no such event.
 
     Attributes:
-        result: the turn.
+        result: the turn, as :meth:`Conversation.aturn` returns it; see its ``error_code`` and
+            ``waiting_for``.
     """
 
     result: TurnResult[Any]

@@ -205,8 +205,13 @@ class Runtime(Closeable):
     def require_model(self) -> None:
         """Raise RemitError unless the default model can be called. No call is made.
 
+        The name is compared with the price table: one that nearly equals a known name is refused,
+        any other unknown name may be a newer model and is accepted. Names of a program's own
+        providers, and of providers at another address, are not checked.
+
         Raises:
-            RemitError: the provider is not configured, or the model's name is misspelt.
+            RemitError: the provider has neither an API key nor a base URL; the local model is not
+                installed; or the model's name looks misspelt.
         """
         of_model = self.provider_id, self.model_id, self.prices
         require_reachable(self.loaded.settings, self._providers, *of_model)

@@ -204,7 +204,12 @@ def failing(
 def is_version_of(asked: str, answered: str) -> bool:
     """Return True if ``answered`` is the model ``asked``, or a dated version of it.
 
-    A dated version is the name followed by ``-`` and digits.
+    A dated version is the name followed by ``-`` and digits, which may have hyphens between them:
+    ``gpt-x-20250101`` and ``gpt-x-2025-01-01`` are versions of ``gpt-x``.
+
+    Args:
+        asked: the requested model.
+        answered: the model that the provider says has answered.
     """
     return answered == asked or re.fullmatch(re.escape(asked) + r"-\d[\d-]*", answered) is not None
 

@@ -17,7 +17,18 @@ _PROSE = "false: the model only selects a tool, and Remit prints the result as t
 
 
 class LedgerSettings(Section):
-    """``[ledger]``: where the record is and what of it is content."""
+    """``[ledger]``: place and name of the record, its content, retention and checkpoints.
+
+    Attributes:
+        path: file of the ledger, relative to the root, or a ``postgresql://`` URL.
+        content_keys: metadata keys whose values are content, which can be erased.
+        lock_timeout_s: longest wait for another writer, in seconds.
+        origin: unique name of the log, a URL without a scheme; if empty, ``init`` chooses it for
+            good.
+        checkpoint_every_entries: a checkpoint is signed after this many entries.
+        checkpoint_every_s: a checkpoint of new entries is signed after this many seconds.
+        retention_days: days until content may be erased, keyed by event type; ``*`` for all others.
+    """
 
     path: str = Field(
         description="file of the ledger, relative to the root; or a postgresql:// URL (prefer "

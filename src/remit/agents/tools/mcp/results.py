@@ -84,13 +84,17 @@ def tool_output(result: CallToolResult, questions: Sequence[str] = ()) -> Any:
 
 
 def with_images(value: Any, blocks: Iterable[Any]) -> Any:
-    """Return a value, as Illustrated if the content blocks or resources contain images.
+    """Return a value, with the images of a server's answer if it has any.
 
-    Images in formats or sizes that providers do not accept are left out.
+    Only the first 20 images are kept. Images in formats or sizes that providers do not accept are
+    left out silently; text blocks are ignored.
 
     Args:
         value: the result without images.
         blocks: content blocks or resource contents of the server.
+
+    Returns:
+        An :class:`Illustrated` of the value and the images; ``value`` itself without images.
     """
     images = [image for block in blocks if (image := _image(block))]
     return Illustrated(value, tuple(images[:_MAX_IMAGES])) if images else value

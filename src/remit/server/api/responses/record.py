@@ -10,7 +10,21 @@ from remit.server.api.responses.page import Paged, listing
 
 
 class EntryShape(BaseModel):
-    """A ledger entry. Erased content is `{"$erased": ID of the ERASURE entry}`."""
+    """A ledger entry. Erased content is `{"$erased": ID of the ERASURE entry}`.
+
+    Attributes:
+        event_type: kind of the entry, such as `EXCHANGE`.
+        submission_id: id of the contract, session or work order that the entry belongs to.
+        decision: the outcome in a word.
+        reason: the reason in a sentence.
+        prompts_used: ids of the prompt packs behind the event.
+        metadata: the data of the event type, such as `session_id`; content is shown as a commitment
+            unless content was asked for.
+        id: `LED-` and the number of the entry in hex.
+        timestamp: ISO 8601 in UTC.
+        previous_hash: `entry_hash` of the entry before; empty for the first.
+        entry_hash: SHA-256 of the canonical record, 64 hex digits.
+    """
 
     event_type: str
     submission_id: str
