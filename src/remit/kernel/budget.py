@@ -37,8 +37,10 @@ class BudgetScope:
         agent_id: the agent in the session; ``None`` for none.
         requested_tokens: upper bound of the call's tokens.
         model_id: the model; ``None`` if unknown.
-        key_id: the virtual key that pays; ``user_id``, ``team_id`` and ``organisation_id`` name its
-            owners. ``None`` for none.
+        key_id: the virtual key that pays; ``None`` for none.
+        user_id: the user of the key; ``None`` for none.
+        team_id: the team of the key; ``None`` for none.
+        organisation_id: the organisation of the key; ``None`` for none.
         charged_to: keys of further paying accounts: the sessions and orders that contain this
             session.
 
@@ -416,15 +418,20 @@ class BudgetStatus:
 
     Attributes:
         scope: key of the account, as in :attr:`BudgetScope.path`.
-        token_limit: limit of input and output tokens; ``turn_limit`` of model calls, ``nano_limit``
-            of cost.
-        spent_tokens: tokens of ended calls in the window; ``spent_nano`` is their cost.
-        reserved_tokens: upper bound of the tokens of running calls; ``reserved_nano`` of their
-            cost.
+        token_limit: limit of input and output tokens together.
+        turn_limit: limit of the number of model calls.
+        spent_tokens: tokens of ended calls in the window.
+        reserved_tokens: upper bound of the tokens of running calls.
         turns: number of model calls begun.
+        nano_limit: limit of the cost.
+        requests_per_minute: limit of calls in a minute.
+        tokens_per_minute: limit of tokens in a minute.
+        spent_nano: cost of ended calls in the window.
+        reserved_nano: upper bound of the cost of running calls.
         unpriced_calls: number of ended calls without a known price, whose cost is unknown.
-        requests_per_minute: limit of calls in a minute; ``tokens_per_minute`` of their tokens.
         minute: the minute since 1970 of ``minute_requests`` and ``minute_tokens``.
+        minute_requests: number of calls in that minute.
+        minute_tokens: number of tokens in that minute.
         period: ``day``, ``week`` or ``month`` of limits and spending; empty for ever.
         time_zone: IANA name of the zone in which windows begin; empty without a window.
         window_end: end of the window, in seconds since 1970; 0 for never.

@@ -107,6 +107,10 @@ class Batch(ABC):
         head: the state of the ledger at the start.
         content_keys: metadata keys whose values are content.
         compress_above: stored values longer than this many bytes are compressed.
+
+    Attributes:
+        ENGINE_ERRORS: exceptions of the database engine; each subclass names its own.
+        RECORD_SQL: SQL expression that reads the column ``record``.
     """
 
     ENGINE_ERRORS: tuple[type[Exception], ...] = ()

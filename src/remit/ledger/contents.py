@@ -144,7 +144,12 @@ Encoded = tuple[EncodedValue | list[EncodedValue], str]
 
 
 class StoredValue(NamedTuple):
-    """A stored value. The codec is ``text``, ``json`` or ``exact``; ``+zlib`` if compressed."""
+    """A stored value. The codec is ``text``, ``json`` or ``exact``; ``+zlib`` if compressed.
+
+    Attributes:
+        codec: form of the value: ``text``, ``json`` or ``exact``; with ``+zlib`` if compressed.
+        value: the text, or the compressed bytes.
+    """
 
     codec: str
     value: str | bytes

@@ -31,7 +31,20 @@ _FIRST_PAGE = 16  # small, for callers that want only the first match
 
 
 class Equalities(TypedDict, total=False):
-    """The columns that a query can compare; ``None`` compares nothing."""
+    """The columns that a query can compare; ``None`` compares nothing.
+
+    Attributes:
+        event_type: kind of the entries.
+        submission_id: contract, session or work order that they belong to.
+        session_id: their session.
+        work_order_id: their work order.
+        agent_id: their agent.
+        tier: ``hot``, ``ho2`` or ``ho1``.
+        framework_id: their framework.
+        contract_id: their contract.
+        model_id: their model.
+        outcome: outcome of the exchange: ``success``, ``error`` or ``timeout``.
+    """
 
     event_type: str | None
     submission_id: str | None

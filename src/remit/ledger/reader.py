@@ -43,7 +43,13 @@ class EntryRow:
 
 
 class Reader(ABC):
-    """The reading methods that all stores share."""
+    """The reading methods that all stores share.
+
+    Attributes:
+        location: path of the file, or URL of the database without its password.
+        record_sql: SQL expression that reads ``record`` so that a damaged one does not stop the
+            statement.
+    """
 
     location: str
     """The path of the file, or the URL of the database without its password."""

@@ -24,6 +24,16 @@ class Columns(NamedTuple):
     """The columns of a record that are indexed: non-empty texts only, else ``None``.
 
     Each is ``metadata[k]``, else ``metadata.provenance[k]``, else ``metadata.scope[k]``.
+
+    Attributes:
+        session_id: the session.
+        work_order_id: the work order.
+        agent_id: the agent.
+        tier: the tier.
+        contract_id: the contract.
+        framework_id: the framework.
+        model_id: the model.
+        outcome: the outcome of an exchange.
     """
 
     session_id: str | None

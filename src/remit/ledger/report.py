@@ -58,8 +58,9 @@ class VerificationReport:
         contents: number of content values checked against their commitments.
         erased: number of missing content values that an ``ERASURE`` entry accounts for.
         erasures: number of these values, keyed by the id of the ``ERASURE`` entry.
-        first_bad_seq: the lowest sequence number with a problem.
-        problems: at most 100 problems, in ledger order; ``problem_count`` counts all.
+        first_bad_seq: the lowest sequence number with a problem; ``None`` if there is none.
+        problem_count: number of all problems.
+        problems: the first 100 problems, in ledger order.
         checkpoint: the assurance that signed tree heads give. ``none``: there is no head, so a
             ledger cut off at its end, or rewritten completely, looks like a sound one.
             ``unchecked``: there is no key to check the heads. ``stored``: the heads in the database

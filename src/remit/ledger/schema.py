@@ -363,7 +363,9 @@ class Column(NamedTuple):
     """A column of a table.
 
     Attributes:
+        name: name of the column.
         postgres_type: ``text``, ``bigint`` or ``bytea``.
+        nullable: True if the column may be NULL.
         default: SQL text of the default; empty if there is none.
         is_key: True if the column is part of the primary key.
         other_type: a second type that SQLite stores in the column; empty if there is none.

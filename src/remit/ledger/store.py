@@ -147,6 +147,8 @@ class RawEntry(NamedTuple):
     """A stored entry as bytes, for a reader that trusts nothing.
 
     Attributes:
+        seq: sequence number of the row.
+        record: the stored record; empty if it cannot be read.
         columns: every column except ``seq`` and ``record``, in the order of the layout.
         problem: the fault that makes the row unreadable; empty if there is none.
     """
@@ -160,7 +162,17 @@ class RawEntry(NamedTuple):
 class RawContent(NamedTuple):
     """A stored content value with the columns that prove it.
 
+    Fields other than ``content_id`` and ``problem`` may be empty if the row is unreadable.
+
     Attributes:
+        content_id: number of the row.
+        commitment: the commitment in the record of the entry.
+        scope: the session or entry within which equal values are stored once.
+        digest: hash of the value, by which a scope finds it.
+        nonce: random bytes of the commitment.
+        length: length of the value before compression, in bytes.
+        codec: form of the value, see :class:`~remit.ledger.contents.StoredValue`.
+        value: the stored bytes, compressed if the codec says so.
         kind: the type of the stored ``value``: ``text`` or ``blob``.
         problem: the fault that makes the row unreadable; empty if there is none.
     """
@@ -208,6 +220,8 @@ class Store(Reader):
     :meth:`run` is called from one thread only; the readers may be called from any.
 
     Attributes:
+        outage: the outcome of the latest write.
+        text_sql: the condition that finds entries by a :attr:`Filter.text`.
         location: the place of the database for people, without a password.
         size: number of entries after this store's own last commit; 0 before the first.
         seen: sequence number and hash of the last entry then; ``(-1, "")`` before the first commit.
@@ -216,7 +230,6 @@ class Store(Reader):
             raises if it was.
         missed: called once with ``seen`` if that entry is missing.
         is_held: True if the guard has accepted this database.
-        outage: the outcome of the latest write.
     """
 
     outage: Outage

@@ -93,6 +93,8 @@ class PackageDiff:
 
     Attributes:
         package_id: the id of the new version.
+        old_version: the version before.
+        new_version: the version after.
         widened: True if the new version has any permission that the old one lacks.
         permissions: changed permissions.
         manifest: other changed keys of the manifest.

@@ -77,6 +77,7 @@ class Conversation(Closeable, Generic[OutputT]):
 
     @override
     def close(self) -> None:
+        """End the session, as :meth:`end` does."""
         self.end()
 
     @property

@@ -126,6 +126,11 @@ class HttpServer(Server):
     @override
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
+        """Install the signal handlers: SIGTERM stops the server.
+
+        Outside a worker process, SIGINT stops it too, and SIGHUP reloads the settings. Previous
+        handlers are not restored.
+        """
         loop = self._loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.stop)
         if not self._worker:
@@ -135,6 +140,11 @@ class HttpServer(Server):
 
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen on the sockets, begin to watch the settings, and report that the server is ready.
+
+        Args:
+            sockets: open sockets; ``None`` to open those of the configuration.
+        """
         await super().startup(sockets)
         self._follows = asyncio.create_task(self._follow())
         if self._told is not None:
@@ -142,6 +152,14 @@ class HttpServer(Server):
 
     @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop the server: give notice, close idle connections, and finish running calls.
+
+        Calls that do not end within the limit of the settings are cancelled, and have a short time
+        to be recorded.
+
+        Args:
+            sockets: the sockets that were listened on; these are closed.
+        """
         state, loop = self.server_state, asyncio.get_running_loop()
         self._follows.cancel()
         if self._notice_s:

@@ -56,6 +56,7 @@ class Toolset:
         loaded: settings with their sources.
         settings: settings of tools.
         redactor: removes secrets from output.
+        gates: checks the gates for tools that report on them; ``None`` if the runtime has none.
     """
 
     ledger: LedgerClient

@@ -140,11 +140,13 @@ class SqliteBatch(Batch):
     @property
     @override
     def now_ms(self) -> int:
+        """The clock of all writers on this machine, in milliseconds; see ``BootClock``."""
         return self._clock.now_ms()
 
     @property
     @override
     def wall_ms(self) -> int:
+        """The machine's wall clock, in milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
     def _read(self, sql: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -152,6 +154,7 @@ class SqliteBatch(Batch):
 
     @override
     def execute_many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run a portable statement once for each of ``rows``, at once."""
         self._connection.executemany(sql, rows)
 
     def _insert_all(self, collected: list[tuple[str, list[tuple[Any, ...]]]]) -> None:

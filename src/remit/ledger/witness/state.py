@@ -351,6 +351,11 @@ class WitnessDirectory(KeyFiles):
 
     @override
     def verifier_key(self) -> VerifierKey:
+        """Return the witness's public key.
+
+        Raises:
+            WitnessError: there is no witness in the directory, or its file is unreadable.
+        """
         key = super().verifier_key()
         if key is None:
             raise WitnessError(

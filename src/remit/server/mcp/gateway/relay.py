@@ -40,7 +40,20 @@ _OWN = ("notifications/cancelled", "notifications/progress")
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A server of ``[mcp.NAME]`` with everything the gateway needs to serve it."""
+    """A server of ``[mcp.NAME]`` with everything the gateway needs to serve it.
+
+    Attributes:
+        name: the NAME of its table.
+        settings: the settings of the server.
+        rules: the rules that say which calls a key may make.
+        timeout_s: timeout of a tool call, in seconds.
+        ledger: ledger that calls are recorded in.
+        budgeter: charges calls with a price.
+        pins: accepted definitions of the server's tools.
+        approvals: requests for approval of calls under ``ask``.
+        slots: limits of concurrent and waiting calls.
+        secrets: configured secrets, which are hidden from clients.
+    """
 
     name: str
     settings: McpServerSettings
