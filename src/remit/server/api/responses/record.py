@@ -46,14 +46,21 @@ EntryPage = listing(
 
 
 class Head(BaseModel):
-    """The last entry."""
+    """The last entry.
+
+    `seq` is its number from 0, `entry_hash` its SHA-256 in hex.
+    """
 
     seq: int
     entry_hash: str
 
 
 class Stats(BaseModel):
-    """Number of entries of each event type."""
+    """Number of entries of each event type.
+
+    `entries` counts all, `events` by event type; `head` is null in an empty ledger; `location` is
+    the file or URL.
+    """
 
     entries: int
     events: dict[str, int]
@@ -62,7 +69,11 @@ class Stats(BaseModel):
 
 
 class SessionShape(BaseModel):
-    """A summary of a session."""
+    """A summary of a session.
+
+    `session_id` and `agent_id` identify it; `started_at` and `last_turn_at` are in UTC (empty:
+    never); `turns` counts turns; `ended` is true after its end.
+    """
 
     session_id: str
     agent_id: str
@@ -79,6 +90,11 @@ class TurnShape(BaseModel):
     """Both sides of one turn: texts, or markers of erased content.
 
     Attributes:
+        turn_number: number of the turn in its session, from 1.
+        timestamp: time of the record, in UTC.
+        entry_id: entry that records the turn.
+        user_message: the message.
+        response: the answer, or the notice in its place.
         outcome: empty if the response is the agent's answer and the quality gate accepted it; else
             `notice`, `degraded`, `cancelled` or `abandoned`.
     """
@@ -92,7 +108,10 @@ class TurnShape(BaseModel):
 
 
 class ExchangeShape(BaseModel):
-    """A summary of a model call; its entry contains prompt and response."""
+    """A summary of a model call; its entry contains prompt and response.
+
+    `entry_id` is the entry, `timestamp` its time in UTC; further members come from its metadata.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -101,14 +120,21 @@ class ExchangeShape(BaseModel):
 
 
 class SessionDetail(SessionShape, Paged):
-    """A session with the turns and model calls of this page, each in ledger order."""
+    """A session with the turns and model calls of this page, each in ledger order.
+
+    `turn_list` holds the turns, `exchanges` the calls.
+    """
 
     turn_list: list[TurnShape]
     exchanges: list[ExchangeShape]
 
 
 class Step(BaseModel):
-    """A summary of one entry of a work order."""
+    """A summary of one entry of a work order.
+
+    `entry_id`, `event_type` and `timestamp` (UTC) identify it; further members depend on the event
+    type.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -121,6 +147,8 @@ class Trace(Paged):
     """The steps of a work order, in ledger order.
 
     `state` is null if Remit did not plan the order.
+
+    `steps` are the entries of `work_order_id`, which belongs to `session_id`.
     """
 
     work_order_id: str
