@@ -100,6 +100,18 @@ def path_of(
 
     A key has the form ``kind:id``, such as ``session:s1/agent:a``; ``%``, ``/`` and ``:`` in ids
     are percent-encoded.
+
+    Absent and empty ids are left out; without a session, agent and work order are ignored.
+
+    Args:
+        session_id: the session; empty for none.
+        work_order_id: the work order in the session.
+        agent_id: the agent in the session.
+        key_id: the virtual key.
+        user_id: the user.
+        team_id: the team.
+        organisation_id: the organisation.
+        charged_to: keys of further accounts, placed between the owners and the session.
     """
     keys = [
         f"{kind}:{_escaped(name)}"

@@ -85,7 +85,12 @@ def prepared_in(units: Sequence[Unit]) -> Iterator[Prepared]:
 
 
 def keys_of(units: Sequence[Unit]) -> dict[Key, None]:
-    """Return the keys of all reusable values in the units, each once, in order."""
+    """Return the keys of all reusable values in the units, each once, in order; the values of the
+    dictionary are None.
+
+    Args:
+        units: units of one transaction; units without prepared entries add nothing.
+    """
     keys: dict[Key, None] = {}
     for prepared in prepared_in(units):
         keys |= dict.fromkeys(prepared.keys)
@@ -162,7 +167,12 @@ class Batch(ABC):
         """Return True if ``error`` ends the whole transaction, not only its unit."""
 
     def execute(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Insert the collected rows, run a portable statement, and return its rows."""
+        """Insert the collected rows, run a portable statement, and return its rows.
+
+        Args:
+            sql: the statement, with ``?`` placeholders.
+            parameters: values of the placeholders.
+        """
         self.flush()
         return self._read(sql, parameters)
 
@@ -409,7 +419,14 @@ class Batch(ABC):
         # Fewer hashes mean missing entries: verification reports them, and writing continues.
 
     def ask(self, sql: str, parameters: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
-        """Run a statement that only reads, and return its rows, which may be fetched later."""
+        """Run a statement that only reads, and return its rows, which may be fetched later.
+
+        Collected rows are inserted first. The base class runs the statement at once.
+
+        Args:
+            sql: the statement, with ``?`` placeholders.
+            parameters: values of the placeholders.
+        """
         return self.execute(sql, parameters)
 
     def look_up(self, units: Sequence[Unit]) -> None:

@@ -188,11 +188,16 @@ class Checkpoints:
     def sign_in(self, transact: Transact, *, is_forked: bool = False) -> str:
         """Sign the present tree in transactions of the caller, as :meth:`sign` does.
 
-        The result and the errors are those of :meth:`sign`.
+        The result and the errors are those of :meth:`sign`. The signed checkpoint is stored as the
+        process's own head first, and then in the database.
 
         Args:
             transact: runs a function in a transaction.
             is_forked: True to leave the stored head of the old origin behind: it is not compared.
+
+        Raises:
+            NoSignerError: the client has no signing key.
+            LedgerError: as for :meth:`sign`.
         """
         signer = self.signer
         if signer is None:
@@ -423,7 +428,10 @@ class CheckpointSchedule:
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def tick(self, *, closing: bool = False) -> None:
-        """Sign a checkpoint if one is due. Failures are logged.
+        """Sign a checkpoint if enough entries or seconds have passed since the last one.
+
+        Failures are logged, and the next attempt waits for new entries. Nothing happens without new
+        entries.
 
         Args:
             closing: True at the end, which makes a checkpoint due for any new entry.

@@ -292,6 +292,9 @@ class Eraser:
             archived: returns the archived content of an event type (``*``: every other) that is
                 older than a time; ``None`` if nothing was archived.
 
+        Returns:
+            A report for each event type that had old content, in the order of ``days_by_event``.
+
         Raises:
             InvalidInputError: ``INSTALLED`` or ``ARCHIVED`` is named, on which the installed files
                 and the archive depend.

@@ -34,7 +34,15 @@ class LedgerReader(Protocol):
         ...
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a ``SELECT`` with ``?`` placeholders, on a read-only connection."""
+        """Return the rows of a ``SELECT`` with ``?`` placeholders, on a read-only connection.
+
+        Args:
+            sql: a statement that begins with ``SELECT``, ``WITH`` or ``VALUES``.
+            parameters: values of its placeholders.
+
+        Raises:
+            LedgerError: the statement is no query, or failed.
+        """
         ...
 
     @property

@@ -114,6 +114,10 @@ class KeptHead:
         The entry goes to the file ``ledger.seen`` next to the head, unless a later entry is stored
         there.
 
+        Args:
+            seq: sequence number of the missing entry.
+            entry_hash: its hash.
+
         Raises:
             LedgerWriteError: the file cannot be written.
         """

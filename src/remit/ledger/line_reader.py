@@ -157,6 +157,8 @@ def require_members(
 ) -> None:
     """Raise ValueError unless ``value`` is an object with exactly the allowed members.
 
+    Types must be equal: a bool is no int.
+
     Args:
         value: the value.
         condition: name of the condition, for the error.

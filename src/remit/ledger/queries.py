@@ -96,6 +96,9 @@ class LedgerQueries:
         The result is False if nothing was archived, if the session began after all archived ranges,
         or if work entries of it remain before their end. Other sessions without a
         ``SESSION_START``, unknown ones too, cannot be told apart and count as archived.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         end = self.archived_to
         sql = "SELECT min(seq) FROM entries WHERE session_id = ? AND event_type = 'SESSION_START'"
@@ -376,10 +379,15 @@ def _pages(store: Store, where: Filter, limit: int | None = None) -> Iterator[li
 
 
 def to_seq(value: str | int | None) -> int | None:
-    """Return the sequence number of a cursor, which is an entry id or a number.
+    """Return the sequence number of a cursor; ``None`` for ``None``.
 
     ``None`` gives ``None``. Numbers outside the range of the column are brought to its nearest
     bound.
+
+    A number outside the range of the column becomes its nearest bound: -1, or the greatest.
+
+    Args:
+        value: an entry id (``LED-…``), a sequence number, or ``None``.
 
     Raises:
         InvalidInputError: a text is not an entry id.

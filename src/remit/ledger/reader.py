@@ -63,6 +63,10 @@ class Reader(ABC):
 
         Any thread may call this.
 
+        Args:
+            sql: the statement, with ``?`` placeholders.
+            parameters: values of the placeholders.
+
         Raises:
             LedgerFormatError: the statement failed.
             LedgerClosedError: the store is closed.
@@ -82,7 +86,10 @@ class Reader(ABC):
         return (rows[0][0], rows[0][1]) if rows else None
 
     def count(self) -> int:
-        """Return the number of entries, archived ones included."""
+        """Return the number of entries, archived ones included.
+
+        The number follows from the last sequence number, so gaps are counted.
+        """
         head = self.head()
         return min(head[0] + 1, GREATEST) if head else 0
 
@@ -277,7 +284,12 @@ def decode_record(row: EntryRow) -> dict[str, Any]:
 
 
 def info_number(select: Callable[..., Any], name: str) -> int:
-    """Return the number in a row of ``ledger_info``; 0 if there is no row, or not a number."""
+    """Return the number in a row of ``ledger_info``; 0 if there is no row, or not a number.
+
+    Args:
+        select: runs a query.
+        name: name of the row.
+    """
     rows = list(select("SELECT value FROM ledger_info WHERE name = ?", (name,)))
     return int(rows[0][0]) if rows and _NUMBER.fullmatch(str(rows[0][0])) else 0
 

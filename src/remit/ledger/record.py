@@ -92,6 +92,9 @@ def record_problem(record: Any) -> str:
 def inspect_record(record: Any) -> tuple[str, list[dict[str, Any]], int]:
     """Check a parsed record in one walk, because verification reads millions.
 
+    Args:
+        record: the parsed JSON of a record; any value.
+
     Returns:
         The fault (empty if there is none), the commitments in the record, and the number of values
         and keys that ``orjson`` may write in another than the canonical form.
@@ -188,5 +191,11 @@ def columns_of(metadata: Mapping[str, Any]) -> Columns:
 
 
 def content_scope(session_id: str | None, seq: int) -> str:
-    """Return the scope in which an entry's values are reused: its session, or itself."""
+    """Return the scope in which an entry's values are reused: ``s:`` and its session, or ``e:`` and
+    its own number.
+
+    Args:
+        session_id: the entry's session; ``None`` or empty for none.
+        seq: the entry's sequence number.
+    """
     return f"s:{session_id}" if session_id else f"e:{seq}"

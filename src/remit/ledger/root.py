@@ -75,6 +75,10 @@ def remember_place(root: Root, settings: LedgerSettings) -> None:
     cannot be written, nothing is noted. Without the note, a forgotten variable would look like a
     lost ledger, and a second one would begin.
 
+    Args:
+        root: the root.
+        settings: the settings of its ledger.
+
     Raises:
         LedgerError: the noted ledger is in a database, the settings name none, and their file does
             not exist.

@@ -67,6 +67,10 @@ class Transaction(Clock, Protocol):
 
         Rows of entries appended before are visible. A statement that the engine refuses undoes the
         whole piece of work, whose submitter gets LedgerWriteError.
+
+        Args:
+            sql: the statement.
+            parameters: values of the placeholders.
         """
         ...
 
@@ -74,6 +78,10 @@ class Transaction(Clock, Protocol):
         """Run a statement that only reads, and return its rows.
 
         Statements issued before any rows are read may share a round trip.
+
+        Args:
+            sql: the statement, with ``?`` placeholders.
+            parameters: values of the placeholders.
         """
         ...
 
@@ -322,6 +330,12 @@ class Store(Reader):
         Clocks may have gone back, so numbers and times can differ in order. The index of times is
         read from the bound on, once for all pages of a query. A filter without bounds in time stays
         as it is.
+
+        Args:
+            where: the filter of a query.
+
+        Raises:
+            LedgerError: the database cannot be read.
         """
         # Each by itself: of both at once SQLite reads all of the index.
         ((earliest, latest),) = self.select(
@@ -431,6 +445,10 @@ class Store(Reader):
         """Add ``(content_id, text)`` pairs to the text index, inside a transaction.
 
         On SQLite a missing index is made.
+
+        Args:
+            tx: the transaction.
+            texts: number of a content row, and its words separated by spaces.
         """
 
     @abstractmethod

@@ -102,6 +102,9 @@ class LedgerTree:
         Args:
             level: 0 for leaf hashes; a hash of a level covers 256 of the level below.
             index: number of the tile in its level, from 0.
+
+        Raises:
+            LedgerError: hashes of the tile are missing or cannot be read.
         """
         return self._read([(level, index)])[level, index]
 

@@ -237,6 +237,10 @@ def key_person(ledger: LedgerClient, key_id: str) -> str:
     A key represents the person who received its secret. If another key requested the secret over
     the network, the person of that key received it, whatever user the new key names. A secret made
     on the machine belongs to the user that the key names.
+
+    Args:
+        ledger: ledger of the root, which records how keys were made. Read-only.
+        key_id: id of the key.
     """
     person, maker, before = key_id, key_id, math.inf
     while made := key_creation(ledger, maker, before):

@@ -115,6 +115,9 @@ class Exclusions:
 
         If the settings cannot be read, log a warning and exclude nothing.
 
+        Only the session's latest orders are examined. Names that are excluded already are not
+        recorded again.
+
         Args:
             work_order_id: the order that just ended.
             dimensions: ``model``, ``tool`` or ``contract``, to check only these; all by default.

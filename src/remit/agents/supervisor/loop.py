@@ -243,7 +243,9 @@ class TurnLoop:
 
         Ends unfinished orders and appends a ``DEGRADATION``. Instructions, contract and acceptance
         criteria still apply. Tools that may not run twice are excluded. If no answer is possible
-        under these conditions, the response is a notice.
+        under these conditions, the response is a notice. No direct answer is attempted if the agent
+        has tools and all of them are excluded, or if without a planner the contract or prompt pack
+        cannot be used; the turn then ends with the failure.
 
         Args:
             error: the loop's error.

@@ -149,6 +149,10 @@ def unexplained_words(message: str, tool: Tool, correct: Correct) -> list[str]:
         message: the user's message.
         tool: the tool.
         correct: returns the correct form of a misspelt word.
+
+    Returns:
+        The words in the order of the message, without names and values that the tool takes; all
+        bare words if the message has no content words and no names.
     """
     taken = taken_values(tool.input_schema, message)
     known_names = {*taken, *names(message)}

@@ -113,6 +113,12 @@ def speller(texts: Iterable[str]) -> Callable[[str], str]:
 
     "sesions" and "bugdet" are misspelt, "teh" has exchanged letters; "shw" and "cfg" lack their
     vowels.
+
+    Words of fewer than three letters are never corrected. Words of everyday requests count as
+    known. A correction keeps the first letter.
+
+    Args:
+        texts: texts with the known words; letter case does not matter.
     """
     known = {word for text in texts for word in _WORD.findall(text.lower())}
     known |= set(f"{_GRAMMAR} {_REQUEST_WORDS}".split())

@@ -123,6 +123,9 @@ def with_distinct_ids(
     Providers refuse a conversation in which two calls have the same id. The result depends only on
     the arguments, so a resumed order sends the same ids.
 
+    A missing or very long id becomes ``call``. An id that occurs already gets a number: ``call_2``.
+    Other blocks are copied unchanged.
+
     Args:
         blocks: the blocks of the answer.
         messages: the conversation before the answer.

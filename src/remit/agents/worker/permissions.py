@@ -78,9 +78,17 @@ class Permissions:
     async def request(
         self, tool: Tool, arguments: dict[str, Any], key: str, began: int, instead_of: str = ""
     ) -> str:
-        """Append an ``APPROVAL_REQUESTED``, once durable announce it, and return its id.
+        """Append an ``APPROVAL_REQUESTED``; once it is durable, announce it and return its id.
 
         The arguments are the ones of :meth:`ask`.
+
+        Args:
+            tool: the tool of the call.
+            arguments: the arguments that a person is asked about.
+            key: idempotency key of the call.
+            began: number of times that the call has begun with an unknown outcome; 0 for an
+                ordinary approval.
+            instead_of: id of the request that this one replaces; empty for none.
 
         Raises:
             InvalidInputError: the arguments cannot be expressed as JSON.

@@ -91,7 +91,11 @@ class Effect:
         return self.is_unknown and not self.repeatable and not self.decision
 
     def line(self) -> str:
-        """Return the effect as one line of text for the model."""
+        """Return the effect as one line of text for the model; long arguments are shortened.
+
+        The line names tool and arguments, and then the result, the error, or that the outcome is
+        unknown and whether a person was asked or decided.
+        """
         call = f"- {self.tool_id}({_cut(self.arguments, _MAX_SHOWN)})"
         if self.status == "ok":
             return f"{call} ran. It returned: {self.result}"

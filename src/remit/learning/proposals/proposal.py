@@ -140,6 +140,9 @@ class Proposals:
 
         Entries of writers without permission, and entries without the fields of a proposal, are
         left out.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         decided = self._decisions()
         found = self._ledger.query(event_type="SIGNAL_PROPOSED", order="desc")

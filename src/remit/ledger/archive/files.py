@@ -80,7 +80,12 @@ _GREATEST = (1 << 63) - 1
 
 
 def range_name(first: int, end: int) -> str:
-    """Return the name of a range's directory: both numbers in 12 digits, joined by a hyphen."""
+    """Return the name of a range's directory: both numbers in 12 digits, joined by a hyphen.
+
+    Args:
+        first: sequence number of the first entry.
+        end: sequence number after the last entry.
+    """
     return f"{first:012d}-{end:012d}"
 
 
@@ -114,7 +119,13 @@ def parts_in(path: Path) -> list[Path]:
 
 
 def part_path(path: Path, number: int, kind: Kind) -> Path:
-    """Return the path of a range's part; nothing is read or made."""
+    """Return the path of a range's part; nothing is read or made.
+
+    Args:
+        path: directory of the range.
+        number: number of the part, which becomes six digits.
+        kind: kind of the part, which gives the suffix.
+    """
     return path / f"part-{number:06d}{_SUFFIX[kind]}"
 
 

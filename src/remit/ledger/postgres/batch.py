@@ -177,7 +177,14 @@ class PostgresBatch(Batch):
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return True if a statement or a value is at fault, not the server."""
+    """Return True if a statement or a value is at fault, not the server.
+
+    True also for errors of Python code in a unit, except operating system errors and those of a
+    replaced or foreign database.
+
+    Args:
+        error: the error of a transaction.
+    """
     if isinstance(error, psycopg.Error):
         state = error.sqlstate
         if state is None:  # a value that cannot be sent

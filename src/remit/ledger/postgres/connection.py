@@ -244,6 +244,10 @@ class Writer:
 
         Iterating any answer sends the whole queue in one round trip.
 
+        Args:
+            sql: the statement, with ``?`` placeholders.
+            parameters: values of the placeholders.
+
         Raises:
             psycopg.Error, UnicodeEncodeError: a value cannot be sent; nothing was queued.
         """
@@ -253,6 +257,10 @@ class Writer:
 
     def fetch(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
         """Run the queued statements and one more; return the rows of the last.
+
+        Args:
+            sql: the last statement, with ``?`` placeholders.
+            parameters: values of the placeholders.
 
         Raises:
             psycopg.Error: a statement failed, or the connection was lost.

@@ -138,6 +138,18 @@ class PostgresStore(Store):
         A lost connection is retried until the lock timeout has passed. After a commit without an
         answer, the store asks the server whether it took place, so nothing is lost or doubled.
         Units may therefore be called more than once; only the last call counts.
+
+        Returns:
+            The result of each unit, or the exception that undid this unit alone.
+
+        Raises:
+            LedgerRollbackError: the database lacks entries that this store has seen.
+            LedgerLayoutError: the database has another layout.
+            LedgerConnectionError: the server cannot be reached; if a commit was under way, the
+                message says that the entries may or may not be recorded.
+            LedgerUnavailableError: the server refused the transaction for now; nothing was
+                recorded.
+            LedgerWriteError: the server refused a statement; nothing was recorded.
         """
         end = time.monotonic() + self._timeout
         delay = _RETRY_S

@@ -76,6 +76,12 @@ def read_rows(
 
     Bytes of a stored text that are not UTF-8 become surrogates, which no text of a record contains.
 
+    Args:
+        connection: an open connection; its ``text_factory`` is changed and set back if such bytes
+            occur.
+        sql: the query.
+        parameters: values of its placeholders.
+
     Raises:
         sqlite3.Error: the query failed.
     """

@@ -435,7 +435,11 @@ class SqliteStore(Store):
 
     @override
     def has_text_index(self) -> bool:
-        """Return True if the index was created; the first search or indexing does that."""
+        """Return True if the index was created; the first search or indexing does that.
+
+        Raises:
+            LedgerError: the file cannot be read.
+        """
         return bool(self.select("SELECT 1 FROM sqlite_master WHERE name = 'content_search'"))
 
     # -- erasing -----------------------------------------------------------------------

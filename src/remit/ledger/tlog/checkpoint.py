@@ -54,7 +54,14 @@ class Checkpoint:
 
     @classmethod
     def parse(cls, text: str) -> Checkpoint:
-        """Return the checkpoint in a note's text; raise TlogError if it is malformed."""
+        """Return the checkpoint in a note's text.
+
+        Args:
+            text: origin, size, root hash in base64, and any extension lines, each with a newline.
+
+        Raises:
+            TlogError: the text is malformed.
+        """
         lines = text.split("\n")
         if len(lines) < 4 or lines[-1] != "" or not all(lines[:-1]):
             raise TlogError(
@@ -205,7 +212,14 @@ class TlogProof:
 
     @classmethod
     def parse(cls, data: str | bytes) -> TlogProof:
-        """Return the proof in a file; raise TlogError if it is malformed."""
+        """Return the proof in a file; its hashes and signatures are not verified.
+
+        Args:
+            data: the file's text; bytes are UTF-8.
+
+        Raises:
+            TlogError: the proof or its checkpoint is malformed or too long.
+        """
         try:
             text = data.decode() if isinstance(data, bytes) else data
         except UnicodeDecodeError as error:

@@ -116,7 +116,14 @@ class VerifierKey:
         return key
 
     def verify(self, message: bytes, signature: bytes) -> bool:
-        """Return True if ``signature`` (64 bytes) is this key's signature of ``message``."""
+        """Return True if ``signature`` (64 bytes) is this key's signature of ``message``.
+
+        No error is raised, whatever the bytes.
+
+        Args:
+            message: the signed bytes.
+            signature: the signature; of another length it is not valid.
+        """
         try:
             Ed25519PublicKey.from_public_bytes(self.public_key).verify(signature, message)
         except (InvalidSignature, ValueError):

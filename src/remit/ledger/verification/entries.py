@@ -83,7 +83,13 @@ def report_gap(report: VerificationReport, first: int, last: int) -> None:
 
 
 def report_tree_hash(report: VerificationReport, level: int, index: int) -> None:
-    """Report that a stored hash differs from the root of the entries under it."""
+    """Report that a stored hash differs from the root of the entries under it.
+
+    Args:
+        report: receives the problem, without a sequence number.
+        level: level of the tile tree.
+        index: number of the hash in its level.
+    """
     width = TILE_WIDTH**level
     report.add(
         None,

@@ -51,7 +51,14 @@ class VerifiedMark:
         return cls(**(marks.read(_NAME) if marks is not None else {}))
 
     def write(self, marks: Marks, store: Store) -> None:
-        """Replace the root's mark by this one, with the present row counts."""
+        """Replace the root's mark by this one, with the present row counts.
+
+        Without the ledger's private key nothing is written; see :meth:`Marks.write`.
+
+        Args:
+            marks: the marks of the root.
+            store: the store of the ledger, whose rows are counted.
+        """
         self.rows, _ = self._counted(store)
         marks.write(_NAME, asdict(self))
 

@@ -29,7 +29,13 @@ class Runner:
         self._ahead = ahead  # The bound keeps memory constant.
 
     def start(self, check: Callable[..., _T], *given: Any) -> Callable[[], _T]:
-        """Start one check; return a function that waits for the result."""
+        """Start one check in a process of the pool; return a function that waits for the result.
+
+        Without a pool the check runs now, in this process. The function raises the check's error.
+
+        Args:
+            check: a function that takes a store, and ``given`` after it.
+        """
         if self._pool is not None:
             return self._pool.submit(_check, check, given).result
         result = check(self._store, *given)
