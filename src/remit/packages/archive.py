@@ -89,6 +89,8 @@ class Archive:
 
         The directory is only read.
 
+        Hidden files count as files of the package.
+
         Args:
             directory: a folder with ``manifest.json`` at its top.
 

@@ -210,6 +210,9 @@ def text_diff(old: bytes | None, new: bytes) -> tuple[list[str], str]:
 
     Two JSON files are compared as values: indented, with sorted keys.
 
+    Files above a size limit, and files that are not UTF-8, have no lines. Long lines and long
+    comparisons are cut, and the note says so.
+
     Args:
         old: the file's old bytes; ``None`` for an added file.
         new: the file's new bytes.

@@ -200,7 +200,12 @@ def read_schema(data: bytes, path: str) -> Mapping[str, Any]:
 
 
 def invalid_document(message: str, next_step: str = "") -> PackageError:
-    """Return (not raise) the error of a document that cannot be used (``document_invalid``)."""
+    """Return (not raise) the error of a document that cannot be used (``document_invalid``).
+
+    Args:
+        message: the fault, as a sentence with the file's name.
+        next_step: advice for the author; empty for none.
+    """
     return PackageError("document_invalid", message, next_step=next_step)
 
 

@@ -77,6 +77,8 @@ def package_lock(root: Path, wait_s: float) -> Iterator[None]:
 
     The file ``LOCK_FILE`` below the root is created if missing, and receives the process id.
 
+    The lock is released at the end of the block; the file stays.
+
     Args:
         root: the root's directory.
         wait_s: seconds to wait for another process.

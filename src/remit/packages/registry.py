@@ -192,6 +192,9 @@ class Registry:
         Args:
             added: packages to add.
             removed: ids of packages to remove, after the addition.
+
+        Returns:
+            The registry, with packages sorted by id.
         """
         packages = {**self.packages, **{package.package_id: package for package in added}}
         for package_id in removed:

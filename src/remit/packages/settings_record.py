@@ -66,6 +66,9 @@ def fitting(value: Any) -> Any:
     """Return a value for a record: as it is, or as content if its JSON exceeds 8 KiB.
 
     Content is stored outside of the record, and can be erased.
+
+    Args:
+        value: a JSON value.
     """
     return content(value) if len(canonical_json(value)) > _MAX_JSON else value
 

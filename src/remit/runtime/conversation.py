@@ -218,7 +218,13 @@ class Conversation(Closeable, Generic[OutputT]):
         """Yield the events of :meth:`astream`, for callers without an event loop.
 
         The turn runs in a background thread's event loop. Arguments and errors are those of
-        :meth:`astream`.
+        :meth:`astream`. If the iterator is closed early, the turn is cancelled; its record is
+        waited for at most ten seconds.
+
+        Args:
+            message: the user's message.
+            output_type: type of the answer; ``None`` for that of the agent.
+            deps: dependencies for the tools of the agent.
         """
         events: queue.SimpleQueue[TurnEvent | None] = queue.SimpleQueue()
         future = start_background(

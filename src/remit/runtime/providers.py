@@ -277,7 +277,12 @@ def _is_elsewhere(name: str, settings: ProviderSettings) -> bool:
 
 
 def is_own(name: str, settings: ProviderSettings) -> bool:
-    """Return True if a provider is reached at the address to which the price table refers."""
+    """Return True if a provider is reached at the address to which the price table refers.
+
+    Args:
+        name: id of the provider.
+        settings: its settings. The environment is read for its base URL.
+    """
     shipped = default_settings().providers.get(name)
     return (
         shipped is not None

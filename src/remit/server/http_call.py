@@ -88,7 +88,14 @@ class Call:
         self._connection.prove()
 
     def take(self, data: bytes) -> None:
-        """Add a piece of the body; pause reading if too much of it is unread."""
+        """Add a piece of the body; pause reading if too much of it is unread.
+
+        A body above its limit, or above the caller's share of memory, makes :meth:`read` raise
+        HttpError. Pieces after the end of the answer are dropped.
+
+        Args:
+            data: the piece.
+        """
         if self.response_complete:
             return
         if type(self.body) is bytes:
@@ -115,6 +122,15 @@ class Call:
         """Return the whole body, as :meth:`Request.read`.
 
         Before this method is called, reading pauses after a few kilobytes of the body.
+
+        Args:
+            length: value of the ``content-length`` header; ``None`` for a chunked body.
+            most: largest size of the body in bytes.
+            timeout_s: longest time for the rest of the body, in seconds.
+            share: the caller's share of memory, which counts the body.
+
+        Raises:
+            HttpError: as for :meth:`Request.read`.
         """
         if self._connection.flow.read_paused and not self._connection.pipeline:
             self._connection.flow.resume_reading()
@@ -154,7 +170,13 @@ class Call:
         return self.response_started
 
     def answer(self, answer: Answer) -> None:
-        """Send a whole answer and end the request. A large body is written separately."""
+        """Send a whole answer and end the request; nothing is sent if the client is gone.
+
+        A large body is written separately.
+
+        Args:
+            answer: status, body, content type and further headers.
+        """
         status, body, kind, headers = answer
         if status in WITHOUT_BODY:
             head = [*self._head(status, headers), b"\r\n"]
@@ -170,7 +192,12 @@ class Call:
         self._connection.on_response_complete()
 
     def begin(self, status: int, headers: Headers) -> None:
-        """Begin a stream. The headers are sent with its first data."""
+        """Begin a stream. The headers are sent with its first data.
+
+        Args:
+            status: the HTTP status.
+            headers: headers of the stream.
+        """
         head = self._head(status, headers)
         head.append(_CHUNKS + b"\r\n" if self._chunked else b"\r\n")
         self._unsent = b"".join(head)

@@ -257,6 +257,8 @@ class ProviderDoor:
     ) -> tuple[int, tuple[tuple[str, str], ...], bytes]:
         """Read something from a provider; nothing is recorded.
 
+        A body above the limit for lists is refused.
+
         Args:
             provider_id: id of the provider.
             path: path of the upstream's URL, with its query.

@@ -164,7 +164,14 @@ async def reply(send: Send, answer: Answer) -> None:
 
 
 async def reply_json(send: Send, value: Any, status: int = 200, headers: Headers = ()) -> None:
-    """Send a complete answer of JSON."""
+    """Send a complete answer of JSON.
+
+    Args:
+        send: ASGI's function that takes the answer.
+        value: a JSON value, or encoded bytes.
+        status: the HTTP status.
+        headers: further headers.
+    """
     await reply(send, json_answer(value, status, headers))
 
 

@@ -150,6 +150,15 @@ class AsgiRequest:
         """Return the whole body, as :meth:`Request.read`.
 
         From then on the call is cancelled if the client disconnects, unless it is detached.
+
+        Args:
+            length: value of the ``content-length`` header; ``None`` for a chunked body.
+            most: largest size of the body in bytes.
+            timeout_s: longest time for the body, in seconds.
+            share: the caller's share of memory, which counts the body.
+
+        Raises:
+            HttpError: as for :meth:`Request.read`.
         """
         body = await read_body(self._receive, length, most, timeout_s, share)
         task = asyncio.current_task()
@@ -169,7 +178,12 @@ class AsgiRequest:
         self._unsent += answer_messages(answer)
 
     def begin(self, status: int, headers: Headers) -> None:
-        """Add the head of a stream to the unsent data."""
+        """Add the head of a stream to the unsent data; nothing is sent yet.
+
+        Args:
+            status: the HTTP status.
+            headers: headers of the stream.
+        """
         self.started = True
         message = {"type": "http.response.start", "status": status, "headers": [*headers]}
         self._unsent.append(message)

@@ -89,6 +89,8 @@ class Share:
     def take(self, size: int, *, small: int = _SMALL) -> None:
         """Count more bytes of the body.
 
+        Small bodies are not counted, and nothing is counted after :meth:`end`.
+
         Args:
             size: number of bytes.
             small: bodies up to this size are not counted.
@@ -134,7 +136,9 @@ class Share:
         self._holding.resize(size)
 
     def end(self) -> None:
-        """Release the place and the bytes of the request; repeated calls have no effect."""
+        """Release the place and the bytes of the request, also in the shares above; repeated calls
+        have no effect.
+        """
         key, shares = self._key, self._shares
         if self._above is not None:
             self._above.end()

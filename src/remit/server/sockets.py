@@ -85,7 +85,7 @@ def _end_lost(listening: socket.socket) -> None:
 
 
 def url_of(listening: socket.socket) -> str:
-    """Return the URL of a listening socket, without a path."""
+    """Return the URL of a listening socket: ``http://host:port``, with ``[host]`` for IPv6."""
     host, port = listening.getsockname()[:2]
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 

@@ -121,7 +121,10 @@ class WebSocket:
     # Messages.
 
     async def receive(self) -> bytes | None:
-        """Return the next text message in UTF-8; None after the close of the connection."""
+        """Return the next text message in UTF-8; None after the close of the connection.
+
+        Reading from the client resumes if it was paused for unread messages.
+        """
         while not self._messages:
             if self._protocol.state is not State.OPEN:
                 return None
@@ -190,10 +193,16 @@ class WebSocket:
         self._closed()
 
     def data_received(self, data: bytes) -> None:
-        """Process bytes from the client.
+        """Process bytes from the client; those before the handshake's answer are stored.
 
         Messages wait for :meth:`receive`. A message that is not UTF-8 text closes the socket.
         Reading pauses if too many messages wait.
+
+        Messages wait for :meth:`receive`. A message that is not UTF-8 text, or breaks the protocol,
+        closes the socket. Reading pauses if too many messages wait.
+
+        Args:
+            data: the bytes.
         """
         if not self.response_started:
             self._early += data
@@ -264,6 +273,9 @@ async def refuse_socket(socket: WebSocket) -> None:
     """Answer 426 to a WebSocket handshake on a path without WebSockets.
 
     Clients such as Codex continue over HTTP after this status.
+
+    Args:
+        socket: the WebSocket, whose handshake is not answered yet.
     """
     said = f"{socket.path[:200]} has no WebSocket; send the request over HTTP."
     socket.refuse(HttpError(426, "websocket_unsupported", said))

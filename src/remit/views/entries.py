@@ -67,7 +67,12 @@ _COMMITMENTS = ({"$content", "bytes"}, {"$messages", "count"})
 
 
 def between_ms(start: str | None, end: str | None) -> float | None:
-    """Return the milliseconds between two timestamps, at least 0; ``None`` if one is missing."""
+    """Return the milliseconds between two timestamps, at least 0; ``None`` if one is missing.
+
+    Args:
+        start: ISO 8601.
+        end: ISO 8601; an earlier time than ``start`` gives 0.
+    """
     if not start or not end:
         return None
     passed = datetime.fromisoformat(end) - datetime.fromisoformat(start)
@@ -104,7 +109,13 @@ class Tally:
         self._nano = 0
 
     def add(self, entry: LedgerEntry) -> None:
-        """Count an entry; entries other than model calls and tool calls change nothing."""
+        """Count an entry: model calls with tokens and costs, lost calls, charges and tool calls.
+
+        Any other event type changes nothing. A call without a price counts as unpriced.
+
+        Args:
+            entry: the entry; its content is not needed.
+        """
         metadata, sums = entry.metadata, self._sums
         if entry.event_type == "EXCHANGE":
             sums["llm_calls"] += 1

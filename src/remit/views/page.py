@@ -157,7 +157,14 @@ def _visible(value: Any) -> Any:
 
 
 def sums_of(totals: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield label and number of each sum of the journey."""
+    """Yield label and number of each sum of a journey, for people, in the order of the page.
+
+    Failed and lost calls are left out if there are none. If calls have no price, the label of the
+    cost says how many.
+
+    Args:
+        totals: the sums of the journey; a missing one counts as unknown.
+    """
 
     def counted(key: str, noun: str, nouns: str = "") -> tuple[str, str]:
         number = totals.get(key)

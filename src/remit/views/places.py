@@ -121,7 +121,11 @@ class Places:
         return [owner] if owner is not None else self.at(place_of(entry.id))
 
     def at(self, seq: int) -> list[Place]:
-        """Return the turn whose range contains a sequence number, as a list; empty if none does."""
+        """Return the turn whose range contains a sequence number, as a list; empty if none does.
+
+        Args:
+            seq: sequence number of an entry.
+        """
         ends = sorted(
             (place for place in self if place.after < place.last), key=lambda place: place.last
         )
@@ -141,7 +145,14 @@ class Places:
         return self._owner.get(order_of(entry), place) is place
 
     def add(self, entry: LedgerEntry) -> None:
-        """Read the next entry of the session; entries must come in ledger order."""
+        """Read the next entry of the session and find its turn; entries must come in ledger order.
+
+        Calls outside of turns and orders are collected. Entries of orders that an earlier turn
+        planned belong to that turn.
+
+        Args:
+            entry: the entry, with or without content.
+        """
         self.found = True
         self._last = seq = place_of(entry.id)
         self.tally.add(entry)

@@ -179,6 +179,9 @@ class ReportEntries:
         """Return the sequence numbers of the entries that the checkpoint covers, ascending.
 
         Other ids and invalid ones are left out.
+
+        Args:
+            entry_ids: ids in any order; repeated ones count once.
         """
         seqs = {parse_entry_id(one) for one in entry_ids}
         return sorted(seq for seq in seqs if seq is not None and seq < self._size)

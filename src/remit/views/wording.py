@@ -295,7 +295,10 @@ def count(amount: int, noun: str) -> str:
 def moment(timestamp: Any) -> str:
     """Return an ISO timestamp to the second: ``2026-11-22 08:20:11 UTC``.
 
-    A shorter text is returned unchanged.
+    A shorter text is returned unchanged. None and empty give an empty text.
+
+    Args:
+        timestamp: ISO 8601 in UTC.
     """
     text = str(timestamp or "")
     return f"{text[:10]} {text[11:19]} UTC" if len(text) > 19 else text

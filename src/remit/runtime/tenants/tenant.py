@@ -245,7 +245,17 @@ def create_tenant(host: TenantHost, name: str, *, database: str = "") -> Tenant:
 
 
 def recorded_key(ledger: LedgerClient, name: str) -> VerifierKey | None:
-    """Return the recorded verifier key of a tenant's log; ``None`` if the host recorded none."""
+    """Return the recorded verifier key of a tenant's log; ``None`` if the host recorded none.
+
+    The first ``TENANT_CREATED`` of the name counts.
+
+    Args:
+        ledger: ledger of the host.
+        name: name of the tenant.
+
+    Raises:
+        TlogError: the recorded key is malformed.
+    """
     for entry in ledger.query(event_type="TENANT_CREATED", submission_id=name, tier=None, limit=1):
         return VerifierKey.parse(entry.metadata["verifier_key"])
     return None
@@ -398,6 +408,10 @@ def export_tenant(
 
 def save(value: Mapping[str, Any], path: Path) -> None:
     """Write JSON to a file of a tenant's root, durably and atomically, readable by its owner only.
+
+    Args:
+        value: the content, as JSON values.
+        path: the file, which is replaced.
 
     Raises:
         RemitError: the file cannot be written.

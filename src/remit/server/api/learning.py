@@ -296,7 +296,13 @@ class LearningReport(BaseModel):
 
 
 def learning_routes(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> Routes:
-    """Return the routes of the proposals, signals and reports of a root."""
+    """Return the routes of the proposals, signals and reports of a root.
+
+    Args:
+        root: the root.
+        ledger: its ledger.
+        loaded: its settings, under which proposals are adopted.
+    """
     routes = Routes("learning")
     known = Proposals(root, ledger)
     contracts = ContractLoader(root.tier("ho1"), installed=InstalledFiles(root.path))

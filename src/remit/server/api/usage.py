@@ -105,7 +105,11 @@ class UsagePage(BaseModel):
 
 
 def usage_routes(ledger: LedgerClient) -> Routes:
-    """Return the routes of usage."""
+    """Return the route that adds up usage; it only reads.
+
+    Args:
+        ledger: ledger of the root.
+    """
     routes = Routes("usage")
 
     @routes.add("GET", "/usage", "Add up usage", needs="read", shape=UsagePage)

@@ -74,6 +74,10 @@ class Entrance:
     async def answered(self, scope: Scope, receive: Receive) -> Page | Answer:
         """Answer a request to a sign-in path.
 
+        Args:
+            scope: the request's scope; its path is one of :meth:`is_entrance`.
+            receive: ASGI's function, which gives the form.
+
         Returns:
             A redirect with a login cookie on success, a redirect to the provider, or the login
             page. The page shows a refused sign-in, with status 403 or the provider's.

@@ -59,7 +59,13 @@ def is_secure(scope: Scope) -> bool:
 
 
 def own_path(text: str) -> str:
-    """Return the page to show after a login; the start page unless ``text`` is a console path."""
+    """Return the page to show after a login; the start page unless ``text`` is a console path.
+
+    A path above the limit of length gives the start page too.
+
+    Args:
+        text: a path with its query, as the browser sent it.
+    """
     if text.startswith(f"{PREFIX}/") and len(text) <= _MAX_PATH_CHARS:
         return quote(text, safe=string.punctuation)
     return "/"

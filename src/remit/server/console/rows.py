@@ -22,7 +22,7 @@ SHOWN_LIVE = frozenset({"EXCHANGE", *ALARMS, *WAITING})
 
 
 def live_row(entry: LedgerEntry) -> dict[str, Any]:
-    """Return a live event's row.
+    """Return a live event's row. Each cell is cut to a limit of length.
 
     Args:
         entry: an ``EXCHANGE``, or an event of :data:`SHOWN_LIVE`.
@@ -77,7 +77,11 @@ def alarm_row(entry: LedgerEntry) -> dict[str, Any]:
 
 
 def time_of(timestamp: str) -> str:
-    """Return the time of day of a timestamp: ``08:20:11``."""
+    """Return the time of day of a timestamp, to the second: ``08:20:11``.
+
+    Args:
+        timestamp: ISO 8601 in UTC.
+    """
     return timestamp[11:19]
 
 

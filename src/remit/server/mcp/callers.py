@@ -232,6 +232,11 @@ class CallSlots:
     async def of(self, owner: str) -> AsyncIterator[None]:
         """Run the block in a slot of ``owner``; wait for one if needed.
 
+        The slot is free again at the end of the block.
+
+        Args:
+            owner: name of the caller, by which calls are counted.
+
         Raises:
             CallerError: too many of its calls already wait.
         """
@@ -267,7 +272,10 @@ class RateLimit:
         self._free_from: dict[str, float] = {}  # when the caller's full share is free again
 
     def take(self, owner: str) -> None:
-        """Count one action of ``owner``.
+        """Count one action of ``owner``. Nothing is counted if the limit is 0.
+
+        Args:
+            owner: name of the caller.
 
         Raises:
             CallerError: the limit is reached; the action was not counted.

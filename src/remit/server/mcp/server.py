@@ -121,6 +121,14 @@ class ToolRunner:
     async def call(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
         """Run one tool and return its result; a failure is a result that a model can read.
 
+        Results with ``is_error`` are: a role that may not use the tool, wrong arguments, no free
+        slot, a time limit, and the tool's own error. The call waits for a slot of its caller.
+
+        Args:
+            caller: the sender.
+            name: id of the tool.
+            arguments: the arguments; whole floats become integers if the schema wants these.
+
         Raises:
             MCPError: the tool does not exist.
         """

@@ -87,6 +87,13 @@ def mcp_tool(
 
     The tool's id is the method's name, its description the docstring's first paragraph, its
     arguments the parameters. An argument whose default is ``""`` or ``None`` may be left out.
+
+    Args:
+        title: name for people.
+        needs: permissions, one of which is enough.
+        returns: JSON Schema of the result.
+        writes: True if the tool changes something.
+        calls_model: True if the tool calls a model, which has its own time limit and slots.
     """
 
     def marked(method: _Method) -> _Method:
@@ -103,7 +110,14 @@ def mcp_tool(
 
 
 def tools_of(toolset: object, settings: Settings) -> list[McpTool]:
-    """Return the methods of an object that :func:`mcp_tool` marks, in the order of its class."""
+    """Return the methods of an object that :func:`mcp_tool` marks, in the order of its class.
+
+    Time limits, size limits and the longest text come from the settings.
+
+    Args:
+        toolset: the object.
+        settings: settings of the root.
+    """
     own = settings.mcp_server
     found = []
     for name, method in vars(type(toolset)).items():

@@ -39,7 +39,13 @@ def items_of(text: Any) -> list[bytes]:
 
 
 def items_in(text: bytes) -> list[bytes]:
-    """Return the items of an input as sent; a JSON string becomes a user's message."""
+    """Return the items of an input as sent; a JSON string becomes a user's message.
+
+    Any other JSON has no items.
+
+    Args:
+        text: JSON text of a request's ``input``.
+    """
     text = text.strip()
     if text[:1] == b"[":
         return [item.strip() for item in elements(text)]
@@ -50,6 +56,9 @@ def items_in(text: bytes) -> list[bytes]:
 
 def output_of(answer: Any) -> list[bytes]:
     """Return the output items of a recorded ``response`` object; empty if it has none.
+
+    Args:
+        answer: the exact JSON text of the object, or the marker of erased content.
 
     Raises:
         ErasedItemsError: the object was erased.

@@ -66,6 +66,8 @@ class Definitions:
     async def find(self, name: str, ask: Ask, meta: Any) -> Definition | None:
         """Return the definition of a tool; None if the server offers none with this name.
 
+        The list is read again if it is old or was announced as changed, a few times at most.
+
         Args:
             name: the server's name of the tool.
             ask: sends a request to the server.

@@ -101,7 +101,16 @@ class Relay:
     async def request(
         self, context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """Answer one request of the client.
+        """Answer one request of the client with the server's answer.
+
+        A tool call is checked against rules and pins, recorded and charged. A list of tools shows
+        only those that the client may call. Requests for content, such as resources and prompts,
+        are recorded with their answers.
+
+        Args:
+            context: the dispatcher's context of the request.
+            method: method of the request.
+            params: its parameters; ``None`` for none.
 
         Raises:
             MCPError: the server reports an error, or cannot be asked.
@@ -163,7 +172,14 @@ class Relay:
         return result
 
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
-        """Pass one notification of the client on."""
+        """Pass one notification of the client on to the server.
+
+        Cancellation and progress are left out, as the relay handles them itself.
+
+        Args:
+            method: method of the notification.
+            params: its parameters; ``None`` for none.
+        """
         if method not in _OWN:
             await self.upstream.notify(method, params)
 

@@ -86,6 +86,14 @@ class Upstream:
     ) -> dict[str, Any]:
         """Return the server's answer. Cancelling the call cancels the request at the server.
 
+        The first request starts the server. Secrets in the answer and in errors are hidden.
+        Progress prolongs the time limit, up to a fixed longest time.
+
+        Args:
+            method: method of the request.
+            params: its parameters; ``None`` for none.
+            options: options of the dispatcher; ``on_progress`` receives progress.
+
         Raises:
             MCPError: the server reports an error, does not start or answer in time, or breaks the
                 protocol.
@@ -117,7 +125,13 @@ class Upstream:
             raise MCPError(said.code, self._hidden(message), self._hidden(said.data)) from None
 
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
-        """Pass a notification on; one to a server that has ended is dropped."""
+        """Pass a notification on; one to a server that has ended or not started is dropped, and
+        errors are ignored.
+
+        Args:
+            method: method of the notification.
+            params: its parameters; ``None`` for none.
+        """
         if self._ready is not None and self._ready.done() and not self.over:
             with contextlib.suppress(Exception):
                 headers = self._headers(method, params)
