@@ -54,8 +54,8 @@ class Live:
     ) -> None:
         """Stream events to one client until it disconnects, the login ends, or :meth:`close`.
 
-        Only entries that are appended later are sent. A slow client gets an event ``gap`` in place of
-        the events that it missed.
+        Only entries that are appended later are sent. A slow client gets an event ``gap`` in place
+        of the events that it missed.
 
         Args:
             send: takes the answer.
