@@ -134,7 +134,10 @@ class PromptContract:
 
     @property
     def precedence(self) -> tuple[Any, ...]:
-        """A sort key of the version in the order of Semantic Versioning 2.0.0 §11."""
+        """A sort key of the version in the order of Semantic Versioning 2.0.0 §11.
+
+        A pre-release comes before its release; build metadata does not count.
+        """
         core, _, pre = self.version.partition("+")[0].partition("-")
         numbers = tuple(int(part) for part in core.split("."))
         identifiers = tuple(

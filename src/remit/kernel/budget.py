@@ -189,6 +189,9 @@ def charged_beside(scopes: Iterable[str], session_id: str, key_id: str = "") -> 
 def nano_of(usd: float | str | Decimal) -> int:
     """Return a sum of dollars in whole nano-dollars (10⁻⁹ dollars), rounded down.
 
+    Args:
+        usd: US dollars, as a number or decimal text.
+
     Raises:
         InvalidInputError: the value is not a finite number, or is negative.
     """
@@ -254,7 +257,11 @@ class Amount(Struct, gc=False):  # an Amount is never part of a reference cycle
     def raised(self, percent: int) -> Amount:
         """Return ``percent`` hundredths of the tokens and the cost, rounded up.
 
-        The maximum output stays. For 100 the amount itself is returned.
+        The maximum output stays. For 100 the amount itself is returned. ``None`` as cost stays
+        ``None``.
+
+        Args:
+            percent: 150 for half as much again.
         """
         if percent == 100:
             return self
@@ -355,7 +362,9 @@ class BudgetLimits:
 
     @property
     def any(self) -> bool:
-        """True if at least one amount is limited."""
+        """True if at least one amount is limited: tokens, cost, turns, or a rate; a window alone is
+        no limit.
+        """
         values = (self.tokens, self.nano, self.turns, self.requests_per_minute,
                   self.tokens_per_minute)  # fmt: skip
         return any(value is not None for value in values)
@@ -473,7 +482,12 @@ class BudgetStatus:
     on_short: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields by name, with money in US dollars (``limit_usd``, ``spent_usd``, …)."""
+        """Return the fields by name, with money in US dollars (``limit_usd``, ``spent_usd``, …).
+
+        ``window`` and ``time_zone`` are ``None`` without a window, ``window_end`` is ISO 8601 in
+        UTC or ``None``, and ``on_short`` is ``refuse`` or ``clamp``. The number of the window is
+        left out.
+        """
         shown = asdict(self)
         del shown["window_number"]
         shown["window"] = shown.pop("period") or None
@@ -495,7 +509,7 @@ class BudgetStatus:
 
     @property
     def limits(self) -> BudgetLimits:
-        """The limits without the state."""
+        """The limits without the state, as :class:`BudgetLimits`."""
         return BudgetLimits(
             self.token_limit, self.nano_limit, self.turn_limit, self.requests_per_minute,
             self.tokens_per_minute, cast("Window | None", self.period or None), self.time_zone,

@@ -43,6 +43,9 @@ def conversation(turns: Iterable[tuple[str, str]]) -> list[Message]:
     """Return the messages of turns, given as pairs of user text and assistant text.
 
     Each turn gives a ``user`` and an ``assistant`` message, in order.
+
+    Args:
+        turns: pairs, oldest first.
     """
     return [
         {"role": role, "content": text}
@@ -80,7 +83,11 @@ def check_messages(messages: Sequence[Any]) -> str:
 def text_of(content: Any) -> str:
     """Return the plain text of a message's content: a string, or text blocks joined.
 
-    Other blocks are left out; any other content gives an empty text.
+    Other blocks are left out; any other content gives an empty text. Blocks are joined without a
+    separator.
+
+    Args:
+        content: a string, a list of blocks, or anything else.
     """
     if isinstance(content, str):
         return content

@@ -99,6 +99,8 @@ def has_more_values(text: bytes, most: int) -> bool:
 def load_exact(text: bytes) -> Any:
     """Return the value of a JSON text with integers of any size exact, for reading records.
 
+    A repeated name gives its last value.
+
     Raises:
         JsonTextError: the text is not JSON, or is nested too deep.
     """
@@ -185,7 +187,11 @@ def _finite(digits: str) -> float:
 
 
 def read_integer(digits: str) -> int:
-    """Return a whole number; raise ValueError if it has more digits than Python reads."""
+    """Return a whole number; raise ValueError if it has more digits than Python reads.
+
+    Args:
+        digits: decimal digits, with an optional minus sign.
+    """
     try:
         return int(digits)
     except ValueError:
@@ -236,6 +242,9 @@ def sound_text(text: str) -> str:
 
 def sound(value: Any) -> Any:
     """Return a copy of a JSON value with every text and name as :func:`sound_text` makes it.
+
+    Args:
+        value: a JSON value, which is not changed.
 
     Raises:
         JsonTextError: the value is nested too deep.

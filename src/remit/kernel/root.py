@@ -60,6 +60,8 @@ class Root:
     def require(self) -> Self:
         """Return this root if it exists.
 
+        A directory is a root if :meth:`exists` is True; its content is not checked.
+
         Raises:
             RemitError: the directory is not a root.
         """

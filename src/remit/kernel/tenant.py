@@ -91,7 +91,14 @@ class TenantFile:
 
     @classmethod
     def of(cls, value: Any) -> Self:
-        """Return the record in a JSON value; raise TypeError if the value does not fit."""
+        """Return the record in a JSON value.
+
+        Args:
+            value: the parsed content of a tenant file.
+
+        Raises:
+            TypeError: a member is missing, unknown, or of another type than text.
+        """
         found = cls(**value)
         names = {field.name for field in fields(cls)} - {"ready"}
         if not all(type(getattr(found, name)) is str for name in names):
@@ -172,7 +179,11 @@ def is_name(name: str) -> bool:
 
 
 def check_name(name: str) -> str:
-    """Return a tenant's name unchanged; raise RemitError if :func:`is_name` is False."""
+    """Return a tenant's name unchanged; raise RemitError if :func:`is_name` is False.
+
+    Args:
+        name: the name; unlike :func:`is_name`, any text may be given.
+    """
     if not is_name(name):
         raise RemitError(
             f"{name[:40]!r} is not a valid tenant name.",
@@ -188,7 +199,14 @@ def tenant_of_origin(origin: str) -> str:
 
 
 def with_schema(url: str, schema: str) -> str:
-    """Return a PostgreSQL URL with ``search_path`` set to a schema; other parts stay."""
+    """Return a PostgreSQL URL with ``search_path`` set to a schema; other parts stay.
+
+    An existing ``search_path`` is replaced.
+
+    Args:
+        url: a PostgreSQL URL, with or without a query.
+        schema: name of the schema, inserted unchanged.
+    """
     base, _, query = url.partition("?")
     kept = [item for item in query.split("&") if item and not item.startswith("search_path=")]
     return f"{base}?{'&'.join([*kept, f'search_path={schema}'])}"

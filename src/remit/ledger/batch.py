@@ -68,7 +68,12 @@ class Head:
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> Head:
-        """Return the head in a row of these six values, all null in an empty ledger."""
+        """Return the head in a row of these six values, all null in an empty ledger.
+
+        Args:
+            row: sequence number, hash and timestamp of the last entry, greatest content id,
+                greatest step id, and the hash at the number that the store saw last.
+        """
         seq, entry_hash, timestamp, content_id, step_id, seen_hash = row
         return cls(
             -1 if seq is None else seq, entry_hash or "", timestamp or "", content_id or 0,
@@ -77,7 +82,11 @@ class Head:
 
 
 def prepared_in(units: Sequence[Unit]) -> Iterator[Prepared]:
-    """Yield the prepared entries whose values can be reused in a session."""
+    """Yield the prepared entries whose values can be reused in a session.
+
+    Args:
+        units: units of one transaction. Entries without a session are left out.
+    """
     for unit in units:
         for prepared in unit.prepared or getattr(unit.step, "prepared", ()):
             if prepared.keys:
@@ -196,6 +205,8 @@ class Batch(ABC):
         """Insert the collected rows, and forget known content.
 
         Call this after rows of content were deleted in the transaction.
+
+        Values that this process knew from other transactions are forgotten too.
         """
         self.flush()
         self._known.clear()
@@ -399,6 +410,9 @@ class Batch(ABC):
 
     def complete_tile(self, index: int, hashes: list[bytes]) -> None:
         """Store the tree hashes above the leaf hashes of a tile if all 256 hashes exist.
+
+        Does nothing for a tile with fewer hashes. A complete row of tiles also completes the level
+        above.
 
         Args:
             index: number of the tile, from 0.

@@ -486,7 +486,11 @@ def _owner(execute: Execute) -> str:
 
 
 def stored_notes(store: Store) -> Iterator[tuple[int, str]]:
-    """Yield size and note of each stored checkpoint by size, however damaged."""
+    """Yield size and note of each stored checkpoint by size, however damaged.
+
+    Args:
+        store: the store of the ledger.
+    """
     sql = "SELECT size, note FROM checkpoints WHERE size BETWEEN ? AND ? ORDER BY size"
     for rows in pages(store.select, sql, 0, GREATEST):
         for size, note in rows:

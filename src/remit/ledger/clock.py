@@ -52,7 +52,9 @@ class BootClock:
         self._offset_ms: int | None = None
 
     def now_ms(self) -> int:
-        """Return the shared time; before :meth:`settle`, the wall clock's."""
+        """Return the shared time of all writers of this machine, in milliseconds; before
+        :meth:`settle`, the wall clock's.
+        """
         if self._offset_ms is None:
             return time.time_ns() // 1_000_000
         return time.monotonic_ns() // 1_000_000 + self._offset_ms

@@ -396,7 +396,11 @@ def texts_in(value: Any, but: Collection[str] = ()) -> Iterator[str]:
 
 
 def is_canonical(encoded: bytes) -> bool:
-    """Return True if a JSON text is its own RFC 8785 encoding."""
+    """Return True if a JSON text is its own RFC 8785 encoding.
+
+    Args:
+        encoded: the JSON text in UTF-8; invalid JSON gives False.
+    """
     try:
         return canonical_json(orjson.loads(encoded)) == encoded
     except (ValueError, NotCanonicalError):
@@ -417,7 +421,11 @@ def is_given_exact(commitment: str, items: Collection[dict[str, Any]], is_canoni
 
 
 def is_commitment(value: Any) -> bool:
-    """Return True if a value is a well-formed commitment object."""
+    """Return True if a value is a well-formed commitment object.
+
+    ``$content`` has a hash and a number of bytes, ``$messages`` a hash and a count; both may have a
+    ``form``, and nothing else.
+    """
     if not isinstance(value, dict):
         return False
     digits: Any
@@ -436,7 +444,13 @@ def is_commitment(value: Any) -> bool:
 
 
 def commitments_in(value: Any) -> list[dict[str, Any]]:
-    """Return every commitment object below ``value``, in order of appearance."""
+    """Return every commitment object below ``value``, in order of appearance.
+
+    Objects that look like commitments are not checked and not entered.
+
+    Args:
+        value: parsed JSON.
+    """
     found: list[dict[str, Any]] = []
     stack = [value]
     while stack:

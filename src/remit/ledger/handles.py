@@ -166,8 +166,12 @@ class ScopedLedger:
     def read(self, entry_id: str) -> LedgerEntry:
         """Return the entry with that id if this tier may see it.
 
+        Args:
+            entry_id: id of the entry.
+
         Raises:
             EntryNotFoundError: there is no such entry, or this tier may not see it.
+            LedgerError: the entry cannot be read.
         """
         entry = self._ledger.read(entry_id)
         if not self._sees(entry):

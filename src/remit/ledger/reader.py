@@ -74,7 +74,14 @@ class Reader(ABC):
         """
 
     def get(self, seq: int) -> EntryRow | None:
-        """Return the row at a sequence number; ``None`` if there is none."""
+        """Return the row at a sequence number; ``None`` if there is none.
+
+        Args:
+            seq: the sequence number.
+
+        Raises:
+            LedgerError: the database cannot be read.
+        """
         rows = self.select(
             f"SELECT seq, entry_hash, {self.record_sql} FROM entries WHERE seq = ?", (seq,)
         )
@@ -94,21 +101,32 @@ class Reader(ABC):
         return min(head[0] + 1, GREATEST) if head else 0
 
     def count_by_event(self) -> dict[str, int]:
-        """Return the number of entries in the database by event type, sorted by the type."""
+        """Return the number of entries in the database by event type, sorted by the type.
+
+        Archived entries are not counted.
+        """
         rows = self.select(
             "SELECT event_type, count(*) FROM entries GROUP BY event_type ORDER BY event_type"
         )
         return {str(name): int(number) for name, number in rows}
 
     def values(self, content_ids: Iterable[int]) -> dict[int, StoredValue]:
-        """Return the stored values by content id; missing ones are left out."""
+        """Return the stored values by content id; missing ones are left out.
+
+        Args:
+            content_ids: ids, read in parts if there are many.
+        """
         rows = self._in(
             "SELECT content_id, codec, value FROM contents WHERE content_id", content_ids
         )
         return {content_id: StoredValue(codec, value) for content_id, codec, value in rows}
 
     def shown(self, seqs: Iterable[int]) -> dict[str, int]:
-        """Return the content ids that entries show by value, keyed by commitment."""
+        """Return the content ids that entries show by value, keyed by commitment.
+
+        Args:
+            seqs: sequence numbers of entries. Values that were erased are left out.
+        """
         return dict(
             self._in(
                 "SELECT c.commitment, c.content_id FROM shown_contents AS s "
@@ -118,7 +136,14 @@ class Reader(ABC):
         )
 
     def lists(self, seqs: Iterable[int]) -> dict[str, MessageList]:
-        """Return the message lists that entries show, keyed by the last step's hash."""
+        """Return the message lists that entries show, keyed by the last step's hash.
+
+        Each list has a commitment and a content id for each message, oldest first; the content id
+        is ``None`` if the message was erased.
+
+        Args:
+            seqs: sequence numbers of entries.
+        """
         found: dict[str, MessageList] = {}
         last_steps = dict(
             self._in(
@@ -164,7 +189,14 @@ class Reader(ABC):
         return [str(row[0]) for row in rows]
 
     def records(self, first: int, end: int) -> list[bytes]:
-        """Return the canonical records from ``first`` to before ``end``."""
+        """Return the canonical records from ``first`` to before ``end``.
+
+        Missing entries are left out; order is that of the ledger.
+
+        Args:
+            first: the first sequence number.
+            end: the sequence number after the last.
+        """
         rows = self.select(
             f"SELECT {self.record_sql} FROM entries WHERE seq >= ? AND seq < ? ORDER BY seq",
             (first, end),
@@ -270,7 +302,14 @@ class Reader(ABC):
 
 
 def decode_record(row: EntryRow) -> dict[str, Any]:
-    """Return the parsed record; raise LedgerFormatError if it cannot be parsed."""
+    """Return the parsed record of a row.
+
+    Args:
+        row: the row.
+
+    Raises:
+        LedgerFormatError: the record is not JSON, or not in the form of a record.
+    """
     try:
         record: dict[str, Any] = orjson.loads(row.record)
         if problem := record_problem(record):
@@ -325,7 +364,7 @@ def pages(
 
 
 def as_bytes(value: Any) -> bytes:
-    """Return a stored record as bytes, whatever type the engine returns."""
+    """Return a stored record as bytes, whatever type the engine returns; empty for NULL."""
     return (
         value.encode("utf-8", "surrogateescape") if isinstance(value, str) else bytes(value or b"")
     )

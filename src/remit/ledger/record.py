@@ -177,7 +177,11 @@ def _with_texts(value: Any, given: list[float]) -> Any:
 def columns_of(metadata: Mapping[str, Any]) -> Columns:
     """Return the indexed columns of an entry with this metadata.
 
-    A column is ``None`` if its value is missing, empty or not a text.
+    A column is ``None`` if its value is missing, empty or not a text. ``metadata`` comes before
+    ``provenance``, and that before ``scope``.
+
+    Args:
+        metadata: the recorded metadata of an entry.
     """
     get = metadata.get
     for place in (get("provenance"), get("scope")):

@@ -94,7 +94,11 @@ class VerificationReport:
 
     @classmethod
     def of_failure(cls, error: Exception) -> Self:
-        """Return the report on a ledger that cannot be opened; ``error`` is its problem."""
+        """Return the report on a ledger that cannot be opened; ``error`` is its problem.
+
+        Args:
+            error: the error; its text becomes an ``unreadable`` problem without a sequence number.
+        """
         report = cls()
         report.add(None, "unreadable", reason_of(error))
         return report
@@ -115,7 +119,12 @@ class VerificationReport:
                                          f"{reason_of(error)}")  # fmt: skip
 
     def take(self, kind: str, findings: Iterable[Finding]) -> None:
-        """Add the findings of a check as problems of a kind; uncheckable ones as notes."""
+        """Add the findings of a check as problems of a kind; uncheckable ones as notes.
+
+        Args:
+            kind: kind of the problems.
+            findings: pairs of a sequence number (``None`` for none) and a sentence.
+        """
         for seq, said in findings:
             if isinstance(said, Uncheckable):
                 self.notes.append(said)
@@ -137,7 +146,13 @@ class VerificationReport:
             self.problems.append(Problem(seq, kind, message))
 
     def merge(self, part: VerificationReport) -> None:
-        """Add the counts and problems of another range to this report."""
+        """Add the counts and problems of another range to this report.
+
+        At most 100 problems stay listed; all are counted. Notes and heads are not merged.
+
+        Args:
+            part: report of the other range.
+        """
         self.entries += part.entries
         self.archived += part.archived
         self.contents += part.contents

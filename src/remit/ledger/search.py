@@ -132,7 +132,13 @@ class TextIndex:
             self._store.unindex_texts(tx, (), merge=True)
 
     def lower_mark(self, tx: Transaction) -> None:
-        """Lower the indexed extent after rows were deleted, as their ids may be reused."""
+        """Lower the indexed extent after rows were deleted, as their ids may be reused.
+
+        Nothing changes if the index does not reach beyond the remaining rows.
+
+        Args:
+            tx: the transaction that deleted the rows.
+        """
         rows = tx.execute("SELECT max(content_id) FROM contents")
         greatest = rows[0][0] or 0
         if self._done(tx.execute) > greatest:

@@ -353,7 +353,15 @@ class Store(Reader):
         return replace(where, first=first, last=last)
 
     def page(self, where: Filter, limit: int) -> list[EntryRow]:
-        """Return at most ``limit`` rows of matching entries, in the filter's order."""
+        """Return at most ``limit`` rows of matching entries, in the filter's order.
+
+        Args:
+            where: the filter; its cursor ``after`` is not included.
+            limit: largest number of rows.
+
+        Raises:
+            LedgerError: the database cannot be read.
+        """
         if found := self._page_of_session(where, limit):
             return self._rows(*found, where.descending, limit)
         clauses = self.equalities(where)

@@ -76,6 +76,10 @@ class LedgerTree:
     def multiproof(self, leaves: Sequence[int], size: int) -> Iterator[bytes]:
         """Yield the hashes that lead from the leaves, ascending, to the root, left to right.
 
+        Args:
+            leaves: sequence numbers of the entries, ascending.
+            size: number of entries of the tree.
+
         Raises:
             LedgerFormatError: leaves or stored hashes are missing.
         """
@@ -172,7 +176,11 @@ class LedgerTree:
 
 
 def split_tile(hashes: bytes) -> list[bytes]:
-    """Return the 256 leaf hashes of a stored row; raise LedgerFormatError for other contents."""
+    """Return the 256 leaf hashes of a stored row; raise LedgerFormatError for other contents.
+
+    Args:
+        hashes: 8,192 bytes of the table ``tree_hashes``.
+    """
     try:
         return read_tile(hashes)
     except TlogError as error:

@@ -234,6 +234,9 @@ def rows_of(entries: Iterable[tuple[str, str, bytes | str]]) -> Iterator[tuple[s
     """Yield the table and row that each entry adds, given its time, event type and record.
 
     Unreadable entries add nothing; verification reports them.
+
+    Args:
+        entries: entries in any order.
     """
     for timestamp, event_type, record in entries:
         try:

@@ -85,6 +85,9 @@ class Toolset:
 def caller_session(session_id: str | None = None) -> str:
     """Return ``session_id``; without one, the session in which the tool is called.
 
+    Args:
+        session_id: id of a session; None or empty for the session of the running tool call.
+
     Raises:
         ToolError: no session is given, and the tool is called outside of a session.
     """

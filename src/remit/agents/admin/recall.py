@@ -63,7 +63,11 @@ def asks_for_turn(message: str) -> Mapping[str, Any] | None:
 
 
 def describe_recall(output: Mapping[str, Any]) -> str:
-    """Return the output of ``recall_turn`` as a sentence to the user."""
+    """Return the output of ``recall_turn`` as a sentence to the user.
+
+    Args:
+        output: output of ``recall_turn``; its ``text`` is None if the session has no such turn.
+    """
     if output["text"] is None:
         return "Nothing was said before that in this session."
     return f"{'You' if output['speaker'] == 'user' else 'I'} said: {output['text']}"

@@ -83,7 +83,11 @@ class Redactor:
         return self.value(_hide_named(value, _IN_TEXT))
 
     def value(self, value: Any) -> Any:
-        """Return a JSON value with each text redacted as by :meth:`text`."""
+        """Return a copy of a JSON value with each text redacted as by :meth:`text`.
+
+        A non-empty value under a secret's name is hidden whole, and so is a text that follows an
+        option for a secret in a list, such as ``--password``. Names of members are not redacted.
+        """
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):

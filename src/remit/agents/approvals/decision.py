@@ -164,7 +164,11 @@ def _is_valid(record: str) -> bool:
 
 
 def order_ended_error(approval: Approval) -> ApprovalError:
-    """Return an ApprovalError for a request whose order ended without a decision."""
+    """Return (not raise) the ApprovalError for a request whose order ended without a decision.
+
+    Args:
+        approval: the request.
+    """
     return ApprovalError(
         f"The order {approval.wo_id} has ended, so {approval.request_id} cannot be decided."
     )

@@ -76,9 +76,15 @@ class Lanes:
         return next((lane for lane in self._lanes(row) if not self._room_of(lane)), "")
 
     def take(self, row: Row) -> None:
-        """Count an order that starts.
+        """Count an order that starts against the limits of its queue, key and model.
 
         Changes only this object; :meth:`write` stores the starts.
+
+        Changes only this object; :meth:`write` stores the starts. Whether a limit allows the start
+        is not checked.
+
+        Args:
+            row: the order's row.
         """
         for lane in ("all", f"key:{row.key_id}", f"model:{row.model_id}"):
             self._running[lane] += 1

@@ -222,7 +222,10 @@ class OrderStatus:
 
     @property
     def cursor(self) -> str:
-        """The position of the order in :meth:`OrderQueue.list`, for its ``after``."""
+        """The position of the order in :meth:`OrderQueue.list`, for its ``after``.
+
+        An id of an entry for ended orders, else priority and id.
+        """
         if self.state in ("completed", "cancelled"):
             return self.ended_entry_id
         return f"{self.priority}/{self.submitted_entry_id}"

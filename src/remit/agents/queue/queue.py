@@ -260,6 +260,9 @@ class OrderQueue:
         """Return the number of orders by queue and state, without completed and cancelled ones.
 
         Queues and states without orders are absent.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         counts: dict[str, dict[str, int]] = {}
         for queue, state, number in self._ledger.select(

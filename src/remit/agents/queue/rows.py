@@ -147,6 +147,10 @@ def claimed_row(tx: Transaction, claim: Row) -> Row | None:
     """Return the present row of a claimed order; None if the claim was taken over.
 
     The claim holds while the order runs on the same worker in the same attempt.
+
+    Args:
+        tx: a transaction of the ledger.
+        claim: the row as the worker claimed it.
     """
     row = read_row(tx, claim.order_id)
     is_claimed = row is not None and (row.state, row.worker, row.attempts) == (

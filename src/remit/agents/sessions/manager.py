@@ -257,7 +257,10 @@ class SessionManager:
 
     @property
     def turn_count(self) -> int:
-        """Number of recorded turns, read once and kept until :meth:`refresh`."""
+        """Number of recorded turns; 0 before the first.
+
+        Read from the ledger once, until :meth:`refresh`.
+        """
         if self._turn_count is None:
             latest = latest_of(self._ledger, self.session_id, "TURN_RECORDED")
             self._turn_count = latest.metadata["turn_number"] if latest is not None else 0
@@ -331,7 +334,10 @@ class SessionManager:
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """Effects of tools in the latest turn that the next prompt must report."""
+        """Effects of tools in the latest turn that the next prompt must report.
+
+        Empty without a turn, and if they were erased. Read once, until :meth:`refresh`.
+        """
         if self._effects is None:
             (turn,) = self._read("TURN_RECORDED") or (None,)
             found = () if turn is None else turn.metadata.get("effects", ())
@@ -395,6 +401,10 @@ class SessionManager:
         """Write ``SESSION_END`` with number of turns and cost, and return its id.
 
         The session may still continue; a later turn makes it open again.
+
+        Raises:
+            NotFoundError: the session was never started, belongs to another agent, or was archived.
+            LedgerError: the entry cannot be written.
         """
         entry = self._entry(
             "SESSION_END",

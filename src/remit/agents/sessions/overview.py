@@ -86,7 +86,12 @@ def sessions_with_calls(ledger: LedgerPort, *, limit: int) -> list[SessionOvervi
 
 
 def session_overview(ledger: LedgerPort, session_id: str) -> SessionOverview | None:
-    """Return the overview of a session; None if the ledger does not contain it."""
+    """Return the overview of a session; None if the ledger does not contain it.
+
+    Args:
+        ledger: contains the session.
+        session_id: the session.
+    """
     for entry in ledger.query(
         session_id=session_id, event_type="SESSION_START", limit=1, with_content=False
     ):

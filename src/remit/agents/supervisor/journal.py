@@ -48,6 +48,8 @@ class SupervisorJournal(Journal):
     def last_number(self, latest: LedgerEntry | None) -> int:
         """Return the number of the latest numbered order; 0 if there is none.
 
+        Orders without a number, such as those of another agent, are skipped.
+
         Args:
             latest: the session's latest ``WO_PLANNED``; None without one.
         """
@@ -181,7 +183,13 @@ class SupervisorJournal(Journal):
         return any(True for _ in self.ledger.query(**which, limit=1, with_content=False))
 
     def shown(self, wo_id: str) -> str:
-        """Return the texts that an order's calls showed the model: prompts and tool results."""
+        """Return the texts that an order's calls showed the model: prompts and tool results.
+
+        Joined by spaces; the model's own messages are left out.
+
+        Args:
+            wo_id: the order.
+        """
         prompts = (
             exchange.metadata["prompt"]
             for exchange in self.ledger.query(work_order_id=wo_id, event_type="EXCHANGE")
@@ -367,6 +375,9 @@ def reasons_of(gate: LedgerEntry) -> tuple[str, ...]:
     """Return the reasons of a rejecting ``WO_QUALITY_GATE``; empty if it accepts.
 
     Erased reasons are replaced by a sentence that says so.
+
+    Args:
+        gate: the entry, with its content.
     """
     recorded = gate.metadata["reasons"]
     if isinstance(recorded, Erased):

@@ -118,7 +118,9 @@ class TurnLoop:
 
     @property
     def outcome(self) -> str:
-        """The ``outcome`` of ``TURN_RECORDED``: why the response is not an answer; else empty."""
+        """The ``outcome`` of ``TURN_RECORDED``: ``notice`` if the turn failed, ``degraded`` if the
+        loop failed and the agent answered directly, else empty.
+        """
         if self._error[0]:
             return "notice"
         return "degraded" if self._degraded else ""
@@ -291,7 +293,14 @@ class TurnLoop:
             self._deliver(order)
 
     def restore(self, before: UnfinishedTurn) -> None:
-        """Leave the turn waiting for the same requests, because nobody has decided."""
+        """Leave the turn waiting for the same requests, because nobody has decided.
+
+        The orders are restored, and the listener gets an :class:`ApprovalNeeded` for each request.
+        Nothing is written.
+
+        Args:
+            before: the interrupted turn.
+        """
         self.scheduler.restore()
         for entry in before.requests:
             data = entry.metadata

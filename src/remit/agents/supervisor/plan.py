@@ -157,7 +157,11 @@ class Plan:
         return replace(self, steps=tuple(steps))
 
     def giving(self, schema: Mapping[str, Any]) -> Plan:
-        """Return the plan with a JSON Schema for its answer, in place of the answering step's."""
+        """Return the plan with a JSON Schema for its answer, in place of the answering step's.
+
+        Args:
+            schema: JSON Schema of the answer.
+        """
         answering = self.answering
         steps = tuple(
             replace(step, output_schema=schema) if step is answering else step

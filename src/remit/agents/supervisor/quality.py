@@ -97,6 +97,9 @@ def answer_text(order: WorkOrder) -> str:
     """Return the text of an order's result; data as JSON.
 
     Empty without a result; surrounding space is removed from a text.
+
+    Args:
+        order: a work order; its state does not matter.
     """
     result: Any = order.output_result
     if isinstance(result, Mapping) and isinstance(result.get("text"), str):

@@ -126,7 +126,9 @@ class Services:
 
     @cached_property
     def exclusions(self) -> Exclusions:
-        """The names that the session excludes."""
+        """The models, tools and contract versions that the session excludes, with their
+        substitutes.
+        """
         substitutes = {
             "model": lambda name, _: self.next_best(name),
             "tool": self._tools_instead,

@@ -254,7 +254,10 @@ class Tool:
 
     @property
     def is_repeatable(self) -> bool:
-        """True if the tool, or every tool of its sub-agent, may run twice without harm."""
+        """True if the tool, or every tool of its sub-agent, may run twice without harm.
+
+        ``on_unknown`` of a tool without a sub-agent decides.
+        """
         if self.sub_agent is not None:
             return self.sub_agent.is_repeatable
         return self.on_unknown == "retry"

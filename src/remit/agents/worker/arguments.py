@@ -96,6 +96,8 @@ def narrow_schema(schema: Mapping[str, Any], message: str) -> dict[str, Any]:
 def only_value(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the single object that fits a narrowed schema; None if several or none do.
 
+    A schema without properties gives an empty object.
+
     Args:
         schema: a result of :func:`narrow_schema`.
     """
@@ -128,6 +130,8 @@ def names(message: str) -> list[str]:
 def taken_values(schema: Mapping[str, Any], message: str) -> set[str]:
     """Return the names, numbers and enum values of a message that arguments take, as texts.
 
+    Words that only free-text arguments could take are left out.
+
     Args:
         schema: JSON Schema of the arguments.
         message: the message.
@@ -142,7 +146,13 @@ def taken_values(schema: Mapping[str, Any], message: str) -> set[str]:
 
 
 def takes_free_text(schema: Mapping[str, Any]) -> bool:
-    """Return True if a required argument can be any text."""
+    """Return True if a required argument can be any text.
+
+    A text argument with an ``enum`` or a ``pattern`` is not free.
+
+    Args:
+        schema: JSON Schema of the arguments.
+    """
     properties = _properties(schema)
     return any(
         properties[name].get("type") == "string" and not {"enum", "pattern"} & {*properties[name]}

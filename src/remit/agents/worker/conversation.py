@@ -43,7 +43,11 @@ def shorten(messages: Sequence[Message], max_tokens: int) -> list[Message]:
 
 
 def count_omitted(messages: Sequence[Message]) -> int:
-    """Return the number of tool results that were replaced by a note."""
+    """Return the number of tool results that were replaced by a note.
+
+    Args:
+        messages: a conversation, in which old results may be replaced.
+    """
     return sum(
         _is_result(block) and block["content"] == _NOTE
         for message in messages

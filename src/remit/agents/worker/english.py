@@ -68,7 +68,11 @@ _MIN_SIMILARITY = 0.83  # From 0 to 1: a letter is missing, or two are exchanged
 
 
 def plain(message: str) -> str:
-    """Return a message in lower case, without contractions and politeness."""
+    """Return a message in lower case, without contractions and politeness.
+
+    Args:
+        message: the user's message.
+    """
     text = message.lower().replace("\u2019", "'")
     for pattern, replacement in (*_CONTRACTIONS, *_PHRASES):
         text = pattern.sub(replacement, text)
@@ -81,7 +85,10 @@ def with_digits(message: str) -> str:
 
 
 def stem(word: str) -> str:
-    """Return the stem of a word; synonyms have the same stem."""
+    """Return the stem of a word; synonyms have the same stem.
+
+    The result is in lower case. Short words, and words without a known ending, are their own stem.
+    """
     word = word.lower()
     short = _ENDINGS.sub("", word)
     if len(short) > 3 and short[-1] == short[-2]:  # As in "planned".

@@ -69,6 +69,11 @@ class OutputSchema:
         """Return why an answer's text is not usable; empty if it is.
 
         The text must be JSON and pass the check, or the schema without one.
+
+        The check runs in a thread, as it may take long.
+
+        Args:
+            text: text of the answer, with or without a code fence around the JSON.
         """
         try:
             data = load_answer(text)

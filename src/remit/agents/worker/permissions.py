@@ -122,7 +122,11 @@ class Permissions:
         )
 
     def note_of_edit(self, key: str) -> str:
-        """Return the note to a model about arguments that a person changed; empty if none were."""
+        """Return the note to a model about arguments that a person changed; empty if none were.
+
+        Args:
+            key: idempotency key of the call.
+        """
         if (edit := self._history.edit(key)) is None:
             return ""
         shown = dump(edit.metadata["arguments"]).decode()

@@ -73,7 +73,13 @@ def asks_for_help(message: str) -> bool:
 
 
 def help_text(tools: Sequence[Tool]) -> str:
-    """Return the questions that an agent can answer, tool by tool."""
+    """Return the questions that an agent can answer, tool by tool.
+
+    Without tools, a sentence says that there are none.
+
+    Args:
+        tools: tools of the agent, in the order of the text.
+    """
     if not tools:
         return "I have no tools, so I can look up nothing."
     offers = [f"{_suggestion(tool)} ({tool.tool_id})" for tool in tools]

@@ -180,6 +180,9 @@ class Run:
 
         Returns:
             The order as failed.
+
+        Raises:
+            LedgerError: an entry could not be written.
         """
         self.begin()
         await self._toolbox.cancel_sub_agents()

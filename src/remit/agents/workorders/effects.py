@@ -176,6 +176,10 @@ def with_decision(effect: Effect, ledger: LedgerPort) -> Effect:
     """Return the effect with a person's decision, read from the ledger, if there is one now.
 
     Otherwise, and if the effect has a decision already, the same effect is returned.
+
+    Args:
+        effect: the effect; without a request it has no decision.
+        ledger: a handle that may read decisions.
     """
     if not effect.request_id or effect.decision:
         return effect
@@ -200,7 +204,11 @@ def decided_by(decision: LedgerEntry) -> str:
 
 
 def latest(effects: Iterable[Effect]) -> list[Effect]:
-    """Return the last 50 effects, and all earlier ones whose outcome is open."""
+    """Return the last 50 effects, and all earlier ones whose outcome is open. Order stays.
+
+    Args:
+        effects: effects, oldest first.
+    """
     every = list(effects)
     first = len(every) - MAX_EFFECTS
     return [one for number, one in enumerate(every) if number >= first or one.is_open]

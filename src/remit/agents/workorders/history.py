@@ -125,7 +125,11 @@ class OrderHistory:
 
     @cached_property
     def decisions(self) -> dict[str, LedgerEntry]:
-        """The first authentic decision about each request, keyed by the request's id."""
+        """The first authentic decision about each request of the order, keyed by the request's id.
+
+        A grant counts before a denial. Requests without a decision are absent; decisions of writers
+        without permission are ignored.
+        """
         found: dict[str, LedgerEntry] = {}
         if self.requests:
             for event_type in ("APPROVAL_GRANTED", "APPROVAL_DENIED"):
@@ -141,6 +145,8 @@ class OrderHistory:
     def edit(self, key: str) -> LedgerEntry | None:
         """Return the grant with changed arguments for a call; None if there is none.
 
+        The first such grant counts.
+
         Args:
             key: idempotency key of the call.
         """
@@ -154,7 +160,7 @@ class OrderHistory:
 
     @property
     def undecided(self) -> list[LedgerEntry]:
-        """Requests without a decision, of calls that have not ended."""
+        """Requests without a decision, of calls that have not ended. Oldest first."""
         return [
             entry
             for entry in self.requests
@@ -228,7 +234,10 @@ class OrderHistory:
         return Answer(data["response"], blocks, data["finish_reason"], entry_id, messages)
 
     def last_tool_use(self) -> LedgerEntry | None:
-        """Return the latest ``TOOL_INTENT`` or ``APPROVAL_REQUESTED``; None if there is none."""
+        """Return the latest ``TOOL_INTENT`` or ``APPROVAL_REQUESTED``; None if there is none.
+
+        The entry has its content.
+        """
         found = [
             entry
             for event_type in ("TOOL_INTENT", "APPROVAL_REQUESTED")
@@ -251,7 +260,10 @@ class OrderHistory:
 
     @cached_property
     def asked_about(self) -> dict[str, LedgerEntry]:
-        """Requests about unknown outcomes, keyed by idempotency key."""
+        """Requests about unknown outcomes, keyed by idempotency key.
+
+        Of several requests about one call, the last counts.
+        """
         return {
             request.metadata["idempotency_key"]: request
             for request in self.requests

@@ -44,7 +44,11 @@ class WriteBuffer:
         self._under_way.append(write)
 
     async def settle(self) -> None:
-        """Wait until all writes in progress are durable; raise the error of one that failed."""
+        """Wait until all writes in progress are durable; raise the error of the first one that
+        failed.
+
+        The other writes are waited for too. Writes that are held are not sent.
+        """
         under_way, self._under_way = self._under_way, []
         for outcome in await asyncio.gather(*under_way, return_exceptions=True):
             if isinstance(outcome, BaseException):
@@ -206,6 +210,8 @@ class Journal:
 
     async def flush(self) -> None:
         """Write everything held, and wait until all writes are durable.
+
+        Returns at once if nothing is held or in progress.
 
         Raises:
             LedgerError: one of these or an earlier write failed.

@@ -127,6 +127,10 @@ class WorkOrderCost:
         """Return the sum of costs.
 
         ``cost_usd`` is None if no cost has a use, or if one order used models at an unknown price.
+        Without costs all numbers are 0.
+
+        Args:
+            costs: costs of orders.
         """
         listed = list(costs)
         used = [cost for cost in listed if cost.llm_calls or cost.total_tokens]

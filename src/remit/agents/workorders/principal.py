@@ -40,6 +40,9 @@ class Caller:
         """Return the caller from the ``caller`` field of a ``SESSION_START``.
 
         None if the field is no object; absent members become empty texts.
+
+        Args:
+            recorded: the field's value.
         """
         if not isinstance(recorded, Mapping):
             return None

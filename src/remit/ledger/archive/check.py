@@ -137,7 +137,11 @@ def check_range(
 
 
 def root_of(one: ArchivedRange) -> bytes:
-    """Return the recorded root of a range; empty bytes if it cannot be read."""
+    """Return the recorded root of a range; empty bytes if it cannot be read.
+
+    Args:
+        one: the range, as its ``ARCHIVED`` entry records it.
+    """
     try:
         return bytes.fromhex(one.root)
     except ValueError:

@@ -92,6 +92,11 @@ def range_name(first: int, end: int) -> str:
 def ranges_in(directory: Path) -> list[tuple[int, int, Path]]:
     """Return first entry, end and directory of each range in a directory, in order.
 
+    Other names in the directory are ignored. Order is by first entry.
+
+    Args:
+        directory: a directory of an archive.
+
     Raises:
         LedgerError: the directory cannot be read.
     """
@@ -239,7 +244,11 @@ def _line(found: dict[str, Any], is_checked: bool) -> Line:
 
 
 def without_kept(item: Any) -> Any:
-    """Return a content item without ``kept``, which earlier versions wrote and nothing reads."""
+    """Return a content item without ``kept``, which earlier versions wrote and nothing reads.
+
+    Args:
+        item: a content item of an archive; any other value is returned unchanged.
+    """
     if type(item) is dict and item.get("kept") is True and "erased" not in item:
         return {name: value for name, value in item.items() if name != "kept"}
     return item

@@ -64,7 +64,7 @@ class Pool:
             delay = min(delay * 2, 1.0)
 
     def close(self) -> None:
-        """Close all connections; running queries fail."""
+        """Close all connections; running queries fail, and later ones are refused."""
         with self._lock:
             self._closing = True
             for reader in self._busy:

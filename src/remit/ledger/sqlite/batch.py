@@ -58,7 +58,14 @@ _ENGINE_FAILURES = frozenset(
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Return True if a statement or a value is at fault, not the engine or the file."""
+    """Return True if a statement or a value is at fault, not the engine or the file.
+
+    True also for errors of Python code in a unit, except those of a replaced file or foreign
+    layout.
+
+    Args:
+        error: the error of a transaction.
+    """
     if isinstance(error, (sqlite3.ProgrammingError, sqlite3.InterfaceError)):
         return True  # parameters that do not fit the statement: they never reach the engine
     if isinstance(error, sqlite3.Error):

@@ -43,7 +43,7 @@ class Checkpoint:
 
     @property
     def text(self) -> str:
-        """The text of the note."""
+        """The text of the note: origin, size, root in base64 and extensions, a line each."""
         lines = (
             self.origin,
             str(self.size),
@@ -79,6 +79,9 @@ class Checkpoint:
     def sign(self, signer: Signer) -> SignedCheckpoint:
         """Return the checkpoint signed by the log's key.
 
+        Args:
+            signer: the log's key.
+
         Raises:
             TlogError: the key's name is not the origin.
         """
@@ -110,6 +113,9 @@ class SignedCheckpoint:
 
     def verify(self, key: VerifierKey) -> Checkpoint:
         """Return the checkpoint if ``key`` signed it. Cosignatures are not checked.
+
+        Args:
+            key: the log's verifier key.
 
         Raises:
             TlogError: the checkpoint belongs to another origin, or another key signed it.
@@ -174,6 +180,9 @@ class SignedCheckpoint:
         """Return a copy of the checkpoint with further signature lines, each once.
 
         The lines are not verified.
+
+        Args:
+            lines: signature lines; one with the name and key id of an existing line is left out.
         """
         known = {(item.name, item.key_id) for item in self.note.signatures}
         new = tuple(item for item in lines if (item.name, item.key_id) not in known)

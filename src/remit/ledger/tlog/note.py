@@ -48,7 +48,11 @@ class NoteSignature:
 
     @classmethod
     def parse(cls, line: str) -> NoteSignature:
-        """Return the signature in a line without newline; raise TlogError if it is malformed."""
+        """Return the signature in a line without newline; raise TlogError if it is malformed.
+
+        Args:
+            line: an em dash, a space, the key's name, a space, and base64 of key id and signature.
+        """
         name, _, encoded = line.removeprefix(_DASH).partition(" ")
         if not line.startswith(_DASH) or not _is_key_name(name):
             raise TlogError("A signature line of the note is malformed.")
@@ -96,7 +100,11 @@ class VerifierKey:
 
     @classmethod
     def parse(cls, text: str) -> VerifierKey:
-        """Return the key in ``name+hash+key``; raise TlogError if it is malformed or damaged."""
+        """Return the key in ``name+hash+key``; space around the text is ignored.
+
+        Raises:
+            TlogError: the text is malformed, or the hash is not that of name and key.
+        """
         name, _, rest = text.strip().partition("+")
         digits, _, encoded = rest.partition("+")
         data = parse_base64(encoded)
@@ -290,7 +298,11 @@ def parse_base64(text: str, length: int | None = None) -> bytes | None:
 
 
 def parse_decimal(text: str) -> int | None:
-    """Return a number from 0 to 2^63 - 1; ``None`` for a sign, leading zeroes or other text."""
+    """Return a number from 0 to 2^63 - 1; ``None`` for a sign, leading zeroes or other text.
+
+    Args:
+        text: ASCII digits.
+    """
     if not text.isascii() or not text.isdigit() or len(text) > 19:
         return None
     number = int(text)

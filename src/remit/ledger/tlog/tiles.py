@@ -57,7 +57,15 @@ def bundle(records: Iterable[bytes]) -> bytes:
 
 
 def read_bundle(data: bytes, width: int = TILE_WIDTH) -> list[bytes]:
-    """Return the ``width`` records of a bundle; raise TlogError if it is cut off."""
+    """Return the ``width`` records of a bundle.
+
+    Args:
+        data: the bundle.
+        width: expected number of records.
+
+    Raises:
+        TlogError: the bundle is cut off, or has another number of records.
+    """
     records = []
     position = 0
     while position < len(data):
@@ -75,7 +83,15 @@ def read_bundle(data: bytes, width: int = TILE_WIDTH) -> list[bytes]:
 
 
 def read_tile(data: bytes, width: int = TILE_WIDTH) -> list[bytes]:
-    """Return the ``width`` hashes of a tile; raise TlogError for another length."""
+    """Return the ``width`` hashes of a tile, 32 bytes each.
+
+    Args:
+        data: the tile.
+        width: expected number of hashes.
+
+    Raises:
+        TlogError: the tile has another length.
+    """
     if len(data) != width * _HASH_BYTES:
         raise TlogError(
             f"The tile is {len(data)} bytes long; {width} hashes are {width * _HASH_BYTES}.",

@@ -474,6 +474,10 @@ def erasure_is_sound(store: Store, seq: int) -> bool:
     """Return True if the entry at ``seq`` is an ``ERASURE`` of exactly its erased values.
 
     False also means that the entry is missing or cannot be read.
+
+    Args:
+        store: the store of the ledger.
+        seq: sequence number that erased values name.
     """
     row = store.get(seq)
     under = store.erased_under(seq)

@@ -63,7 +63,13 @@ class VerifiedMark:
         marks.write(_NAME, asdict(self))
 
     def is_of(self, store: Store) -> bool:
-        """Return True if the ledger has the marked rows, except for values erased since."""
+        """Return True if the ledger has the marked rows, except for values erased since.
+
+        An empty mark fits no ledger. Only numbers of rows are compared.
+
+        Args:
+            store: the store of the ledger.
+        """
         if not self.size:
             return False
         rows, erased = self._counted(store)
@@ -74,7 +80,12 @@ class VerifiedMark:
     def contradiction(self, store: Store, size: int) -> str:
         """Return how a ledger of ``size`` entries contradicts the mark; empty if it does not.
 
-        The ledger contradicts the mark if verified entries are missing or differ.
+        The ledger contradicts the mark if verified entries are missing or differ. Only the last
+        verified entry is compared; an archived one is not compared.
+
+        Args:
+            store: the store of the ledger.
+            size: number of entries in the ledger.
         """
         before = f"{self.size} entries were verified here"
         if self.size > size:

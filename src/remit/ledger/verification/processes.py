@@ -42,7 +42,14 @@ class Runner:
         return lambda: result
 
     def run(self, check: Callable[..., _T], ranges: Iterable[tuple[Any, ...]]) -> Iterator[_T]:
-        """Yield the result of a check for each of ``ranges``, in order."""
+        """Yield the result of a check for each of ``ranges``, in order.
+
+        Several ranges are checked at a time.
+
+        Args:
+            check: a function that takes a store, and the values of a range.
+            ranges: arguments of each call.
+        """
         waiting: deque[Callable[[], _T]] = deque()
         for item in ranges:
             waiting.append(self.start(check, *item))

@@ -255,7 +255,14 @@ class WitnessState:
         return True
 
     def evidence(self, origin: str) -> list[Evidence]:
-        """Return the evidence against a log, oldest first; raise WitnessError."""
+        """Return the evidence against a log, oldest first; empty if there is none.
+
+        Args:
+            origin: origin of the log.
+
+        Raises:
+            WitnessError: the state cannot be read.
+        """
         rows = self._execute(
             "SELECT origin, received, reason, body, held FROM evidence WHERE origin = ? "
             "ORDER BY id",

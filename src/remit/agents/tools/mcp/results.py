@@ -149,7 +149,14 @@ def _parsed(text: str) -> Any:
 
 
 def block_text(block: Any) -> str:
-    """Return a content block as text; media become a short note."""
+    """Return a content block as text; media become a short note.
+
+    Text and resources are given whole. The note of an image, audio or unknown block names its type,
+    and the size of media in bytes.
+
+    Args:
+        block: a content block of a server.
+    """
     if isinstance(block, TextContent):
         return block.text
     if isinstance(block, ImageContent) and _read_image(block.data)[0]:
@@ -165,7 +172,11 @@ def block_text(block: Any) -> str:
 
 
 def resource_text(contents: TextResourceContents | BlobResourceContents) -> str:
-    """Return the text of a resource; a short note for a binary one."""
+    """Return the text of a resource; a short note for a binary one.
+
+    Args:
+        contents: text or bytes of a resource.
+    """
     if isinstance(contents, TextResourceContents):
         return contents.text
     return _note("resource", contents.mime_type or "binary", contents.blob)
