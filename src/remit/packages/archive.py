@@ -71,7 +71,9 @@ class Archive:
 
     @functools.cached_property
     def data(self) -> bytes:
-        """The archive's bytes: canonical whatever form was read, or :attr:`recorded`."""
+        """The archive's bytes: :attr:`recorded` if that is not empty, else the canonical form of
+        the files, the manifest first and the others sorted by path.
+        """
         if self.recorded:
             return self.recorded
         ordered = sorted(self.files.items(), key=lambda item: item[0].encode())

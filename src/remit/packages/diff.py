@@ -39,7 +39,11 @@ class Change:
     new: Any
 
     def lines(self) -> list[str]:
-        """Return the change as lines for people, with ``+``, ``-`` or ``~`` in front."""
+        """Return the change as lines for people: ``+`` for a new value, ``-`` for an old one, ``~``
+        for a changed number.
+
+        A changed value that is not a number gives two lines.
+        """
         if self.old is None:
             return [f"+ {self.name} {_text(self.new)}"]
         if self.new is None:
@@ -76,7 +80,11 @@ class AssetChange:
     note: str
 
     def lines(self) -> Iterator[str]:
-        """Yield the change as lines for people."""
+        """Yield the change as lines for people.
+
+        The first line names the file and its classification; changed fields of JSON or the lines of
+        a diff are indented below. A note about missing lines, with both hashes, comes last.
+        """
         kinds = filter(None, (self.old_classification, self.new_classification))
         yield f"{_SIGNS[self.change]} {self.path} ({' → '.join(dict.fromkeys(kinds))})"
         yield from (f"    {line}" for change in self.fields for line in change.lines())
@@ -114,7 +122,7 @@ class PackageDiff:
     def lines(self) -> list[str]:
         """Return the changes as lines for people, without colour.
 
-        Texts of files are not escaped.
+        Texts of files are not escaped. Without changes, a line says that nothing changed.
         """
         versions = dict.fromkeys((self.old_version, self.new_version))
         found = [f"{self.package_id} {' → '.join(versions)}"]
@@ -132,6 +140,8 @@ class PackageDiff:
 
 def compare_packages(old: Archive, new: Archive) -> PackageDiff:
     """Return the changes from one version of a package to another.
+
+    Files are compared by their hashes; nothing is verified.
 
     Args:
         old: the old version.

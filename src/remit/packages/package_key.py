@@ -159,6 +159,9 @@ def key_name_problem(name: str) -> str:
     """Return the reason why ``name`` cannot be a key's name; empty if it can.
 
     The reason continues a sentence that begins with the key's name.
+
+    Args:
+        name: the candidate; white space alone counts as empty.
     """
     if not name.strip():
         return "is empty"

@@ -40,6 +40,9 @@ class Permissions:
         """Return permissions with the tools and models of several; budgets and paths are empty.
 
         Each name occurs once, in no fixed order.
+
+        Args:
+            several: permissions; none gives empty permissions.
         """
         known = list(several)
         return cls(
@@ -125,7 +128,11 @@ class PermissionsDiff:
     budgets: tuple[dict[str, Any], ...]
 
     def lines(self) -> list[str]:
-        """Return the differences as lines for people; none if there are no differences."""
+        """Return the differences as lines for people; none if there are no differences.
+
+        Removed names have ``-``, added ones ``+``, changed budgets ``~``, in the order of the
+        kinds.
+        """
         found = []
         for kind, word in KINDS.items():
             found += [f"- {word} {name}" for name in self.removed[kind]]

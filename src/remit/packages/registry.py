@@ -140,6 +140,9 @@ class Registry:
     def from_ledger(cls, ledger: LedgerClient) -> Self:
         """Return the present registry. Entries of writers without permission have no effect.
 
+        Args:
+            ledger: ledger of the root. All ``INSTALLED`` and ``REMOVED`` entries are read.
+
         Raises:
             PackageError: ``registry_damaged``: an entry does not describe a package.
         """
@@ -205,7 +208,10 @@ class Registry:
 
     @cached_property
     def owners(self) -> Mapping[str, Owner]:
-        """The owner of each installed file, by path."""
+        """The owner of each installed file, by path.
+
+        If two packages name a file, the later one by id counts.
+        """
         return {
             asset.path: Owner(package_id, asset.sha256, asset.classification)
             for package_id, package in self.packages.items()

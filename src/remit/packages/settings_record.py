@@ -55,6 +55,9 @@ def recorded_settings(ledger: LedgerClient) -> Iterator[LedgerEntry]:
     """Yield the ``CONFIG_CHANGED`` entries of settings, latest first.
 
     Entries of writers without permission, and other changes of the configuration, are left out.
+
+    Args:
+        ledger: ledger of the root. Read-only.
     """
     found = ledger.query(event_type="CONFIG_CHANGED", submission_id=_SUBJECT, order="desc")
     for entry in filter(is_authentic, found):

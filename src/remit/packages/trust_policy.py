@@ -258,6 +258,9 @@ class TrustPolicy:
 def read_policy_file(path: Path) -> bytes | None:
     """Return the file's bytes; ``None`` if the file does not exist.
 
+    Args:
+        path: path of the policy; its content is not checked.
+
     Raises:
         PackageError: ``bad_trust``: the file cannot be read.
     """
@@ -275,6 +278,9 @@ def read_policy_file(path: Path) -> bytes | None:
 
 def format_time(at: datetime) -> str:
     """Return a time in UTC and whole seconds, such as ``2027-01-31T12:00:00Z``.
+
+    Args:
+        at: a time with its zone; fractions of a second are dropped.
 
     Raises:
         InvalidInputError: the time has no zone.

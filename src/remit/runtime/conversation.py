@@ -300,9 +300,14 @@ class Conversation(Closeable, Generic[OutputT]):
     resume = blocking(aresume)
 
     async def acancel(self) -> bool:
-        """Cancel the turn that runs in any process, or waits; return True if there was one.
+        """Cancel the turn that runs in any process, or waits for people.
 
         A running turn ends within a moment. The end of the turn is recorded.
+
+        A running turn ends within a moment, after the return. The end of the turn is recorded.
+
+        Returns:
+            True if there was a turn to cancel.
         """
         if self._leases.request_stop(f"session:{self.session_id}"):
             return True

@@ -48,6 +48,9 @@ class RootPrices(NamedTuple):
         """Return a price in force as JSON data, with the provider's own name of the model.
 
         ``origin`` is ``own`` or ``shipped``; the other keys are those of :func:`price_data`.
+
+        Args:
+            price: a price of this table.
         """
         return {
             **price_data(price),

@@ -465,7 +465,8 @@ class Runtime(Closeable):
     async def aclose(self) -> None:
         """Close the providers' connections of the running event loop; leave the rest open.
 
-        Call :meth:`close` for MCP servers and the ledger.
+        Call :meth:`close` for MCP servers and the ledger. The runtime can still be used; providers
+        connect again.
         """
         for provider in self._providers.reachable.values():
             closing = getattr(provider, "aclose", None)
@@ -475,7 +476,8 @@ class Runtime(Closeable):
     def models(self) -> list[tuple[str, str]]:
         """Return (model, provider) for all models and routes that can be named, sorted by name.
 
-        The provider of a route and of a name with fallbacks is ``remit``.
+        The provider of a route and of a name with fallbacks is ``remit``. Providers are not asked:
+        the names come from the settings and the price table.
         """
         settings = self.loaded.settings
         found = self._providers.models(settings, self.prices)

@@ -173,7 +173,7 @@ def is_local(headers: Headers) -> bool:
 
 
 def from_elsewhere() -> HttpError:
-    """Return the 403 for a request that names another machine, in dev mode."""
+    """Return (not raise) the 403 for a request that names another machine, in dev mode."""
     return HttpError(
         403,
         "forbidden",
@@ -438,7 +438,11 @@ class Authenticator:
         )
 
     def session_of(self, identity: Identity) -> str:
-        """Return the session of calls that name none: one for each key and day (UTC)."""
+        """Return the session of calls that name none: one for each key and day (UTC).
+
+        Args:
+            identity: the caller.
+        """
         day = int(time.time()) // _DAY_S
         if day != self._day:
             self._day, self._today = day, time.strftime("%Y%m%d", time.gmtime())

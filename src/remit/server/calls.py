@@ -208,6 +208,11 @@ class ModelCalls:
         """Cancel the calls of keys that were revoked or have expired, every ``every_s`` seconds.
 
         Runs until it is cancelled.
+
+        A cancelled call is answered with the error of an ended key, and recorded.
+
+        Args:
+            every_s: seconds between two checks.
         """
         while True:
             await asyncio.sleep(every_s)

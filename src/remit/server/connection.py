@@ -199,13 +199,15 @@ class Connection(HttpToolsProtocol):
             super().shutdown()
 
     def prove(self) -> None:
-        """Note that a request came with a good key: a full server closes others first."""
+        """Note that a request came with a good key: a full server closes connections without one
+        first.
+        """
         if self._address is not None:
             self._strangers.remove(self._address, self)
             self._address = None
 
     def close_now(self) -> None:
-        """Close the connection and drop its pending requests."""
+        """Close the connection at once; unsent data and pending requests are dropped."""
         self.connections.discard(self)
         self.prove()
         self.transport.abort()
@@ -525,7 +527,10 @@ class Connection(HttpToolsProtocol):
             self.close_soon()
 
     def close_soon(self) -> None:
-        """Close the connection after all written data is sent."""
+        """Close the connection after all written data is sent.
+
+        The connection is aborted if the client takes nothing for :attr:`stalled_s` seconds.
+        """
         self.transport.close()
         if self.parser is not None:
             self._expect(self.stalled_s)

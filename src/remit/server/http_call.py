@@ -58,7 +58,11 @@ class Call:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, handler: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
-        """Start a task that runs the handler, and register it with the server."""
+        """Start a task that runs the handler, and register it with the server.
+
+        Args:
+            handler: serves the request.
+        """
         task = self._task = self._connection.loop.create_task(handler(self))
         self._connection.tasks.add(task)
         task.add_done_callback(self._ended)
@@ -208,7 +212,13 @@ class Call:
             self._put(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
     def offer(self, data: bytes) -> bool:
-        """Send data of the stream; return False, sending nothing, if earlier data is unsent."""
+        """Send data of the stream; return False, sending nothing, if earlier data is unsent.
+
+        Data for a client that is gone is dropped, with True.
+
+        Args:
+            data: a piece of the stream.
+        """
         connection = self._connection
         if connection.flow.write_paused or self._unsent:
             return False
@@ -219,7 +229,11 @@ class Call:
         return True
 
     def end(self, data: bytes = b"") -> None:
-        """Send the last data of the stream and end the request."""
+        """Send the last data of the stream and end the request.
+
+        Args:
+            data: the last piece; may be empty.
+        """
         if self._chunked:
             data = (b"%x\r\n%b\r\n" % (len(data), data) if data else b"") + b"0\r\n\r\n"
         self._put(data)

@@ -80,7 +80,8 @@ class HttpServer(Server):
     def step_back(self) -> None:
         """Stop accepting connections, and begin to shut down; no call is refused.
 
-        Other processes on the same socket serve new connections.
+        Other processes on the same socket serve new connections. Running calls are finished, as
+        after :meth:`stop`.
         """
         for server in self.servers:
             server.close()

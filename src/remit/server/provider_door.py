@@ -113,6 +113,9 @@ class ProviderDoor:
         """Return the id of the provider for an endpoint: the one named like its dialect, else the
         first.
 
+        Args:
+            endpoint: the endpoint that stores the objects.
+
         Raises:
             HttpError: 404, no configured provider has the endpoint.
         """
@@ -421,7 +424,13 @@ async def reply_upstream(send: Send, response: PromptResponse) -> None:
 
 
 def id_in(answer: bytes) -> str:
-    """Return the ``id`` of a JSON object; empty if it has none or is not an object."""
+    """Return the ``id`` of a JSON object; empty if it has none or is not an object.
+
+    Text that is not JSON gives an empty id.
+
+    Args:
+        answer: body of a provider's answer.
+    """
     try:
         value = load(answer)
     except JsonTextError:

@@ -136,7 +136,13 @@ def refusal(shape: Shape, error: HttpError) -> Answer:
 
 
 def limits_of(error: HttpError) -> Headers:
-    """Return the headers of an error, with ``retry-after`` and ``connection`` if they apply."""
+    """Return the headers of an error, with ``retry-after`` and ``connection`` if they apply.
+
+    ``retry-after`` is in whole seconds, at least 1.
+
+    Args:
+        error: the error to answer.
+    """
     headers = [*error.headers]
     if error.retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after_s))))
@@ -146,7 +152,11 @@ def limits_of(error: HttpError) -> Headers:
 
 
 def answer_messages(answer: Answer) -> list[MutableMapping[str, Any]]:
-    """Return the ASGI messages of an answer. Status 204 and 304 have no body."""
+    """Return the ASGI messages of an answer. Status 204 and 304 have no body.
+
+    Args:
+        answer: status, body, content type and headers.
+    """
     status, body, kind, headers = answer
     about = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
     if status in WITHOUT_BODY:
@@ -181,7 +191,12 @@ def shape_of(scope: Scope) -> Shape:
 
 
 def dialect_of(path: str, headers: Headers) -> Shape:
-    """Return the dialect of a client by path, else by ``anthropic-version``, else ``openai``."""
+    """Return the dialect of a client by path, else by ``anthropic-version``, else ``openai``.
+
+    Args:
+        path: path of the request.
+        headers: headers of the request, names in lower case.
+    """
     if path.startswith("/a2a/"):
         return "a2a"
     if path.startswith(("/anthropic/", "/v1/messages", "/messages")):

@@ -129,7 +129,11 @@ class AsgiRequest:
     async def serve(self, handler: Handler) -> None:
         """Run a handler, then send the data that it left.
 
-        An error of the handler is raised unchanged.
+        An error of the handler is raised unchanged. Data is not sent then; the watch for a
+        disconnect ends in any case.
+
+        Args:
+            handler: serves the request.
         """
         try:
             await handler(self)
@@ -206,7 +210,7 @@ class AsgiRequest:
         return True
 
     async def drain(self) -> None:
-        """Send all unsent data."""
+        """Send all unsent data, in order."""
         unsent, self._unsent = self._unsent, []
         for message in unsent:
             await self._send(message)

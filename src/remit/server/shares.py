@@ -125,6 +125,8 @@ class Share:
     def hold(self, size: int) -> None:
         """Count the bytes of an answer against the process's memory, in place of the body's.
 
+        No limit of the key is checked.
+
         Args:
             size: number of bytes; replaces the size counted before.
         """

@@ -93,6 +93,9 @@ def url_of(listening: socket.socket) -> str:
 def require_loopback(host: str) -> None:
     """Require that a dev mode server listens on loopback only, because it authenticates nobody.
 
+    Args:
+        host: an IP address or ``localhost``; other names are not resolved and are refused.
+
     Raises:
         RemitError: ``host`` is another address.
     """

@@ -67,7 +67,11 @@ class WebSocket:
         self._ends_soon = False
 
     def start(self, handler: SocketHandler) -> None:
-        """Start the handler in a task; the connection closes when the handler returns."""
+        """Start the handler in a task; the connection closes when the handler returns.
+
+        Args:
+            handler: serves the WebSocket; it must accept or refuse the handshake.
+        """
         task = self._task = self._connection.loop.create_task(self._run(handler))
         self._connection.tasks.add(task)
         task.add_done_callback(self._connection.tasks.discard)
@@ -110,7 +114,11 @@ class WebSocket:
         return True
 
     def refuse(self, error: HttpError) -> None:
-        """Answer the handshake with an HTTP refusal, after which the connection closes."""
+        """Answer the handshake with an HTTP refusal, after which the connection closes.
+
+        Args:
+            error: the refusal, answered in the dialect of the path.
+        """
         self.response_started = True
         head, body = answer_messages(refusal(dialect_of(self.path, self.headers), error))
         lines = [b"HTTP/1.1 %d " % head["status"]]
@@ -136,7 +144,11 @@ class WebSocket:
         return message
 
     def send(self, text: bytes) -> None:
-        """Send a text message; do nothing if the connection is closed."""
+        """Send a text message; do nothing if the connection is closed.
+
+        Args:
+            text: the message in UTF-8.
+        """
         if self._protocol.state is State.OPEN:
             self._protocol.send_text(text)
             self._flush()

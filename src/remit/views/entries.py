@@ -13,7 +13,11 @@ _NANO = 1_000_000_000
 
 
 def place_of(entry_id: str) -> int:
-    """Return the sequence number in an entry id; -1 if ``entry_id`` is not one."""
+    """Return the sequence number in an entry id; -1 if ``entry_id`` is not one.
+
+    Args:
+        entry_id: ``LED-`` and hex digits; other text, and an empty one, give -1.
+    """
     try:
         return int(entry_id.removeprefix("LED-"), 16) if entry_id else -1
     except ValueError:

@@ -165,6 +165,10 @@ def at(record: Mapping[str, Any], pointer: str) -> Any:
     """Return the value at a JSON pointer (RFC 6901, no escapes); ``None`` if there is none.
 
     Lists are not entered.
+
+    Args:
+        record: the record; values that are no objects end the way.
+        pointer: the pointer; an empty one gives the record.
     """
     value: Any = record
     for name in pointer.split("/")[1:]:

@@ -37,6 +37,8 @@ class Line(NamedTuple):
 def said(call: Mapping[str, Any]) -> list[Line]:
     """Return the lines of a call's request: system prompt, then messages or input, in order.
 
+    Without a system prompt and prompt there are no lines.
+
     Args:
         call: a step of a journey, or the metadata of an ``EXCHANGE``.
     """
@@ -49,7 +51,13 @@ def said(call: Mapping[str, Any]) -> list[Line]:
 
 
 def answered(call: Mapping[str, Any]) -> list[Line]:
-    """Return the lines of a call's answer: text, thinking, tool calls, refusals and sources."""
+    """Return the lines of a call's answer: text, thinking, tool calls, refusals and sources.
+
+    Long data is shortened. Empty without an answer; erased content gives one line with its marker.
+
+    Args:
+        call: a step of a journey, or the metadata of an ``EXCHANGE``.
+    """
     answer = call.get("answer")
     if not isinstance(answer, dict) or is_missing(answer):
         return [] if answer is None else [Line("assistant", "", answer)]

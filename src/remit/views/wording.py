@@ -132,7 +132,11 @@ def words_of(code: Any) -> Any:
 def in_words(sentence: str) -> list[tuple[str, str]]:
     """Split a sentence at known codes; return pairs of text and code.
 
-    A code's text is its plain wording; unchanged text has an empty code.
+    A code's text is its plain wording; unchanged text has an empty code. The texts joined are the
+    sentence for people. The last pair may have an empty text.
+
+    Args:
+        sentence: a sentence that may contain codes such as ``SERVER_ERROR``.
     """
     parts: list[tuple[str, str]] = []
     at = 0
@@ -144,7 +148,13 @@ def in_words(sentence: str) -> list[tuple[str, str]]:
 
 
 def tone(state: Any) -> str:
-    """Return the tone in which a state is shown: ``good``, ``wait`` or ``bad``."""
+    """Return the tone in which a state is shown: ``good``, ``wait`` or ``bad``.
+
+    Unknown states, and values that are no text, are ``bad``.
+
+    Args:
+        state: a state or outcome.
+    """
     if not isinstance(state, str):
         return "bad"
     return "good" if state in _GOOD else "wait" if state in _WAIT else "bad"
@@ -154,6 +164,9 @@ def turn_title(turn: Mapping[str, Any]) -> str:
     """Return the title of a turn: ``turn 3``, or ``turn`` without a number.
 
     A call or order outside turns gives ``gateway call`` or ``order without a turn``.
+
+    Args:
+        turn: a turn of a journey.
     """
     if turn.get("kind") == "call":
         return "gateway call"
@@ -164,7 +177,11 @@ def turn_title(turn: Mapping[str, Any]) -> str:
 
 
 def turn_state(turn: Mapping[str, Any]) -> str:
-    """Return the outcome of a turn for people; ``refused`` or ``recorded`` if it made no call."""
+    """Return the outcome of a turn for people; ``refused`` or ``recorded`` if it made no call.
+
+    Args:
+        turn: a turn of a journey, as data.
+    """
     outcome = str(turn.get("outcome") or "")
     if outcome != "noted":
         return outcome
@@ -184,7 +201,11 @@ def contract_of(order: Mapping[str, Any]) -> str:
 def failure(attempt: Mapping[str, Any]) -> str:
     """Return the cause of a failed call or order.
 
-    Example: ``the provider failed (SERVER_ERROR: 529 overloaded)``.
+    Example: ``the provider failed (SERVER_ERROR: 529 overloaded)``. A code without a wording stands
+    alone with its message.
+
+    Args:
+        attempt: a failed call or order, as data.
     """
     code = attempt.get("error_code")
     said = f"{code}: {text_of(attempt.get('error_message', ''))}"
@@ -205,6 +226,9 @@ def set_aside(details: Any) -> str:
     """Return a set-aside decision as text; empty if ``details`` describe none.
 
     Example: ``tool stock: list instead, until the session ends``.
+
+    Args:
+        details: metadata of a ``SIGNAL_OBSERVED``; any value.
     """
     if (
         not isinstance(details, dict)
@@ -265,7 +289,13 @@ def tokens(item: Mapping[str, Any]) -> str:
 
 
 def money(used: Mapping[str, Any]) -> str:
-    """Return the cost of several calls as text; calls without a price are counted, not summed."""
+    """Return the cost of several calls as text; calls without a price are counted, not summed.
+
+    Empty if nothing was called.
+
+    Args:
+        used: sums of a journey, a turn or an order.
+    """
     if not used.get("llm_calls") and not used.get("orphaned_calls"):
         return ""
     if used.get("cost_usd") is not None:
@@ -276,7 +306,13 @@ def money(used: Mapping[str, Any]) -> str:
 
 
 def one_cost(used: Mapping[str, Any]) -> str:
-    """Return the cost of a call as text, with its certainty unless it was measured."""
+    """Return the cost of a call as text, with its certainty unless it was measured.
+
+    ``cost unknown`` without a price.
+
+    Args:
+        used: metadata of a call.
+    """
     cost, certainty = used.get("cost_usd"), used.get("cost_certainty")
     if not is_number(cost):
         return "cost unknown"
@@ -313,7 +349,13 @@ def is_missing(value: Any) -> bool:
 
 
 def text_of(value: Any) -> str:
-    """Return content as text: text unchanged, data as compact JSON, erased content as a notice."""
+    """Return content as text: text unchanged, data as compact JSON, erased content as a notice.
+
+    Content that was not asked for gives a notice too.
+
+    Args:
+        value: content of a record; any value.
+    """
     if isinstance(value, str):
         return value
     if is_missing(value):
@@ -328,6 +370,9 @@ def messages_of(prompt: Any) -> list[tuple[str, Any]]:
     """Return a prompt as pairs of role and content; empty for an empty prompt.
 
     A plain text is one message of the user. Other keys of a message are added to its content.
+
+    Args:
+        prompt: a text, a list of messages, or ``None``.
     """
     if not isinstance(prompt, list):
         return [("user", prompt)] if prompt not in (None, "", []) else []
@@ -387,7 +432,11 @@ def visible_json(text: str) -> str:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Return True if ``value`` is an int or float that is exact: at most 2**53, no bool."""
+    """Return True if ``value`` is an int or float that is exact: at most 2**53, no bool.
+
+    Args:
+        value: any value.
+    """
     return (
         isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _MAX_EXACT
     )
@@ -402,6 +451,9 @@ def nano_dollars(nano: int) -> str:
     """Return nano-dollars as exact US dollars: ``$1,234.50``.
 
     At least two decimals are shown; further zeros are left out.
+
+    Args:
+        nano: billionths of a US dollar; may be negative.
     """
     sign, nano = ("-" if nano < 0 else ""), abs(nano)
     part = f"{nano % 1_000_000_000:09}".rstrip("0")
@@ -429,6 +481,9 @@ def dollars(value: float) -> str:
     """Return US dollars as text, with up to nine decimals: ``$0.25``, ``$3``.
 
     Zeros after the second decimal are left out, and all decimals of a whole number.
+
+    Args:
+        value: US dollars.
     """
     whole, _, part = f"{value:,.9f}".partition(".")
     part = part.rstrip("0")

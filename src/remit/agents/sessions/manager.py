@@ -403,7 +403,6 @@ class SessionManager:
         The session may still continue; a later turn makes it open again.
 
         Raises:
-            NotFoundError: the session was never started, belongs to another agent, or was archived.
             LedgerError: the entry cannot be written.
         """
         entry = self._entry(

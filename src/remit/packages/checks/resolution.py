@@ -144,7 +144,11 @@ def check_places(view: PackageView) -> Iterator[Finding]:
 def check_dependencies(registry: Registry) -> Iterator[Finding]:
     """Yield unmet dependencies, superseded packages that are installed, and circles (gate G3).
 
-    A circle is a group of packages that need each other.
+    A circle is a group of packages that need each other. Only the first circle is reported, after
+    the other findings.
+
+    Args:
+        registry: the installed packages.
     """
     manifests = {name: package.manifest for name, package in registry.packages.items()}
     for package_id, other_id, error in dependency_problems(manifests):

@@ -149,7 +149,9 @@ class GateResult:
         return [finding.message for finding in self.findings]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON, with a next step for each error."""
+        """Return the result as JSON: ``gate``, ``passed``, ``message``, ``errors``,
+        ``error_count``, ``next_steps`` (one for each listed error) and ``entry_id``.
+        """
         return {
             "gate": self.gate,
             "passed": self.passed,

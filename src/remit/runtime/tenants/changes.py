@@ -499,6 +499,9 @@ def interrupted_tenants(host: Root) -> list[str]:
 def recover_tenants(host: TenantHost) -> dict[str, RemitError]:
     """Recover all interrupted tenants, as :func:`recover_tenant`.
 
+    Args:
+        host: host of the tenants.
+
     Returns:
         The errors of tenants that could not be recovered, keyed by name.
     """
@@ -537,6 +540,9 @@ def recover_tenant(host: TenantHost, name: str) -> None:
 
 def old_plans(root: Root) -> list[MovePlan]:
     """Return the moves of a tenant whose old ledgers were not removed, in order of their ids.
+
+    Args:
+        root: root of the tenant.
 
     Raises:
         RemitError: a plan is damaged.

@@ -107,7 +107,13 @@ class Tenant:
 
 
 def place_of(file: TenantFile) -> str:
-    """Return the place of a tenant's ledger as text for people, without passwords."""
+    """Return the place of a tenant's ledger as text for people, without passwords.
+
+    A path, ``schema NAME of the host's database``, or a URL with its schema.
+
+    Args:
+        file: record of the tenant.
+    """
     if not file.database:
         return file.ledger
     if file.database == HOST:

@@ -72,7 +72,11 @@ class Streamed(StreamingResponse):
 
 
 def report_routes(runtime: Runtime) -> Routes:
-    """Return the route of the report that ``remit report --html`` writes."""
+    """Return the route of the report that ``remit report --html`` writes.
+
+    Args:
+        runtime: the open root. A checkpoint is signed for each report.
+    """
     routes = Routes("report")
 
     @routes.add("GET", "/report", "Report for an auditor", needs="verify", media_type="text/html")

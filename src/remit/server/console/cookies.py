@@ -55,7 +55,11 @@ class SignedCookie:
         return self._header("", 0, secure)
 
     def read(self, headers: Headers) -> tuple[str, Mapping[str, Any]] | None:
-        """Return the cookie's value and claims; ``None`` if missing, forged or expired."""
+        """Return the cookie's value and claims; ``None`` if missing, forged or expired.
+
+        Args:
+            headers: headers of the request.
+        """
         value = self._value(headers)
         signed, _, signature = value.rpartition(".")
         if not signed or not hmac.compare_digest(self.signature(signed), signature):

@@ -43,7 +43,10 @@ class Live:
         self._closed = False
 
     def close(self) -> None:
-        """End all streams and refuse new ones. A later stream ends after its first bytes."""
+        """End all streams and refuse new ones. A later stream ends after its first bytes.
+
+        Does not wait for a read of the ledger that is running.
+        """
         self._closed = True
         if self._task is not None:
             self._task.cancel()

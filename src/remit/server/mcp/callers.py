@@ -69,6 +69,11 @@ class Caller:
     def agent_id(self, requested: str) -> str:
         """Return the agent to act as: the requested one, else the caller's own.
 
+        A caller without agents acts under its own name.
+
+        Args:
+            requested: id of the agent; empty for the caller's own.
+
         Raises:
             CallerError: the key may not act as that agent.
         """
@@ -151,6 +156,10 @@ class TaskOwners:
         """Raise CallerError unless ``caller`` may read a task. Blocks.
 
         The message does not say whether the task exists.
+
+        Args:
+            caller: the caller; an unrestricted caller may read every task.
+            task_id: the task.
         """
         if not caller.restricted:
             return
@@ -167,7 +176,14 @@ class TaskOwners:
         return {_WRITER: caller.owner} | ({"key_id": key_id} if key_id else {})
 
     def sees(self, caller: Caller, record: ThoughtRecord) -> bool:
-        """Return True if ``caller`` wrote a record or is unrestricted. Blocks."""
+        """Return True if ``caller`` wrote a record or is unrestricted. Blocks.
+
+        A record that no longer exists is not seen.
+
+        Args:
+            caller: the caller.
+            record: the record.
+        """
         if not caller.restricted:
             return True
         try:

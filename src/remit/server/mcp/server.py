@@ -45,7 +45,11 @@ Context = ServerRequestContext[Any, Any]
 
 
 def all_tools(runtime: Runtime) -> list[McpTool]:
-    """Return every tool of a root."""
+    """Return every tool of a root: of thoughts, of the router, and of the record, in this order.
+
+    Args:
+        runtime: the open root.
+    """
     settings = runtime.loaded.settings
     redactor = Redactor.of(runtime.loaded)
     return [

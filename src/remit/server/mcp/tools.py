@@ -54,7 +54,10 @@ class McpTool:
         return any(caller.identity.may(permission) for permission in self.needs)
 
     def definition(self) -> Definition:
-        """Return the tool in the form of ``tools/list``."""
+        """Return the tool in the form of ``tools/list``.
+
+        Its hints follow from ``writes`` and ``calls_model``.
+        """
         return Definition(
             name=self.tool.tool_id,
             title=self.title,

@@ -24,6 +24,9 @@ class ErasedItemsError(Exception):
 def items_of(text: Any) -> list[bytes]:
     """Return the items of a recorded input, which is a list, one text, or ``None``.
 
+    Args:
+        text: the input as recorded; erased content is marked.
+
     Raises:
         ErasedItemsError: an item was erased.
     """
@@ -78,7 +81,13 @@ def array(items: Iterable[bytes]) -> bytes:
 
 
 def type_of(item: bytes) -> str:
-    """Return an item's type, which may be implied; empty if the item is not an object."""
+    """Return an item's type, which may be implied; empty if the item is not an object.
+
+    Without a type, an item with a role is a ``message``, any other an ``item_reference``.
+
+    Args:
+        item: exact text of the item.
+    """
     value = load(item)
     if type(value) is not dict:
         return ""
@@ -89,7 +98,11 @@ def type_of(item: bytes) -> str:
 
 
 def id_of(item: bytes) -> str:
-    """Return an item's id; empty if it has none."""
+    """Return an item's id; empty if it has none.
+
+    Args:
+        item: exact text of the item.
+    """
     value = load(item)
     found = value.get("id") if type(value) is dict else None
     return found if type(found) is str else ""
@@ -149,6 +162,8 @@ def _role_of(item: bytes) -> str:
 
 def listed(item: bytes, identity: str) -> bytes:
     """Return an item as lists show it: with an id, a type, and content in parts.
+
+    An item that is no object is returned unchanged.
 
     Args:
         item: exact text of the item.

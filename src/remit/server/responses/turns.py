@@ -140,6 +140,9 @@ class Turns:
     def object_of(self, turn: Turn) -> bytes | None:
         """Return the ``response`` object that the client got; ``None`` if there is none.
 
+        Args:
+            turn: the turn; its entry is read with content.
+
         Raises:
             ErasedItemsError: the object was erased.
         """
@@ -150,7 +153,11 @@ class Turns:
         return text if isinstance(text, bytes) else None
 
     def kept_by_provider(self, turn: Turn) -> str:
-        """Return the id under which the provider stores the response; empty if it does not."""
+        """Return the id under which the provider stores the response; empty if it does not.
+
+        Args:
+            turn: the turn; failed turns, and those of another dialect, have no such id.
+        """
         meta = turn.entry.metadata
         if turn.failed or not turn.native or meta.get("stored") is False:
             return ""
@@ -190,8 +197,12 @@ class Turns:
     def chain(self, last: Turn) -> list[Turn]:
         """Return a turn and all turns before it, oldest first.
 
+        Args:
+            last: the newest turn.
+
         Raises:
             LedgerFormatError: a turn continues one that is not older.
+            EntryNotFoundError: a turn before it does not exist.
         """
         turns = [last]
         while turns[-1].before:

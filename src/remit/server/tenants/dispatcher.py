@@ -317,7 +317,13 @@ def tenant_and_token(headers: Headers) -> tuple[str, str]:
 
 
 def selected_tenant(headers: Headers) -> str:
-    """Return the tenant whose console a browser has selected; empty for the host's."""
+    """Return the tenant whose console a browser has selected; empty for the host's.
+
+    The name is not checked: any text of the cookie is returned.
+
+    Args:
+        headers: headers of the request.
+    """
     for header, value in headers:
         if header == b"cookie":
             for one in value.split(b";"):

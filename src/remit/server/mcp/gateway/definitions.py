@@ -87,6 +87,11 @@ class Definitions:
     async def checked(self, page: Mapping[str, Any]) -> dict[str, Any]:
         """Return a page of ``tools/list`` for the client, with changed tools as they were pinned.
 
+        New tools are pinned; changes are recorded and wait for acceptance.
+
+        Args:
+            page: the server's answer.
+
         Raises:
             MCPError: the page is not a list of tools.
         """

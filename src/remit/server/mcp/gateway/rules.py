@@ -60,7 +60,14 @@ class Rules:
                 )
 
     def shows(self, identity: Identity, tool: str) -> bool:
-        """Return True if the key could call the tool with some arguments."""
+        """Return True if the key could call the tool with some arguments.
+
+        Without a matching rule the tool is shown.
+
+        Args:
+            identity: identity of the key.
+            tool: the server's name of the tool.
+        """
         if self._admitted and tool not in self._admitted:
             return False
         for rule in self._rules:

@@ -138,14 +138,20 @@ class Upstream:
                 await self._ready.result().notify(method, params, {"headers": headers})
 
     def alive(self) -> None:
-        """Restart the time limits of open requests, because the server is working on one."""
+        """Restart the time limits of open requests, because the server is working on one.
+
+        No request lasts longer than a fixed longest time.
+        """
         now = asyncio.get_running_loop().time()
         for clock, end in self._clocks.items():
             if not clock.expired():
                 clock.reschedule(min(now + self._timeout_s, end))
 
     async def close(self) -> None:
-        """End the connection, and a server that was started here with its children."""
+        """End the connection, and a server that was started here with its children.
+
+        Waits at most a few times the stop timeout, then cancels.
+        """
         self._stopping.set()
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=4 * self._settings.stop_timeout_s)
