@@ -207,7 +207,11 @@ def nano_of(usd: float | str | Decimal) -> int:
 
 
 def usd_of(nano: int) -> float:
-    """Return a sum of nano-dollars in dollars, for people and records."""
+    """Return a sum of nano-dollars in dollars, for people and records.
+
+    Args:
+        nano: billionths of a US dollar.
+    """
     return nano / NANO
 
 
@@ -362,9 +366,7 @@ class BudgetLimits:
 
     @property
     def any(self) -> bool:
-        """True if at least one amount is limited: tokens, cost, turns, or a rate; a window alone is
-        no limit.
-        """
+        """True if tokens, cost, turns or a rate is limited. A window alone is no limit."""
         values = (self.tokens, self.nano, self.turns, self.requests_per_minute,
                   self.tokens_per_minute)  # fmt: skip
         return any(value is not None for value in values)
@@ -410,7 +412,7 @@ class BudgetCheckResult:
 
     @property
     def code(self) -> str:
-        """The code in ``reason``; empty if the call is allowed."""
+        """The code in ``reason``, such as ``BUDGET_EXHAUSTED``; empty if the call is allowed."""
         return self.reason.partition(":")[0]
 
 

@@ -320,7 +320,7 @@ class PromptResponse:
 
     @property
     def created(self) -> int:
-        """The ``timestamp`` in whole seconds since 1970."""
+        """The ``timestamp`` in whole seconds since 1970, rounded down."""
         return int(datetime.fromisoformat(self.timestamp).timestamp())
 
 

@@ -124,22 +124,38 @@ class TenantFile:
 
     @staticmethod
     def path(root: Path) -> Path:
-        """Return the path of the tenant file in a root."""
+        """Return the path of the tenant file in a root; the file need not exist.
+
+        Args:
+            root: directory of the root.
+        """
         return root / _FILE
 
     @staticmethod
     def moving_path(root: Path) -> Path:
-        """Return the path of a move's plan, which exists while the ledger is moved."""
+        """Return the path of a move's plan, which exists while the ledger is moved.
+
+        Args:
+            root: directory of the tenant's root.
+        """
         return root / _MOVING
 
     @staticmethod
     def removing_path(root: Path) -> Path:
-        """Return the path of a removal's plan, which exists while the tenant is removed."""
+        """Return the path of a removal's plan, which exists while the tenant is removed.
+
+        Args:
+            root: directory of the tenant's root.
+        """
         return root / _REMOVING
 
     @classmethod
     def is_held_back(cls, root: Path) -> bool:
-        """Return True if the tenant is being moved or removed: a plan lies in the root."""
+        """Return True if the tenant is being moved or removed: a plan lies in the root.
+
+        Args:
+            root: directory of the tenant's root.
+        """
         return cls.moving_path(root).exists() or cls.removing_path(root).exists()
 
     def encoded(self) -> bytes:
@@ -174,6 +190,9 @@ def is_name(name: str) -> bool:
     """Return True if a tenant can have this name.
 
     A name has 1 to 32 lower-case letters, digits and hyphens, with no hyphen at either end.
+
+    Args:
+        name: the candidate.
     """
     return _NAME.fullmatch(name) is not None
 
@@ -193,7 +212,11 @@ def check_name(name: str) -> str:
 
 
 def tenant_of_origin(origin: str) -> str:
-    """Return the tenant whose log has this origin; empty if the origin is not a tenant's."""
+    """Return the tenant whose log has this origin; empty if the origin is not a tenant's.
+
+    Args:
+        origin: origin of a log.
+    """
     found = _ORIGIN.fullmatch(origin)
     return found[1] if found else ""
 

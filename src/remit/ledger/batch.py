@@ -444,7 +444,11 @@ class Batch(ABC):
         return self.execute(sql, parameters)
 
     def look_up(self, units: Sequence[Unit]) -> None:
-        """Find which values of prepared entries are stored already, in one statement."""
+        """Find which values of prepared entries are stored already, in one statement.
+
+        Args:
+            units: units of the transaction, before any of them runs.
+        """
         self._find(keys_of(units))
 
     def open_stages(self, units: Sequence[Unit]) -> None:

@@ -363,6 +363,9 @@ class Checkpoints:
     def lacks(self, head: Checkpoint) -> str:
         """Return how the ledger fails to extend a head, as a sentence; empty if there is no fault.
 
+        Args:
+            head: an earlier tree head of this ledger.
+
         Raises:
             LedgerFormatError: stored hashes are missing.
         """
@@ -399,7 +402,11 @@ class Checkpoints:
             raise not_owned(owner, key, self._store.location)
 
     def owner(self) -> str:
-        """Return the verifier key that the ledger belongs to, as text; empty before it has one."""
+        """Return the verifier key that the ledger belongs to, as text; empty before it has one.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
         return _owner(self._store.select)
 
 

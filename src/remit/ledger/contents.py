@@ -135,7 +135,12 @@ class EncodedValue(Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, encoded: bytes, is_exact: bool = False) -> EncodedValue:
-        """Return the encoded value of a JCS encoding, or of an exact JSON text."""
+        """Return the encoded value of a JCS encoding, or of an exact JSON text.
+
+        Args:
+            encoded: the bytes, which are not checked.
+            is_exact: True for an exact JSON text.
+        """
         return cls(encoded, _sha256(encoded).digest(), is_exact)
 
 
@@ -292,7 +297,12 @@ def commit(nonce: bytes, encoded: bytes) -> str:
 
 
 def next_step(parent: str, commitment: str) -> str:
-    """Return cᵢ = SHA-256(cᵢ₋₁ ‖ commitmentᵢ), over the raw 32 bytes of each; all in hex."""
+    """Return cᵢ = SHA-256(cᵢ₋₁ ‖ commitmentᵢ), over the raw 32 bytes of each; all in hex.
+
+    Args:
+        parent: the hash of the list so far, 64 hex digits.
+        commitment: commitment of the next message, 64 hex digits.
+    """
     return hashlib.sha256(bytes.fromhex(parent) + bytes.fromhex(commitment)).hexdigest()
 
 

@@ -188,7 +188,11 @@ class ScopedLedger:
         return self._ledger.exact(entry_id)
 
     def has_left(self, session_id: str) -> bool:
-        """Return True if the session is archived, as :meth:`LedgerClient.has_left` does."""
+        """Return True if the session is archived, as :meth:`LedgerClient.has_left` does.
+
+        Args:
+            session_id: the session, whether or not this tier may see it.
+        """
         return self._ledger.has_left(session_id)
 
     def query(self, **filters: Any) -> Iterator[LedgerEntry]:

@@ -136,7 +136,7 @@ class CheckedLine(NamedTuple):
 
     @property
     def is_kernels(self) -> bool:
-        """True if no worker wrote the entry."""
+        """True if no worker wrote the entry: it has the tier ``hot`` or none."""
         return self.columns.tier in (None, "hot")
 
 

@@ -66,12 +66,12 @@ class TakenHead:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """The tenant's tree head."""
+        """The tenant's tree head, without its signatures: origin, size and root."""
         return self.signed.checkpoint
 
     @property
     def entry_id(self) -> str:
-        """Id of the entry that took the head."""
+        """Id of the host's entry that took the head."""
         return entry_id(self.seq)
 
 

@@ -96,7 +96,11 @@ class Marks:
                 new.unlink(missing_ok=True)
 
     def path(self, name: str) -> Path:
-        """Return the path of a kind's file."""
+        """Return the path of a kind's file, which may not exist.
+
+        Args:
+            name: name of the check.
+        """
         return self._directory / f"{name}.mark"
 
     def _mac(self, name: str, data: bytes) -> bytes:

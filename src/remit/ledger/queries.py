@@ -66,7 +66,7 @@ class LedgerQueries:
 
     @property
     def location(self) -> str:
-        """The path or URL of the ledger, without a password."""
+        """The path or URL of the ledger, for people: without a password."""
         return self._store.location
 
     @property
@@ -129,12 +129,16 @@ class LedgerQueries:
 
     @property
     def now_ms(self) -> int:
-        """The time of :attr:`~remit.ledger.store.Clock.now_ms`, from the database server if any."""
+        """The shared clock of all writers in milliseconds, see
+        :attr:`~remit.ledger.store.Clock.now_ms`; from the database server if there is one.
+        """
         return self._store.now_ms
 
     @property
     def wall_ms(self) -> int:
-        """The time of :attr:`~remit.ledger.store.Clock.wall_ms`, from a database server if any."""
+        """The wall clock in milliseconds since 1970, see :attr:`~remit.ledger.store.Clock.wall_ms`;
+        from the database server if there is one.
+        """
         return self._store.wall_ms
 
     def read(self, entry_id: str, *, with_content: bool = True) -> LedgerEntry:
@@ -270,7 +274,10 @@ class LedgerQueries:
         self._index.catch_up(progress)
 
     def count(self) -> int:
-        """Return the number of entries, archived ones included."""
+        """Return the number of entries, archived ones included.
+
+        Read from the last entry, so this is fast.
+        """
         return self._store.count()
 
     def count_by_event(self) -> dict[str, int]:

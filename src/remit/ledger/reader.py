@@ -168,7 +168,13 @@ class Reader(ABC):
         return found
 
     def erasures(self, commitments: Iterable[str]) -> dict[str, int]:
-        """Return the sequence numbers of the erasing entries, keyed by commitment."""
+        """Return the sequence numbers of the erasing entries, keyed by commitment.
+
+        Commitments of values that were not erased are left out.
+
+        Args:
+            commitments: commitments, 64 hex digits each.
+        """
         return dict(self._in("SELECT commitment, seq FROM erasures WHERE commitment", commitments))
 
     def _in(self, sql: str, values: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
@@ -371,11 +377,20 @@ def as_bytes(value: Any) -> bytes:
 
 
 def chunks(values: Sequence[_T], size: int = _CHUNK) -> Iterator[Sequence[_T]]:
-    """Yield ``values``, in order, in pieces of at most ``size``, which fit one statement."""
+    """Yield ``values``, in order, in pieces of at most ``size``, which fit one statement.
+
+    Args:
+        values: any sequence.
+        size: largest length of a piece.
+    """
     for start in range(0, len(values), size):
         yield values[start : start + size]
 
 
 def marks(values: Sequence[Any]) -> str:
-    """Return SQL placeholders, one for each value."""
+    """Return SQL placeholders, one for each value. None for no values: an empty text.
+
+    Args:
+        values: the values.
+    """
     return ", ".join("?" * len(values))

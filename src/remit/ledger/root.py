@@ -24,7 +24,12 @@ _log = logging.getLogger("remit.ledger")
 
 
 def ledger_key(root: Root, settings: LedgerSettings) -> LedgerKey:
-    """Return the key files of a root's ledger, which may not exist; nothing is read or made."""
+    """Return the key files of a root's ledger, which may not exist; nothing is read or made.
+
+    Args:
+        root: the root.
+        settings: settings of its ledger, for the origin.
+    """
     return LedgerKey(root.keys, settings.origin)
 
 

@@ -355,7 +355,12 @@ _LAYOUTS = {
 
 
 def declare(words: Mapping[str, str], *layouts: int) -> str:
-    """Return the SQL that makes the tables and indexes of ``layouts``; of all if none is given."""
+    """Return the SQL that makes the tables and indexes of ``layouts``; of all if none is given.
+
+    Args:
+        words: the engine's words for the placeholders of the declarations.
+        layouts: versions of the layout.
+    """
     return "".join(Template(_LAYOUTS[version]).substitute(words) for version in layouts or _LAYOUTS)
 
 

@@ -127,7 +127,13 @@ class TextIndex:
         self._store.unindex_texts(tx, texts, merge=merge and bool(texts))
 
     def merge(self, tx: Transaction) -> None:
-        """Remove the words of forgotten values from the index's files, inside a transaction."""
+        """Remove the words of forgotten values from the index's files, inside a transaction.
+
+        Does nothing if there is no index.
+
+        Args:
+            tx: the transaction.
+        """
         if self._store.has_text_index():
             self._store.unindex_texts(tx, (), merge=True)
 

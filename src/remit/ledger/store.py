@@ -253,7 +253,9 @@ class Store(Reader):
     is_held: bool = False
 
     def doubt(self) -> None:
-        """Have the guard called again before the next write, as the database may be another."""
+        """Have the guard called again before the next write, because the database may be another
+        one now.
+        """
         self.is_held = False
 
     def _miss(self) -> None:
@@ -407,7 +409,10 @@ class Store(Reader):
         """The shared clock of all writers, outside a transaction."""
 
     def back_for_ms(self) -> int:
-        """Return milliseconds since the store became reachable again."""
+        """Return milliseconds since the store became reachable again.
+
+        Without an outage the number is very high.
+        """
         return int((time.monotonic() - self.outage.ended) * 1000)
 
     @property

@@ -41,12 +41,15 @@ class LedgerTree:
         self._tiles: dict[tuple[int, int], list[bytes]] = {}
 
     def size(self) -> int:
-        """Return the number of leaves."""
+        """Return the number of leaves: the last sequence number and one. Archived entries count."""
         rows = self._execute("SELECT seq FROM entries ORDER BY seq DESC LIMIT 1", ())
         return int(rows[0][0]) + 1 if rows else 0
 
     def root(self, size: int) -> bytes:
         """Return the root of the first ``size`` leaves, 32 bytes.
+
+        Args:
+            size: number of leaves; 0 gives the root of an empty tree.
 
         Raises:
             LedgerFormatError: leaves or stored hashes are missing.

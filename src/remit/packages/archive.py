@@ -71,8 +71,10 @@ class Archive:
 
     @functools.cached_property
     def data(self) -> bytes:
-        """The archive's bytes: :attr:`recorded` if that is not empty, else the canonical form of
-        the files, the manifest first and the others sorted by path.
+        """The archive's bytes: :attr:`recorded`, or the canonical form of the files if that is
+        empty.
+
+        The canonical form has the manifest first, and then the files sorted by path.
         """
         if self.recorded:
             return self.recorded

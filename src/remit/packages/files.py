@@ -286,7 +286,11 @@ class Operation:
 
     @staticmethod
     def is_pending(root: Path) -> bool:
-        """Return True if the journal contains anything, as after a killed process."""
+        """Return True if the journal contains anything, as after a killed process.
+
+        Args:
+            root: directory of the root.
+        """
         journal = root / JOURNAL_FOLDER
         return journal.is_dir() and any(journal.iterdir())
 

@@ -125,7 +125,10 @@ class PackageKey:
 
     @property
     def key_id(self) -> str:
-        """64 hex digits: the SHA-256 of the public key's canonical description."""
+        """The id of the key in signatures: 64 hex digits.
+
+        These are the SHA-256 of the public key's canonical description.
+        """
         return self.signer.public_key.keyid
 
     @property

@@ -188,5 +188,10 @@ def permits(patterns: Iterable[str], name: str) -> bool:
 
 
 def allows_path(places: Iterable[str], path: str) -> bool:
-    """Return True if ``path`` is one of ``places``, or below one of them that ends with ``/``."""
+    """Return True if ``path`` is one of ``places``, or below one of them that ends with ``/``.
+
+    Args:
+        places: files, and folders that end with ``/``.
+        path: path relative to the root.
+    """
     return any(path == one or (one.endswith("/") and path.startswith(one)) for one in places)

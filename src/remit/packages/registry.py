@@ -68,12 +68,12 @@ class InstalledPackage:
 
     @property
     def package_id(self) -> str:
-        """The package's id."""
+        """The package's id, from its manifest."""
         return self.manifest.package_id
 
     @property
     def version(self) -> str:
-        """The package's version."""
+        """The installed version, from the manifest."""
         return self.manifest.version
 
     @property

@@ -53,7 +53,11 @@ class TrustedKey:
         return f"{self.key_id[:_MIN_ID_DIGITS]}… ({self.name})"
 
     def may_sign(self, package_id: str) -> bool:
-        """Return True if a pattern in :attr:`packages` matches a package, whatever the status."""
+        """Return True if a pattern in :attr:`packages` matches a package, whatever the status.
+
+        Args:
+            package_id: id of the package.
+        """
         return any(fnmatchcase(package_id, pattern) for pattern in self.packages)
 
 
@@ -137,7 +141,11 @@ class TrustPolicy:
             ) from error
 
     def get(self, key_id: str) -> TrustedKey | None:
-        """Return the key with exactly this id; ``None`` if there is none."""
+        """Return the key with exactly this id; ``None`` if there is none.
+
+        Args:
+            key_id: the whole id, 64 hex digits.
+        """
         return next((key for key in self.keys if key.key_id == key_id), None)
 
     def find(self, given: str) -> TrustedKey:

@@ -92,7 +92,7 @@ class Conversation(Closeable, Generic[OutputT]):
 
     @property
     def turn_count(self) -> int:
-        """Number of recorded turns."""
+        """Number of recorded turns; a turn in progress does not count."""
         return self._session.turn_count
 
     # -- turns -------------------------------------------------------------------------------
@@ -461,7 +461,10 @@ class Conversation(Closeable, Generic[OutputT]):
     feedback = blocking(afeedback)
 
     def cost(self) -> dict[str, Any]:
-        """Return tokens, calls and cost of the session as JSON data, summed from the ledger."""
+        """Return tokens, calls and cost of the session as JSON data, summed from the ledger.
+
+        ``cost_usd`` is None if a price is unknown.
+        """
         return self._session.total_cost()
 
     def end(self) -> None:

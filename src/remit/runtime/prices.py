@@ -41,7 +41,9 @@ class RootPrices(NamedTuple):
 
     @property
     def versions(self) -> dict[str, str]:
-        """The versions of the table in force and of the table below, for JSON."""
+        """The versions of the table in force (``version``) and of the table below
+        (``base_version``), for JSON.
+        """
         return {"version": self.table.version, "base_version": self.base.version}
 
     def shown(self, price: Price) -> dict[str, Any]:

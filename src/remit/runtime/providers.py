@@ -75,7 +75,12 @@ class Providers:
 
 
 def weight_store(settings: Settings) -> WeightStore:
-    """Return the store of local models' weights, in ``[local] cache_dir`` or the default."""
+    """Return the store of local models' weights, in ``[local] cache_dir`` or the user's cache;
+    nothing is read.
+
+    Args:
+        settings: settings of the root.
+    """
     directory = settings.local.cache_dir
     return WeightStore(Path(directory) if directory else None)
 

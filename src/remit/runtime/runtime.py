@@ -181,12 +181,12 @@ class Runtime(Closeable):
 
     @property
     def settings(self) -> Settings:
-        """The settings in force."""
+        """The settings in force, of all layers; fixed while the runtime is open."""
         return self.loaded.settings
 
     @property
     def default_model(self) -> tuple[str, str]:
-        """Provider and model that answer if a call names none."""
+        """Provider id and model id that answer if a call names none."""
         return self.provider_id, self.model_id
 
     def record_settings(self, by: str) -> None:
@@ -194,6 +194,9 @@ class Runtime(Closeable):
 
         Args:
             by: name of the person, for the record.
+
+        Raises:
+            LedgerError: the entry cannot be written.
         """
         record_settings(self.ledger, self.effective, by=by, prices=self.prices.version)
 
@@ -377,7 +380,7 @@ class Runtime(Closeable):
 
     @property
     def contracts(self) -> ContractLoader:
-        """The loader of the installed contracts."""
+        """The loader of the contracts that packages installed in this root."""
         return self._contracts
 
     def gate_context(self) -> GateContext:
@@ -448,7 +451,7 @@ class Runtime(Closeable):
     def close(self) -> None:
         """Close providers, MCP servers and the ledger, and stop the deletion of old content.
 
-        Entries already written are durable.
+        Entries already written are durable. Blocks; running turns are not waited for.
         """
         run_blocking(self.aclose())
         self._close_ledger()

@@ -54,6 +54,9 @@ def fallback_text(response: PromptResponse) -> str:
     """Return the models that failed before the one that answered: ``model=CODE, model=CODE``.
 
     Characters outside printable ASCII become ``?``.
+
+    Args:
+        response: outcome of the call.
     """
     text = ", ".join(f"{model}={code}" for model, code in response.fallback_from)
     return "".join(char if " " <= char <= "~" else "?" for char in text)
@@ -135,6 +138,9 @@ def untranslatable(response: PromptResponse | None) -> HttpError:
     """Return the 502 for an answer that cannot be expressed in the client's dialect.
 
     The call is recorded and paid, so the error asks clients not to retry.
+
+    Args:
+        response: outcome of the call; ``None`` if it is not known.
     """
     headers = [(b"x-should-retry", b"false"), *(call_headers(response) if response else ())]
     return HttpError(502, "answer_untranslatable", _CANNOT_TRANSLATE, headers=headers)
@@ -206,6 +212,10 @@ def failure(response: PromptResponse) -> HttpError:
 
 
 def end_comment(response: PromptResponse) -> bytes:
-    """Return the call's headers as an SSE comment, for values known only at its end."""
+    """Return the call's headers as an SSE comment, for values known only at its end.
+
+    Args:
+        response: outcome of the call.
+    """
     fields = [b"%s=%s" % (name, value) for name, value in call_headers(response)]
     return b": %s\n\n" % b" ".join(fields)

@@ -149,6 +149,9 @@ def open_keys(runtime: Runtime) -> KeyStore:
     """Return the virtual keys of an open root, with the cache times of ``[auth]``.
 
     The caller closes the result.
+
+    Args:
+        runtime: the open root.
     """
     auth = runtime.loaded.settings.auth
     return KeyStore(runtime.ledger, AuthLimits(auth.revocation_s, auth.stale_after_s))
@@ -369,6 +372,9 @@ class Authenticator:
 
     def context(self, caller: AuthenticatedRequest) -> RequestContext:
         """Return the session, person, agent and key for which a request's content is recorded.
+
+        Args:
+            caller: the authenticated request.
 
         Raises:
             HttpError: 400, a header of Remit is invalid.

@@ -65,7 +65,12 @@ class Strangers:
         self._of: dict[str, dict[Connection, None]] = {}
 
     def add(self, address: str, connection: Connection) -> None:
-        """Add a new connection from an address."""
+        """Add a new connection from an address.
+
+        Args:
+            address: address of the client.
+            connection: the connection, which has brought no good key yet.
+        """
         self._of.setdefault(address, {})[connection] = None
 
     def remove(self, address: str, connection: Connection) -> None:

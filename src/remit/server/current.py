@@ -74,7 +74,7 @@ class Current:
 
     @property
     def loaded(self) -> LoadedSettings:
-        """The settings in force."""
+        """The settings in force, with their sources; :meth:`reload` replaces them."""
         return self._app.runtime.loaded
 
     def _opened(self, kept: Mapping[str, Any] | None = None) -> App | Dispatcher:

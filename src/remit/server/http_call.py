@@ -81,14 +81,18 @@ class Call:
             self._task.cancel(why or None)
 
     def stop(self, why: str) -> None:
-        """Cancel the call's task with ``why`` as the reason."""
+        """Cancel the call's task with ``why`` as the reason. Does nothing before :meth:`start`.
+
+        Args:
+            why: argument of the CancelledError.
+        """
         if self._task is not None:
             self._task.cancel(why)
 
     # The request.
 
     def prove(self) -> None:
-        """Tell the connection that the caller has a good key."""
+        """Tell the connection that the caller has a good key, so that a full server keeps it."""
         self._connection.prove()
 
     def take(self, data: bytes) -> None:
@@ -118,7 +122,7 @@ class Call:
                 self.waiter.set_exception(error)
 
     def wake(self) -> None:
-        """Wake the reader of the body."""
+        """Wake the reader of the body, because the rest has arrived or the client is gone."""
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
 
@@ -170,7 +174,7 @@ class Call:
 
     @property
     def started(self) -> bool:
-        """True if part of an answer was sent."""
+        """True if the head of an answer was sent; then no other answer can be sent."""
         return self.response_started
 
     def answer(self, answer: Answer) -> None:
@@ -242,11 +246,11 @@ class Call:
 
     @property
     def full(self) -> bool:
-        """True if the client is slower than the writes."""
+        """True if the client reads more slowly than data is written; :meth:`drain` waits."""
         return self._connection.flow.write_paused
 
     async def drain(self) -> None:
-        """Wait until the connection accepts more data."""
+        """Wait until the connection accepts more data. Returns also when the client disconnects."""
         flow: FlowControl = self._connection.flow
         await flow.drain()
 

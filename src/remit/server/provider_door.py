@@ -106,7 +106,11 @@ class ProviderDoor:
         )
 
     def has(self, provider_id: str) -> bool:
-        """Return True if a provider is configured and is reached over HTTP."""
+        """Return True if a provider is configured and is reached over HTTP.
+
+        Args:
+            provider_id: id of the provider.
+        """
         return isinstance(self._gateway.providers.get(provider_id), UpstreamProvider)
 
     def provider_for(self, endpoint: Endpoint) -> str:
@@ -204,6 +208,10 @@ class ProviderDoor:
 
     def request(self, caller: AuthenticatedRequest, body: Body) -> PromptRequest:
         """Return the gateway's request in the caller's name. Nothing is sent.
+
+        Args:
+            caller: the authenticated caller.
+            body: the body to send.
 
         Raises:
             HttpError: 400, as :meth:`Authenticator.request`.
@@ -440,7 +448,11 @@ def id_in(answer: bytes) -> str:
 
 
 def refused(error: BodyError) -> HttpError:
-    """Return the 400 for a body that cannot be passed on."""
+    """Return (not raise) the 400 for a body that cannot be passed on, with the field at fault.
+
+    Args:
+        error: the fault.
+    """
     return HttpError(400, "invalid_request", error.message, param=error.param)
 
 
@@ -475,7 +487,12 @@ def _unreachable(error: ProviderError) -> HttpError:
 
 
 def with_query(path: str, scope: Scope) -> str:
-    """Return an upstream path with the query of the client's request, if there is one."""
+    """Return an upstream path with the query of the client's request, if there is one.
+
+    Args:
+        path: the path at the provider.
+        scope: ASGI's scope of the client's request.
+    """
     query = scope.get("query_string", b"").decode("latin-1")
     return f"{path}?{query}" if query else path
 

@@ -132,7 +132,9 @@ def invalid(param: str, message: str) -> HttpError:
 
 
 def shutting_down() -> HttpError:
-    """Return the 503 for requests after the server began to shut down."""
+    """Return (not raise) the 503 for requests after the server began to shut down; clients may
+    retry in a second.
+    """
     said = "The server is shutting down; try again in a moment."
     return HttpError(503, "shutting_down", said, retry_after_s=1, close=True)
 
@@ -150,7 +152,11 @@ def no_record(error: RemitError) -> HttpError:
 
 
 def status_of(response: PromptResponse) -> int:
-    """Return the HTTP status of a call that did not succeed; 500 for an unknown code."""
+    """Return the HTTP status of a call that did not succeed; 500 for an unknown code.
+
+    Args:
+        response: outcome of the call, with its error code.
+    """
     table = REJECTED if response.outcome is RouteOutcome.REJECTED else _FAILED
     return table.get(response.error_code or "", 500)
 

@@ -146,7 +146,13 @@ class AsgiRequest:
         """Do nothing: any ASGI server has limits of its own."""
 
     def stop(self, why: str) -> None:
-        """Cancel the request's task with ``why`` as the reason."""
+        """Cancel the request's task with ``why`` as the reason.
+
+        Does nothing if the request has no task.
+
+        Args:
+            why: argument of the CancelledError.
+        """
         if self._task is not None:
             self._task.cancel(why)
 
@@ -177,7 +183,11 @@ class AsgiRequest:
             task.cancel()
 
     def answer(self, answer: Answer) -> None:
-        """Add a complete answer to the unsent data."""
+        """Add a complete answer to the unsent data.
+
+        Args:
+            answer: the answer; :meth:`drain` sends it.
+        """
         self.started = True
         self._unsent += answer_messages(answer)
 
@@ -193,7 +203,11 @@ class AsgiRequest:
         self._unsent.append(message)
 
     def write(self, data: bytes) -> None:
-        """Add data of the stream to the unsent data."""
+        """Add data of the stream to the unsent data.
+
+        Args:
+            data: a piece of the stream; :meth:`drain` sends it.
+        """
         self._unsent.append({"type": "http.response.body", "body": data, "more_body": True})
 
     def offer(self, data: bytes) -> bool:
@@ -201,7 +215,11 @@ class AsgiRequest:
         return False
 
     def end(self, data: bytes = b"") -> None:
-        """Add the last data of the stream to the unsent data."""
+        """Add the last data of the stream to the unsent data.
+
+        Args:
+            data: the last piece; may be empty.
+        """
         self._unsent.append({"type": "http.response.body", "body": data})
 
     @property

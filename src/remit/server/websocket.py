@@ -163,7 +163,11 @@ class WebSocket:
         await self._connection.flow.drain()
 
     def on_close(self, callback: Callable[[], None] | None) -> None:
-        """Call ``callback`` when the client closes the connection; None removes the callback."""
+        """Call ``callback`` when the client closes the connection; None removes the callback.
+
+        Args:
+            callback: takes no arguments; runs in the event loop.
+        """
         self._on_close = callback
 
     def close(self, code: int, reason: str = "") -> None:
@@ -189,7 +193,11 @@ class WebSocket:
         self._wake()
 
     def stop(self, why: str) -> None:
-        """Cancel the handler; ``why`` becomes the argument of its CancelledError."""
+        """Cancel the handler; ``why`` becomes the argument of its CancelledError.
+
+        Args:
+            why: reason of the cancellation.
+        """
         if self._task is not None:
             self._task.cancel(why)
 

@@ -25,12 +25,24 @@ def place_of(entry_id: str) -> int:
 
 
 def order_of(entry: LedgerEntry) -> str:
-    """Return the id of the work order that an entry belongs to; empty without one."""
+    """Return the id of the work order that an entry belongs to; empty without one.
+
+    The metadata is read first, then its provenance.
+
+    Args:
+        entry: the entry.
+    """
     return _named(entry, "work_order_id")
 
 
 def session_of(entry: LedgerEntry) -> str:
-    """Return the id of the session that an entry belongs to; empty without one."""
+    """Return the id of the session that an entry belongs to; empty without one.
+
+    The metadata is read first, then its provenance.
+
+    Args:
+        entry: the entry.
+    """
     return _named(entry, "session_id")
 
 
@@ -93,7 +105,11 @@ def _named(entry: LedgerEntry, name: str) -> str:
 
 
 def milliseconds(value: Any) -> float | None:
-    """Return a recorded duration in milliseconds; ``None`` if ``value`` is not a duration."""
+    """Return a recorded duration in milliseconds; ``None`` if ``value`` is not a duration.
+
+    Args:
+        value: any value of a record.
+    """
     return value if is_number(value) and value >= 0 else None
 
 

@@ -126,7 +126,11 @@ def environment() -> Environment:
 
 @functools.cache
 def style_sheet(*names: str) -> str:
-    """Return the named files of the folder ``templates`` joined; files are read once."""
+    """Return the named files of the folder ``templates`` joined; files are read once.
+
+    Args:
+        names: file names, in the order of the result.
+    """
     folder = resources.files("remit.views") / "templates"
     return "".join((folder / name).read_text(encoding="utf-8") for name in names)
 

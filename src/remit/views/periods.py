@@ -132,5 +132,9 @@ def quarters_of(since: datetime | None, until: datetime | None) -> tuple[int | N
 
 
 def time_of(quarter: int) -> datetime:
-    """Return the start of a quarter hour, counted from 1970, in UTC."""
+    """Return the start of a quarter hour, counted from 1970, in UTC.
+
+    Args:
+        quarter: number of the quarter hour.
+    """
     return datetime.fromtimestamp(quarter * QUARTER_S, UTC)

@@ -73,7 +73,11 @@ def answered(call: Mapping[str, Any]) -> list[Line]:
 
 
 def asked(call: Mapping[str, Any]) -> Any:
-    """Return the user's last text in a call's request; ``None`` if there is none."""
+    """Return the user's last text in a call's request; ``None`` if there is none.
+
+    Args:
+        call: a step of a journey, or the metadata of an ``EXCHANGE``.
+    """
     found = [line for line in said(call) if line.role == "user" and not line.label]
     return found[-1].content if found else None
 

@@ -125,6 +125,9 @@ def words_of(code: Any) -> Any:
 
     ``BUDGET_ALLOCATED`` gives ``a budget was set``. A value that :data:`WORDS` lacks is returned
     unchanged.
+
+    Args:
+        code: any value.
     """
     return WORDS.get(code, code) if isinstance(code, str) else code
 
@@ -193,6 +196,9 @@ def contract_of(order: Mapping[str, Any]) -> str:
     """Return an order's contract with its version, as far as known.
 
     Example: ``PRC-ANSWER-001 1.2.0``. The text is empty if neither is known.
+
+    Args:
+        order: a work order of a journey.
     """
     named = (order.get("contract_id"), order.get("contract_version"))
     return " ".join(str(part) for part in named if part)
@@ -217,6 +223,9 @@ def reasons(event: Mapping[str, Any]) -> str:
     """Return the reasons of a gate, an escalation or a degradation, joined by ``; ``.
 
     An event without reasons gives its error message, or an empty text.
+
+    Args:
+        event: an event of a journey.
     """
     why = event.get("reasons") or event.get("error_message") or ""
     return "; ".join(map(str, why)) if isinstance(why, list) else text_of(why)
@@ -245,6 +254,9 @@ def failures(details: Mapping[str, Any]) -> list[str]:
     """Return the ids of the entries that made a session set something aside.
 
     The list is empty if ``details`` names none.
+
+    Args:
+        details: metadata of a ``SIGNAL_OBSERVED``.
     """
     named = details.get("evidence")
     return [str(one) for one in named] if isinstance(named, list) else []
@@ -254,6 +266,9 @@ def offset(item: Mapping[str, Any]) -> str:
     """Return the time from a turn's beginning to an item, such as ``+1.42 s``.
 
     The text is empty if the time is unknown.
+
+    Args:
+        item: an item of a journey; ``offset_ms`` is in milliseconds.
     """
     return "" if item.get("offset_ms") is None else f"+{duration(item['offset_ms'])}"
 
@@ -284,6 +299,9 @@ def tokens(item: Mapping[str, Any]) -> str:
     """Return input and output tokens as text: ``1,024 → 80 tokens``.
 
     An unknown number is ``?``.
+
+    Args:
+        item: metadata of a call, or sums.
     """
     return f"{number(item.get('input_tokens'))} → {number(item.get('output_tokens'))} tokens"
 
@@ -324,6 +342,10 @@ def count(amount: int, noun: str) -> str:
     """Return a number with a noun, such as ``1 call`` or ``2 calls``.
 
     The plural adds ``s``.
+
+    Args:
+        amount: the number.
+        noun: the noun in the singular.
     """
     return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
 
@@ -389,12 +411,20 @@ def messages_of(prompt: Any) -> list[tuple[str, Any]]:
 
 
 def json_text(value: Any) -> str:
-    """Return ``value`` as compact JSON text."""
+    """Return ``value`` as compact JSON text. Values without a JSON form become text.
+
+    Args:
+        value: any value.
+    """
     return dump(value, str).decode()
 
 
 def pretty_json(value: Any) -> str:
-    """Return ``value`` as indented JSON text."""
+    """Return ``value`` as indented JSON text. Values without a JSON form become text.
+
+    Args:
+        value: any value.
+    """
     return dump(value, str, orjson.OPT_INDENT_2).decode()
 
 
@@ -427,7 +457,11 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 def visible_json(text: str) -> str:
-    """Return a JSON text with invisible characters as JSON escapes; its value is unchanged."""
+    """Return a JSON text with invisible characters as JSON escapes; its value is unchanged.
+
+    Args:
+        text: valid JSON.
+    """
     return text.translate(_IN_JSON)
 
 
@@ -443,7 +477,11 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def number(value: Any) -> str:
-    """Return a number as text, such as ``1,024``; ``?`` if it is unknown."""
+    """Return a number as text, such as ``1,024``; ``?`` if it is unknown.
+
+    Args:
+        value: any value; a number above 2**53 counts as unknown.
+    """
     return f"{value:,}" if is_number(value) else "?"
 
 

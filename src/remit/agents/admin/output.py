@@ -77,7 +77,13 @@ class Toolset:
         return self.settings.max_output_bytes // 2
 
     def shown(self, output: dict[str, Any], name: str, note: str) -> dict[str, Any]:
-        """Return ``output`` with its value ``name`` cut to fit; add ``note`` if it was cut."""
+        """Return ``output`` with its value ``name`` cut to fit; add ``note`` if it was cut.
+
+        Args:
+            output: the tool's output; it is not changed.
+            name: key of the value that may be long.
+            note: text of the member ``note``.
+        """
         fitted = cut_to_fit(output[name], self.max_bytes)
         return {**output, name: fitted.value, **({"note": note} if fitted.cut else {})}
 

@@ -67,11 +67,19 @@ class Redactor:
 
     @classmethod
     def of(cls, loaded: LoadedSettings) -> Redactor:
-        """Return a redactor that knows the keys of a configuration and of the environment."""
+        """Return a redactor that knows the keys of a configuration and of the environment.
+
+        Args:
+            loaded: settings; secrets in the environment variables that they name are known too.
+        """
         return cls(ConfiguredSecrets(loaded.settings).values)
 
     def text(self, text: str) -> str:
-        """Return a text with ``[hidden]`` in place of secrets. JSON remains valid JSON."""
+        """Return a text with ``[hidden]`` in place of secrets. JSON remains valid JSON.
+
+        Args:
+            text: any text; a text that is JSON is treated value by value.
+        """
         return _in_json(text, self._without_named) or self._in_plain(text)
 
     def _in_plain(self, text: str) -> str:

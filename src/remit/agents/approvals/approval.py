@@ -81,7 +81,7 @@ class Approval:
         return self.state == "granted" and not self.used_by and not is_expired(self.expires_at)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as a dict of plain data."""
+        """Return the attributes by name as plain data; content is shown as it was read."""
         return {name: getattr(self, name) for name in self.__slots__}
 
 
@@ -120,7 +120,11 @@ def is_expired(expires: Any) -> bool:
 
 
 def last_edit(answers: Sequence[LedgerEntry]) -> LedgerEntry | None:
-    """Return the latest answer that changed the arguments; None if none did."""
+    """Return the latest answer that changed the arguments; None if none did.
+
+    Args:
+        answers: ``APPROVAL_GRANTED`` or ``APPROVAL_DENIED`` entries, oldest first.
+    """
     return next((entry for entry in reversed(answers) if "arguments" in entry.metadata), None)
 
 

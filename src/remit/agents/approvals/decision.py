@@ -120,7 +120,11 @@ def decision_entry(event_type: str, request: LedgerEntry, data: Mapping[str, Any
 
 
 def subject_of(request: LedgerEntry) -> str | None:
-    """Return the data subject of a request; None if there is none or the name was erased."""
+    """Return the data subject of a request; None if there is none or the name was erased.
+
+    Args:
+        request: an ``APPROVAL_REQUESTED`` entry with its content.
+    """
     found = request.metadata.get("subject_id")
     return found if isinstance(found, str) and found else None
 

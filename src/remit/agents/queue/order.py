@@ -87,7 +87,7 @@ class Row(NamedTuple):
 
     @property
     def request_ids(self) -> tuple[str, ...]:
-        """The ids of the requests for which the order waits."""
+        """The ids of the ``APPROVAL_REQUESTED`` entries for which the order waits; may be empty."""
         return tuple(self.waits_for.split())
 
 
@@ -236,7 +236,7 @@ class OrderStatus:
         return self.state in END_STATES.values()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as JSON data."""
+        """Return the attributes by name, as JSON data."""
         return asdict(self)
 
 

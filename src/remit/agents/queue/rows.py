@@ -98,7 +98,12 @@ def promote(tx: Transaction, engine: Engine) -> None:
 
 
 def insert(tx: Transaction, row: Row) -> None:
-    """Insert a row into the table ``orders``."""
+    """Insert a row into the table ``orders``, in a transaction.
+
+    Args:
+        tx: the transaction.
+        row: the row; its id must be new.
+    """
     tx.execute_many(_INSERT, [row])
 
 

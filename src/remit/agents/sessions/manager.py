@@ -77,7 +77,9 @@ class Turn:
 
     @property
     def said(self) -> dict[str, str]:
-        """User message and response, as a template receives them."""
+        """User message and response, keyed ``user_message`` and ``response``, as a template
+        receives them.
+        """
         return {"user_message": self.user_message, "response": self.response}
 
 
@@ -200,6 +202,9 @@ class SessionManager:
         """Write ``SESSION_START`` and return its id.
 
         The caller ensures that the session has not begun.
+
+        Raises:
+            LedgerError: the entry cannot be written.
         """
         return self._written(self.start_entry())
 
@@ -226,7 +231,10 @@ class SessionManager:
         return self._ledger.write(entry, subject_id=self.principal.subject_id or None)
 
     def has_ended(self) -> bool:
-        """Return True if the session has a ``SESSION_END`` entry."""
+        """Return True if the session has a ``SESSION_END`` entry.
+
+        A session that was continued after its end counts as ended.
+        """
         return latest_of(self._ledger, self.session_id, "SESSION_END") is not None
 
     def answer(self) -> tuple[str, tuple[str, ...]]:

@@ -126,7 +126,13 @@ class TurnLoop:
         return "degraded" if self._degraded else ""
 
     def remaining_effects(self, *, answered: bool) -> list[Effect]:
-        """Return the effects of tools that the next prompt must report."""
+        """Return the effects of tools that the next prompt must report.
+
+        These are effects that the turn took over, and its own.
+
+        Args:
+            answered: True if the answer was delivered; then only open outcomes remain.
+        """
         return self.scheduler.remaining_effects(self._carried, answered=answered)
 
     async def run(self) -> None:

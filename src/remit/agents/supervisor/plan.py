@@ -171,7 +171,7 @@ class Plan:
 
     @property
     def answering(self) -> PlanStep:
-        """The step that gives the answer."""
+        """The step that gives the answer: the one that ``answer`` names, else the last."""
         wanted = self.answer or self.steps[-1].name
         return next(step for step in self.steps if step.name == wanted)
 

@@ -453,7 +453,13 @@ def _step_of(recorded: RecordedOrder) -> PlanStep:
 
 
 def total_cost(orders: Sequence[WorkOrder]) -> dict[str, Any]:
-    """Return the sum of the orders' usage, as plain data."""
+    """Return the sum of the orders' usage, as plain data.
+
+    ``cost_usd`` is None if a price is unknown.
+
+    Args:
+        orders: the orders.
+    """
     return WorkOrderCost.sum(order.cost for order in orders).to_dict()
 
 

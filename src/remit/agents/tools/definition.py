@@ -375,5 +375,5 @@ active_call: ContextVar[Context[Any] | None] = ContextVar("remit_tool_call", def
 
 
 def current_call() -> Context[Any] | None:
-    """Return the context of the running call; None if there is none."""
+    """Return the context of the tool call that runs in this task or thread; None outside a call."""
     return active_call.get()

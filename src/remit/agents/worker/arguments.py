@@ -122,7 +122,13 @@ def _takes(prop: Mapping[str, Any], name: str) -> bool:
 
 
 def names(message: str) -> list[str]:
-    """Return the words of a message that are ids, paths or settings."""
+    """Return the words of a message that are ids, paths or settings.
+
+    Words of letters alone are left out.
+
+    Args:
+        message: the user's message.
+    """
     found = (word for word in bare_words(message) if NAME.fullmatch(word))
     return [word for word in found if not word.isalpha()]
 
@@ -162,7 +168,13 @@ def takes_free_text(schema: Mapping[str, Any]) -> bool:
 
 
 def bare_words(message: str) -> list[str]:
-    """Return the distinct words of a message, without surrounding punctuation."""
+    """Return the distinct words of a message, without surrounding punctuation.
+
+    Order is that of the message.
+
+    Args:
+        message: the user's message.
+    """
     return list(dict.fromkeys(filter(None, map(_bare, message.split()))))
 
 

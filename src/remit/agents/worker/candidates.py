@@ -136,7 +136,11 @@ def _choose_for_part(message: str, tools: Mapping[str, Tool], talk: Sequence[str
 
 
 def texts_of(tool: Tool) -> list[str]:
-    """Return the texts that describe a tool: example phrases, id and first sentence."""
+    """Return the texts that describe a tool: example phrases, id and first sentence.
+
+    Args:
+        tool: the tool.
+    """
     # Further sentences say what a tool does not do.
     sentence = re.split(r"(?<=\.)\s", tool.description)[0]
     return [*(phrase for phrase, _ in tool.examples), tool.tool_id, sentence]

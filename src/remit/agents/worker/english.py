@@ -80,7 +80,13 @@ def plain(message: str) -> str:
 
 
 def with_digits(message: str) -> str:
-    """Return a message with the words "two" to "ten" as digits."""
+    """Return a message with the words "two" to "ten" as digits.
+
+    Only words in lower case are replaced.
+
+    Args:
+        message: the message.
+    """
     return re.sub(r"\b[a-z]+\b", lambda found: _DIGITS.get(found[0], found[0]), message)
 
 

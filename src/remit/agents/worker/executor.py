@@ -235,7 +235,11 @@ class HO1Executor:
         return AttachedOrder(self, _executing(work_order), guard, buffer, gate)
 
     def cost(self, work_order: WorkOrder) -> WorkOrderCost:
-        """Return the recorded cost so far of an order that waits. Writes nothing."""
+        """Return the recorded cost so far of an order that waits. Writes nothing.
+
+        Args:
+            work_order: the order; its entries are read.
+        """
         return Run(Execution(self, work_order)).cost()
 
     async def acancel(self, work_order: WorkOrder) -> WorkOrder:

@@ -110,7 +110,12 @@ def stop_problem(answer: Answer) -> WorkFailedError | None:
 
 
 def cut_short(answer: Answer) -> WorkFailedError:
-    """Return the error ``length`` of an answer that was cut at the token limit, with its text."""
+    """Return (not raise) the error ``length`` of an answer that was cut at the token limit, with
+    the beginning of its text.
+
+    Args:
+        answer: the answer.
+    """
     quote = f"; the text so far: {excerpt(answer.text, _MAX_QUOTE)}" if visible(answer.text) else ""
     return WorkFailedError("length", f"the answer was cut at its token limit (max_tokens){quote}")
 

@@ -41,11 +41,15 @@ class OutputSchema:
         self._text, self._next = "", 0
 
     def with_schema(self, messages: Sequence[Message]) -> list[Message]:
-        """Return messages followed by the schema in words, for a model without JSON mode."""
+        """Return messages followed by the schema in words, for a model without JSON mode.
+
+        Args:
+            messages: the conversation, which is not changed.
+        """
         return [*messages, {"role": "user", "content": self._instruction()}]
 
     def begin(self) -> None:
-        """Discard the streamed text, before another answer."""
+        """Discard the streamed text, before another answer; nothing is emitted."""
         self._text, self._next = "", 0
 
     def take(self, text: str) -> None:

@@ -68,7 +68,11 @@ def fixed_answer(
 
 
 def asks_for_help(message: str) -> bool:
-    """Return True if a message only asks who the agent is or how it can help."""
+    """Return True if a message only asks who the agent is or how it can help.
+
+    Args:
+        message: the user's message, in English.
+    """
     return _ABILITIES.fullmatch(" ".join(re.findall(r"[\w']+", message.lower()))) is not None
 
 

@@ -115,7 +115,14 @@ class Run:
         self._journal.note("WO_EXECUTING", **pinned, resumed=True)
 
     async def park(self, request_ids: tuple[str, ...]) -> WorkOrder:
-        """Write the noted entries and return the order as waiting for these requests."""
+        """Write the noted entries and return the order as waiting for these requests.
+
+        Args:
+            request_ids: ids of the ``APPROVAL_REQUESTED`` entries.
+
+        Raises:
+            LedgerError: an entry could not be written.
+        """
         await self._journal.flush()
         return replace(self._order, waiting_for=request_ids, cost=self.cost())
 

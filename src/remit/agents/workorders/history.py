@@ -77,7 +77,10 @@ class OrderHistory:
 
     @cached_property
     def intents(self) -> Counter[str]:
-        """Number of times each tool call began, keyed by idempotency key."""
+        """Number of times each tool call began, keyed by idempotency key.
+
+        A call that ran again after a crash counts each time.
+        """
         return Counter(entry.metadata["idempotency_key"] for entry in self._begun)
 
     @cached_property
@@ -92,7 +95,7 @@ class OrderHistory:
 
     @property
     def paid(self) -> list[float]:
-        """Prices of the tool calls that began, in US dollars."""
+        """Prices of the tool calls that began, in US dollars; free calls are left out."""
         prices = (entry.metadata.get("price_usd") for entry in self._begun)
         return [price for price in prices if price]
 

@@ -91,7 +91,7 @@ class WorkOrderConstraints:
 
     @property
     def models_aside(self) -> tuple[str, ...]:
-        """The excluded models (``provider/model``)."""
+        """The excluded models (``provider/model``), without excluded tools and contracts."""
         aside = self.set_aside
         return aside and tuple(name for name in aside if "/" in name)
 
@@ -119,7 +119,7 @@ class WorkOrderCost:
     cost_usd: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the usage as plain data."""
+        """Return the usage by attribute, as plain data; ``elapsed_ms`` is in milliseconds."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod

@@ -29,7 +29,11 @@ class Usage:
             self.add(entry)
 
     def add(self, exchange: LedgerEntry) -> None:
-        """Add an ``EXCHANGE`` entry."""
+        """Add an ``EXCHANGE`` entry.
+
+        Args:
+            exchange: the entry; its content is not needed.
+        """
         data = exchange.metadata
         self.count(data["input_tokens"], data["output_tokens"], data.get("cost_usd"))
 

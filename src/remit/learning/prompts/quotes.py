@@ -58,7 +58,11 @@ class Quotes:
         self._said.update(set(_pieces(text, size)) - self._known)
 
     def found_in(self, addition: str) -> bool:
-        """Return True if an addition contains a piece of a text that must not be quoted."""
+        """Return True if an addition contains a piece of a text that must not be quoted.
+
+        Args:
+            addition: text that a learner would add to a prompt.
+        """
         return not self._said.isdisjoint(_pieces(addition))
 
 

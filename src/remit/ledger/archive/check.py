@@ -380,5 +380,9 @@ def digest(*parts: str | bytes) -> bytes:
 
 
 def tree_root_of(hashes: list[bytes]) -> bytes:
-    """Return the root over the roots of complete subtrees of 256 leaves."""
+    """Return the root over the roots of complete subtrees of 256 leaves.
+
+    Args:
+        hashes: roots of the subtrees, left to right, 32 bytes each.
+    """
     return tree_root(hashes)

@@ -114,12 +114,20 @@ def ranges_in(directory: Path) -> list[tuple[int, int, Path]]:
 
 
 def interrupted_copies(directory: Path) -> list[Path]:
-    """Return the directories of runs that are writing a copy, or were interrupted, sorted."""
+    """Return the directories of runs that are writing a copy, or were interrupted, sorted.
+
+    Args:
+        directory: a directory of an archive.
+    """
     return sorted(directory.glob("????????????-????????????.new-*"))
 
 
 def parts_in(path: Path) -> list[Path]:
-    """Return the paths of a range's parts, in ledger order."""
+    """Return the paths of a range's parts, in ledger order.
+
+    Args:
+        path: directory of the range.
+    """
     return sorted(one for one in path.iterdir() if one.name.startswith("part-"))
 
 
@@ -178,7 +186,11 @@ def write_part(path: Path, lines: Iterable[Line]) -> None:
 
 
 def unfinished_part(path: Path) -> Path:
-    """Return the name under which a part is written before it takes its place."""
+    """Return the name under which a part is written before it takes its place.
+
+    Args:
+        path: path of the finished part.
+    """
     return path.with_name(f".{path.name}")
 
 

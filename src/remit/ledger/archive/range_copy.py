@@ -115,7 +115,11 @@ class RangeCopy:
                 shown(min(total, (number + 1) * PART_ENTRIES), total)
 
     def keep(self) -> None:
-        """Rename the directory to its final name; raise OSError if that name is taken."""
+        """Rename the directory to its final name, durably.
+
+        Raises:
+            OSError: the name is taken, or the directory cannot be renamed.
+        """
         self.path.rename(self.place)
         fsync(self.place.parent)
 

@@ -117,7 +117,7 @@ class PostgresBatch(Batch):
     @property
     @override
     def wall_ms(self) -> int:
-        """The same clock as :attr:`now_ms`, in milliseconds since 1970."""
+        """This batch's :attr:`now_ms`, in milliseconds since 1970: the server has one clock."""
         return self.now_ms
 
     def _read(self, sql: str, parameters: Sequence[Any]) -> Rows:
@@ -137,7 +137,7 @@ class PostgresBatch(Batch):
 
     @override
     def restore(self, table: str, row: tuple[Any, ...]) -> None:
-        """Collect a row of an export or archive unchanged; keep the transaction alive meanwhile."""
+        """Collect a row of an export or archive unchanged. Also keeps the transaction alive."""
         super().restore(table, row)
         self._show_life()
 

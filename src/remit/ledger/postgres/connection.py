@@ -72,7 +72,11 @@ def is_connection_error(error: BaseException) -> bool:
 
 
 def reason(error: BaseException) -> str:
-    """Return the message of ``error`` in one line, without a final period."""
+    """Return the message of ``error`` in one line, without a final period.
+
+    Args:
+        error: an error of the engine or any other; one without a text gives its type's name.
+    """
     said = isinstance(error, psycopg.Error) and error.diag.message_primary
     return " ".join(str(said or error).split()).rstrip(".") or type(error).__name__
 

@@ -273,7 +273,7 @@ class PostgresStore(Store):
     @property
     @override
     def wall_ms(self) -> int:
-        """The same clock as :attr:`now_ms`, in milliseconds since 1970."""
+        """This store's :attr:`now_ms`, in milliseconds since 1970: the server has one clock."""
         return self.now_ms
 
     @override

@@ -66,7 +66,11 @@ _QUOTED_NAME = re.compile(r'^"([a-z_][a-z_0-9]*)"$')
 
 
 def squeezed(sql: str | None) -> str:
-    """Return a statement's words, so that spacing and quoted names make no difference."""
+    """Return a statement's words, so that spacing and quoted names make no difference.
+
+    Args:
+        sql: the statement; ``None`` gives an empty text.
+    """
     return " ".join(_QUOTED_NAME.sub(r"\1", word) for word in _WORD.findall(sql or ""))
 
 

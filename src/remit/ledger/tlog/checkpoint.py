@@ -107,7 +107,14 @@ class SignedCheckpoint:
 
     @classmethod
     def parse(cls, data: str | bytes) -> SignedCheckpoint:
-        """Return the checkpoint in a signed note; raise TlogError if it is malformed."""
+        """Return the checkpoint in a signed note; no signature is verified.
+
+        Args:
+            data: the note's text; bytes are UTF-8.
+
+        Raises:
+            TlogError: the note or its text is malformed or too long.
+        """
         note = Note.parse(data)
         return cls(Checkpoint.parse(note.text), note)
 

@@ -91,7 +91,7 @@ class VerifierKey:
 
     @property
     def key_id(self) -> bytes:
-        """The id of the key: SHA-256(name || 0x0A || kind || key)[:4]."""
+        """The id of the key, 4 bytes: SHA-256(name || 0x0A || kind || key)[:4]."""
         return _key_id(self.name, self.kind, self.public_key)
 
     def __str__(self) -> str:
@@ -160,12 +160,20 @@ class Signer:
 
     @property
     def name(self) -> str:
-        """The name of the key."""
+        """The name of the key, which is the origin of a log or the name of a witness."""
         return self.verifier_key.name
 
     @classmethod
     def generate(cls, name: str, kind: int = ED25519) -> Signer:
-        """Return a new random key; raise TlogError if the name cannot be a key's name."""
+        """Return a new random key; nothing is written.
+
+        Args:
+            name: name of the key.
+            kind: type of the signatures: a byte of C2SP signed-note.
+
+        Raises:
+            TlogError: the name cannot be a key's name.
+        """
         return cls(name, Ed25519PrivateKey.generate(), kind)
 
     @classmethod
@@ -202,7 +210,11 @@ class Signer:
         return self._private_key.sign(message)
 
     def sign_note(self, text: str) -> NoteSignature:
-        """Return a signature line for a note's text."""
+        """Return a signature line for a note's text.
+
+        Args:
+            text: text of the note, which ends with a newline.
+        """
         return NoteSignature(self.name, self.verifier_key.key_id, self.sign(text.encode()))
 
 

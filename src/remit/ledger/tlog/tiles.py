@@ -33,12 +33,29 @@ def tile_levels(hashes: Sequence[bytes]) -> Iterator[list[bytes]]:
 
 
 def tile_path(level: int, index: int, width: int = TILE_WIDTH) -> str:
-    """Return ``tile/<level>/<index>[.p/<width>]``; raise TlogError for a wrong width."""
+    """Return ``tile/<level>/<index>[.p/<width>]``; the index is written in groups of three digits.
+
+    Args:
+        level: level of the tile; 0 for leaf hashes.
+        index: number of the tile in its level.
+        width: number of hashes, 1 to 256; below 256 for a partial tile.
+
+    Raises:
+        TlogError: the width is out of range.
+    """
     return f"tile/{level}/{_index_path(index)}{_partial(width)}"
 
 
 def bundle_path(index: int, width: int = TILE_WIDTH) -> str:
-    """Return ``tile/entries/<index>[.p/<width>]``; raise TlogError for a wrong width."""
+    """Return ``tile/entries/<index>[.p/<width>]``; the index is written in groups of three digits.
+
+    Args:
+        index: number of the bundle.
+        width: number of records, 1 to 256; below 256 for a partial bundle.
+
+    Raises:
+        TlogError: the width is out of range.
+    """
     return f"tile/entries/{_index_path(index)}{_partial(width)}"
 
 

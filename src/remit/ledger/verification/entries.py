@@ -77,7 +77,13 @@ class EntryRange:
 
 
 def report_gap(report: VerificationReport, first: int, last: int) -> None:
-    """Report that the entries from ``first`` to ``last`` are missing."""
+    """Report that the entries from ``first`` to ``last`` are missing.
+
+    Args:
+        report: receives one problem of the kind ``gap``.
+        first: sequence number of the first missing entry.
+        last: sequence number of the last missing entry.
+    """
     until = f" to {last}" if last > first else ""
     report.add(first, "gap", f"entry {first}{until} is not there")
 

@@ -47,7 +47,11 @@ class VerifiedMark:
 
     @classmethod
     def read(cls, marks: Marks | None) -> VerifiedMark:
-        """Return the last mark of a root; a mark of no entries if there is none."""
+        """Return the last mark of a root; a mark of no entries if there is none.
+
+        Args:
+            marks: marks of the root; ``None`` for a ledger without a root.
+        """
         return cls(**(marks.read(_NAME) if marks is not None else {}))
 
     def write(self, marks: Marks, store: Store) -> None:
@@ -108,5 +112,9 @@ class VerifiedMark:
 
 
 def tree_digest(roots: list[bytes]) -> str:
-    """Return a hash, in hex, over the roots of complete subtrees."""
+    """Return a hash, in hex, over the roots of complete subtrees.
+
+    Args:
+        roots: roots of the subtrees, left to right.
+    """
     return hashlib.sha256(b"".join(roots)).hexdigest()

@@ -169,7 +169,11 @@ class WitnessState:
         return Seen(*found[0]) if found else Seen(origin)
 
     def all_seen(self) -> list[Seen]:
-        """Return the latest tree of each cosigned log, by origin; raise WitnessError."""
+        """Return the latest tree of each cosigned log, sorted by origin.
+
+        Raises:
+            WitnessError: the state cannot be read.
+        """
         return [Seen(*row) for row in self._execute(f"{_SEEN} ORDER BY origin")]
 
     def update(
@@ -271,7 +275,11 @@ class WitnessState:
         return [Evidence(*row) for row in rows]
 
     def evidence_counts(self) -> dict[tuple[str, str], int]:
-        """Return the number of stored requests by ``(origin, reason)``; raise WitnessError."""
+        """Return the number of stored requests, keyed by ``(origin, reason)``.
+
+        Raises:
+            WitnessError: the state cannot be read.
+        """
         rows = self._execute("SELECT origin, reason, count(*) FROM evidence GROUP BY 1, 2")
         return {(origin, reason): number for origin, reason, number in rows}
 

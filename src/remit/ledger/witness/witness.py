@@ -125,7 +125,7 @@ class Witness:
 
     @property
     def verifier_key(self) -> VerifierKey:
-        """The public key of the cosignatures."""
+        """The public key that verifies the cosignatures of this witness."""
         return self._signer.verifier_key
 
     def logs(self) -> list[tuple[VerifierKey, Seen]]:

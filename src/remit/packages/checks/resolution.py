@@ -23,7 +23,11 @@ _DOCUMENTS = {
 
 
 def check_installed(registry: Registry) -> Iterator[Finding]:
-    """Yield a finding if no package is installed, so that no gate passes on an empty root."""
+    """Yield a finding if no package is installed, so that no gate passes on an empty root.
+
+    Args:
+        registry: the installed packages.
+    """
     if not registry.packages:
         yield Finding("No package is installed.", "Run `remit init`.")
 

@@ -145,7 +145,7 @@ class GateResult:
 
     @property
     def errors(self) -> list[str]:
-        """The messages of the findings."""
+        """The messages of the listed findings; ``error_count`` may be higher."""
         return [finding.message for finding in self.findings]
 
     def to_dict(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class GateReport:
         return bool(self.gates) and all(gate.passed for gate in self.gates)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON."""
+        """Return the report as JSON: ``passed``, and ``gates`` in the order of their checks."""
         return {"passed": self.passed, "gates": [gate.to_dict() for gate in self.gates]}
 
 
@@ -360,7 +360,7 @@ class GateView:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the gates."""
+        """The names of all gates, in their order."""
         return GATES
 
     def check(self, gate: str | None) -> dict[str, Any]:

@@ -108,7 +108,7 @@ class MovePlan:
 
     @property
     def mark(self) -> str:
-        """The comment of a schema that this move made."""
+        """The comment of a schema that this move made; an interrupted move finds the schema so."""
         return f"remit tenant {self.after.origin} move {self.move_id}"
 
     @property
@@ -491,7 +491,11 @@ def _remove_empty(path: Path) -> None:
 
 
 def interrupted_tenants(host: Root) -> list[str]:
-    """Return the names of tenants with a move or removal that runs or was interrupted, in order."""
+    """Return the names of tenants with a move or removal that runs or was interrupted, in order.
+
+    Args:
+        host: root of the host.
+    """
     found = (tenants_with(host, of) for of in (TenantFile.moving_path, TenantFile.removing_path))
     return sorted({name for names in found for name in names})
 

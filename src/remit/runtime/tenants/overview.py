@@ -45,8 +45,9 @@ class ListedTenant:
 
     @property
     def place(self) -> str:
-        """Place of its ledger, for people; of a removed tenant ``removed`` and the date; empty if
-        unknown.
+        """Place of its ledger, for people; empty if unknown.
+
+        Of a removed tenant, ``removed`` and the date.
         """
         if self.removal is not None:
             return f"removed {self.removal.timestamp[:10]}"

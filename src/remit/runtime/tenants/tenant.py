@@ -97,12 +97,12 @@ class Tenant:
 
     @property
     def name(self) -> str:
-        """Name of lower-case letters, digits and hyphens."""
+        """The tenant's name: lower-case letters, digits and hyphens."""
         return self.file.name
 
     @property
     def place(self) -> str:
-        """Place of its ledger, without passwords."""
+        """Place of its ledger for people: a path, schema or URL without passwords."""
         return place_of(self.file)
 
 
@@ -133,7 +133,11 @@ def root_of(host: Root, name: str) -> Root:
 
 
 def tenant_names(host: Root) -> list[str]:
-    """Return the names of present tenants, complete or not, in order; other folders are ignored."""
+    """Return the names of present tenants, complete or not, in order; other folders are ignored.
+
+    Args:
+        host: root of the host.
+    """
     return tenants_with(host, TenantFile.path)
 
 
@@ -181,6 +185,9 @@ def find_tenant(host: Root, name: str) -> Tenant:
 def list_tenants(host: Root) -> list[Tenant]:
     """Return all complete tenants, by name. Incomplete ones are left out.
 
+    Args:
+        host: root of the host.
+
     Raises:
         RemitError: a tenant's file is damaged.
     """
@@ -189,7 +196,11 @@ def list_tenants(host: Root) -> list[Tenant]:
 
 
 def schema_of(name: str) -> str:
-    """Return the schema of a tenant's ledger in a PostgreSQL database."""
+    """Return the schema of a tenant's ledger in a PostgreSQL database; nothing is created.
+
+    Args:
+        name: a valid name of a tenant.
+    """
     return f"remit_tenant_{name.replace('-', '_')}"
 
 
@@ -297,7 +308,13 @@ def require_recorded(ledger: LedgerClient, tenant: Tenant) -> VerifierKey:
 
 
 def removals(ledger: LedgerClient) -> dict[str, LedgerEntry]:
-    """Return the host's ``TENANT_REMOVED`` entries, keyed by name of the tenant."""
+    """Return the host's ``TENANT_REMOVED`` entries, keyed by name of the tenant.
+
+    Of several removals of a name, the last counts.
+
+    Args:
+        ledger: ledger of the host.
+    """
     return {str(entry.submission_id): entry for entry in ledger.query(event_type=REMOVED)}
 
 

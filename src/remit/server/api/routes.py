@@ -146,7 +146,11 @@ def _allowing(needs: str) -> Callable[..., Any]:
 
 
 def name_of(identity: Identity) -> str:
-    """Return the caller for the record: name and id, as the name of a revoked key may be reused."""
+    """Return the caller for the record: name and id, as the name of a revoked key may be reused.
+
+    Args:
+        identity: identity of the caller.
+    """
     return f"{identity.name} ({identity.key_id})" if identity.key_id else identity.name
 
 

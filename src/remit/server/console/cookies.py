@@ -68,7 +68,11 @@ class SignedCookie:
         return (value, claims) if time.time() < claims["until"] else None
 
     def signature(self, text: str) -> str:
-        """Return the signature of a text, base64url, with the secret of this kind of cookie."""
+        """Return the signature of a text, base64url, with the secret of this kind of cookie.
+
+        Args:
+            text: the signed part of the cookie's value.
+        """
         return _text(hmac.digest(self._secret, text.encode(), hashlib.sha256))
 
     def _value(self, headers: Headers) -> str:

@@ -171,7 +171,12 @@ class TaskOwners:
             )
 
     def mark(self, caller: Caller) -> dict[str, Any]:
-        """Return the metadata that states the writer of a thought."""
+        """Return the metadata that states the writer of a thought: its owner, and the key's id if
+        there is one.
+
+        Args:
+            caller: the caller.
+        """
         key_id = caller.identity.key_id
         return {_WRITER: caller.owner} | ({"key_id": key_id} if key_id else {})
 

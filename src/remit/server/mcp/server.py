@@ -119,7 +119,11 @@ class ToolRunner:
         }
 
     def allowed(self, caller: Caller) -> list[McpTool]:
-        """Return the tools that ``caller`` may use."""
+        """Return the tools that ``caller`` may use, by its role, in the order of the tools.
+
+        Args:
+            caller: the caller.
+        """
         return [tool for tool in self._tools.values() if tool.allows(caller)]
 
     async def call(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> CallToolResult:

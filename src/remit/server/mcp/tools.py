@@ -50,7 +50,11 @@ class McpTool:
     calls_model: bool = False
 
     def allows(self, caller: Caller) -> bool:
-        """Return True if ``caller`` may use the tool."""
+        """Return True if ``caller`` has one of the permissions in ``needs``.
+
+        Args:
+            caller: the caller.
+        """
         return any(caller.identity.may(permission) for permission in self.needs)
 
     def definition(self) -> Definition:
@@ -138,7 +142,12 @@ def tools_of(toolset: object, settings: Settings) -> list[McpTool]:
 
 
 def object_schema(properties: Mapping[str, Any], optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the JSON Schema of an object whose properties are required except ``optional``."""
+    """Return the JSON Schema of an object whose properties are required except ``optional``.
+
+    Args:
+        properties: schema of each property.
+        optional: names of properties that may be missing.
+    """
     required = [name for name in properties if name not in optional]
     return {"type": "object", "properties": dict(properties), "required": required}
 

@@ -353,7 +353,11 @@ def _not_found() -> HttpError:
 
 
 def too_long(error: TooLongError) -> HttpError:
-    """Return the 400 for a context that is longer than the limit."""
+    """Return (not raise) the 400 for a context that is longer than the limit.
+
+    Args:
+        error: the error that states the limit.
+    """
     return HttpError(400, "context_length_exceeded", error.message, param=error.param)
 
 

@@ -76,7 +76,11 @@ def output_of(answer: Any) -> list[bytes]:
 
 
 def array(items: Iterable[bytes]) -> bytes:
-    """Return the items as one JSON list."""
+    """Return the items as one JSON list.
+
+    Args:
+        items: exact texts of the items.
+    """
     return b"[" + b",".join(items) + b"]"
 
 

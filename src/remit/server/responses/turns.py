@@ -69,7 +69,7 @@ class Turn:
 
     @property
     def native(self) -> bool:
-        """True if the provider was called in this dialect."""
+        """True if the provider was called in the dialect of Responses, without a translation."""
         return self.entry.metadata.get("wire") == NATIVE
 
     @property
@@ -417,7 +417,12 @@ def check_size(size: int, param: str) -> None:
 
 
 def place_of(turn: Turn, at: int) -> str:
-    """Return the name of a position in the items of a turn, for the record."""
+    """Return the name of a position in the items of a turn, for the record.
+
+    Args:
+        turn: the turn.
+        at: position of the item in the turn, from 0.
+    """
     return f"{turn.entry.id}/{at}"
 
 

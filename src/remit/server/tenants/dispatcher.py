@@ -109,7 +109,7 @@ class Dispatcher:
 
     @property
     def ready(self) -> bool:
-        """True if calls are taken."""
+        """True if the host takes calls; tenants are opened on demand."""
         return self._host.ready
 
     @ready.setter

@@ -65,7 +65,7 @@ class Connection:
 
     @property
     def over(self) -> bool:
-        """True if the session takes no more calls."""
+        """True if the session takes no more calls: it ended, or finishes its last calls."""
         return self._is_over or self._is_retired
 
     def submit(

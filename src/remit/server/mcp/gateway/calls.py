@@ -46,7 +46,11 @@ class ToolCalls:
         self._pending: dict[tuple[str, str], str] = {}  # Requests, keyed by tool and arguments.
 
     def visible(self, page: dict[str, Any]) -> dict[str, Any]:
-        """Return a page of ``tools/list`` without tools that the client may not call."""
+        """Return a page of ``tools/list`` without tools that the client may not call.
+
+        Args:
+            page: a checked page; its other members stay.
+        """
         who, shows = self._caller.identity, self._served.rules.shows
         return {**page, "tools": [tool for tool in page["tools"] if shows(who, tool["name"])]}
 

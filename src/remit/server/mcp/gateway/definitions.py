@@ -60,7 +60,10 @@ class Definitions:
         self._changes = self._seen = 0  # changes announced, and how many of them were read
 
     def changed(self) -> None:
-        """Note that the server announced a change of its tools."""
+        """Note that the server announced a change of its tools.
+
+        The list is read again before the next call.
+        """
         self._changes += 1
 
     async def find(self, name: str, ask: Ask, meta: Any) -> Definition | None:

@@ -104,7 +104,7 @@ class WebEndpoint:
         return server
 
     async def close(self) -> None:
-        """End the shared connections."""
+        """End the connections to the server that the requests of one caller share."""
         for relay, _ in [*self._shared.values()]:
             await relay.close()
 

@@ -184,7 +184,7 @@ class Relay:
             await self.upstream.notify(method, params)
 
     async def close(self) -> None:
-        """End the connection to the server."""
+        """End the connection to the server, and a server that was started for it."""
         await self.upstream.close()
 
     # -- what the server sends -------------------------------------------------------------

@@ -107,6 +107,10 @@ class Rules:
     def count(self, verdict: Verdict, owner: str) -> None:
         """Count an allowed call of ``owner``.
 
+        Args:
+            verdict: verdict on the call; one without a rule is not counted.
+            owner: name of the caller.
+
         Raises:
             CallerError: the rule's rate limit is reached.
         """
