@@ -114,6 +114,8 @@ def tried(response: PromptResponse, headers: list[tuple[bytes, bytes]]) -> Heade
 def translated(body: Body, response: PromptResponse) -> dict[str, Any]:
     """Return a successful answer as JSON data in the form of the client's endpoint.
 
+    Id and time of the answer are those of the call's entry.
+
     Args:
         body: the client's request.
         response: the call's response.

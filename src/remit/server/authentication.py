@@ -122,6 +122,9 @@ class AuthenticatedRequest:
     def text(self, name: bytes) -> str:
         """Return a header's value, without surrounding blanks; empty if the header is missing.
 
+        Args:
+            name: name of the header in lower case.
+
         Raises:
             HttpError: 400, the value is not printable ASCII or is longer than ``MAX_ID_CHARS``.
         """
@@ -162,6 +165,10 @@ def is_local(headers: Headers) -> bool:
 
     Dev mode answers only such requests. A web page can send its reader's browser to this server,
     even under a host name of its own (DNS rebinding); such a request names another host or origin.
+    The port does not matter. A request with neither header is local.
+
+    Args:
+        headers: headers of the request, names in lower case.
     """
     for name, value in headers:
         if name in (b"host", b"origin"):
@@ -394,6 +401,8 @@ class Authenticator:
 
     def request(self, caller: AuthenticatedRequest, body: Body) -> PromptRequest:
         """Return the gateway's request for a body, in the caller's name. Nothing is sent.
+
+        Temperature and output limit are those of the body.
 
         Args:
             caller: the authenticated request, whose headers name session, agent, order and

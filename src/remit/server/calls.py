@@ -167,6 +167,9 @@ class ModelCalls:
     async def admit(self, socket: WebSocket) -> AuthenticatedRequest:
         """Return the caller of a WebSocket handshake, and mark its connection as authenticated.
 
+        Args:
+            socket: the socket, whose handshake is not answered yet.
+
         Raises:
             HttpError: 401 without a valid key, 400 with two different keys, 403 in dev mode from
                 another machine, 503 if keys cannot be checked.

@@ -90,7 +90,7 @@ class HttpServer(Server):
     def reload(self) -> asyncio.Task[str]:
         """Read the configuration again after any reload under way.
 
-        Calls that come before the next reload has begun share it.
+        Calls that come before the next reload has begun share it. Call it in the event loop.
 
         Returns:
             A task with the reason for which nothing was changed; empty if the new one is in use.

@@ -308,6 +308,7 @@ class ProviderDoor:
 
         Raises:
             HttpError: as :meth:`fetch`.
+            ProviderError: the connection broke after the answer began.
         """
         provider = self._provider(provider_id)
         try:

@@ -99,7 +99,10 @@ def refusal_of(error: BaseException) -> HttpError:
     """Return the answer to a request that ended with any exception; log unexpected exceptions.
 
     A cancelled task is uncancelled, so that it can answer and end normally. The message never
-    quotes an unexpected exception.
+    quotes an unexpected exception. An HttpError is returned unchanged.
+
+    Args:
+        error: the exception that ended the request.
     """
     if isinstance(error, HttpError):
         return error

@@ -66,6 +66,8 @@ class Share:
     def begin(self, key_id: str) -> None:
         """Count the request under a key, and under its tenant; a repeated call has no effect.
 
+        A refusal counts nothing for the key.
+
         Args:
             key_id: id of the caller's key.
 

@@ -159,6 +159,12 @@ def most_connections(wanted: int) -> int:
 
     Each client's connection needs a second one to a provider. The soft limit of this process is
     raised to its hard limit first. A lower result than ``wanted`` is logged once.
+
+    Args:
+        wanted: the configured number.
+
+    Returns:
+        At least 1.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:

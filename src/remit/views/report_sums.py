@@ -142,6 +142,8 @@ def counted(
 ) -> dict[tuple[str, ...], Counted]:
     """Return number and cost of entries, grouped by values of their records.
 
+    A cost above the exact range is capped; a missing one counts as 0.
+
     Args:
         entries: the entries.
         pointers: JSON pointers into ``event_type`` and ``metadata`` of each entry.

@@ -287,6 +287,8 @@ def quarters_between(
 ) -> tuple[int, int]:
     """Return the first quarter hour of a query since 1970, and the end, exclusive.
 
+    The range may be empty; its end is never before its start.
+
     Args:
         ledger: the ledger, whose table ``usage`` bounds an open range.
         since: aware start time, rounded down; ``None`` for the first quarter hour with usage.

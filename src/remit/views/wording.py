@@ -504,6 +504,9 @@ def shown_value(value: Any) -> str:
     Text is returned unchanged, and None as an empty text. Other values become canonical JSON;
     beyond 1,000 bytes only its length is stated. A commitment gives the size of its content.
     ``report.js`` does the same.
+
+    Args:
+        value: a value of a record, with commitments in place of content.
     """
     if value is None or isinstance(value, str):
         return value or ""

@@ -150,6 +150,13 @@ def cut_to_fit(value: Any, most_bytes: int) -> Fitted:
 
     Texts are shortened first, the longest most. Then lists lose their ends. Values below 64
     characters remain complete, so a value with many fields can stay larger than the limit.
+
+    Args:
+        value: JSON data; it is not changed.
+        most_bytes: limit of the encoded JSON.
+
+    Returns:
+        The value, and the places that were cut; no places if it fits as it is.
     """
     if _size(value) <= most_bytes:
         return Fitted(value)

@@ -89,7 +89,10 @@ def is_request(entry: LedgerEntry) -> bool:
     """Return True if an entry is a request that can be decided.
 
     Such an entry is an ``APPROVAL_REQUESTED``, names its session, agent, tool, idempotency key and
-    kind, and contains arguments.
+    kind, and contains arguments. Whether its writer had the permission is not checked.
+
+    Args:
+        entry: any entry, with its content.
     """
     data, provenance = entry.metadata, entry.metadata.get("provenance")
     return (
@@ -135,6 +138,9 @@ def approval_of(
     people: int,
 ) -> Approval:
     """Return a request in its present state.
+
+    A grant or denial decides; before it, the order's end makes the request ``void``. Signatures
+    that have expired are not listed while the request is pending.
 
     Args:
         ledger: the ledger, from which the order's end and the use of the grant are read.

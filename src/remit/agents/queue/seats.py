@@ -50,6 +50,7 @@ class Seats:
 
         Each has ``worker`` (its name), ``queues``, ``host`` (empty if unknown), ``pid`` (0 if
         unknown), ``running`` (number of its orders) and ``draining`` (True if it was asked to end).
+        Workers that ended or died are absent once their lease is over.
         """
         running = dict(
             self._ledger.select(

@@ -60,7 +60,8 @@ def sessions_with_calls(ledger: LedgerPort, *, limit: int) -> list[SessionOvervi
     """Return overviews of sessions, latest first, including sessions without an agent.
 
     A session without an agent consists of model calls through the gateway. Such sessions are found
-    among the latest 10,000 calls; their number of turns is 0.
+    among the latest 10,000 calls; their number of turns is 0. Sessions whose latest calls lie
+    further back are missing.
 
     Args:
         ledger: contains the sessions.

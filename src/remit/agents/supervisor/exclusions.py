@@ -100,6 +100,9 @@ class Exclusions:
 
         Args:
             marks: the session's latest sequence numbers.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
         """
         signal, ended = (-1 if seq is None else seq for seq in (marks.signal, marks.ended))
         if (signal, ended) == self._read:
@@ -184,6 +187,9 @@ def failing(
     """Return the entry ids of the latest consecutive failures, oldest first, keyed by name.
 
     Failures in the same turn count as one, so that a single message excludes nothing.
+
+    Outcomes that are neither success nor failure (``failed`` is None) are ignored. Names with too
+    few such turns are left out.
 
     Args:
         outcomes: outcomes, latest first.

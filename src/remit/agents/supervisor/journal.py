@@ -93,6 +93,8 @@ class SupervisorJournal(Journal):
     ) -> WorkOrder:
         """Return a plan step as a work order, without writing it.
 
+        The step's own input takes precedence over ``context``. The order is in the state planned.
+
         Args:
             wo_id: id of the order.
             step: the step.
@@ -297,6 +299,9 @@ def unfinished_turn(
     latest: LedgerEntry | None = None,
 ) -> UnfinishedTurn | None:
     """Return the session's unfinished turn; None if there is none. Read-only.
+
+    A turn counts as unfinished if an order was planned for the number after the ended turns.
+    Entries that are not authentic are ignored.
 
     Args:
         ledger: a handle that may read entries of supervisor and worker.

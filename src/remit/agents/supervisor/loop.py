@@ -141,6 +141,10 @@ class TurnLoop:
         Runs the turn's orders and records verdicts. A rejected last attempt appends an
         ``ESCALATION`` and leaves a notice as response.
 
+        At most ``max_retries`` further attempts are made, and none if another attempt cannot end
+        differently (:func:`~remit.agents.supervisor.failures.can_change`). A failed classification
+        does not fail the turn.
+
         Raises:
             TurnFailedError: the machinery around the model failed; :meth:`degrade` can still
                 answer.

@@ -135,6 +135,8 @@ class Plan:
     def within(self, agent: PlanStep) -> Plan:
         """Return the plan limited to the agent's tools and approvals, with its instructions.
 
+        Instructions of a step that calls a tool directly are not added.
+
         Args:
             agent: the agent's own answering step.
 
@@ -218,13 +220,17 @@ def for_another_attempt(
 ) -> tuple[PlanStep, dict[str, Any]]:
     """Return a step and its context for another attempt, with earlier results of tools.
 
-    A tool that has run and may not run twice is not offered again.
+    A tool that has run and may not run twice is not offered again. Without earlier results, step
+    and context are unchanged.
 
     Args:
         step: the step.
         context: context of the earlier attempt.
         before: entries of the earlier attempt.
         repeatable: returns True for a tool that may run twice.
+
+    Returns:
+        The step, and a new context with the results under ``prior_results``.
     """
     if not (results := before.tool_results()):
         return step, dict(context)

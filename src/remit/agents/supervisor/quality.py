@@ -52,6 +52,8 @@ _KINDS: Mapping[str, type] = {
 def check_criteria(criteria: Mapping[str, Any], tools: Collection[str]) -> None:
     """Raise InvalidInputError for an unknown criterion, or one that cannot be met.
 
+    Texts are compared without regard to case and invisible characters.
+
     Args:
         criteria: the criteria, see the module.
         tools: ids of the tools that the work may use.

@@ -126,7 +126,7 @@ def open_threads(
     """Return open threads, latest first. Read-only.
 
     Threads with an erased title are left out. A thread counts as closed whichever session closed
-    it.
+    it. Older threads than these are not returned, even if they are open.
 
     Args:
         ledger: contains the threads.

@@ -232,7 +232,8 @@ class Tool:
     def prepared(self, arguments: Any) -> Mapping[str, Any]:
         """Return arguments as the function takes them: checked, and converted by ``prepare``.
 
-        Without ``prepare``, the schema is checked and the arguments are returned unchanged.
+        Without ``prepare``, the schema is checked and the arguments are returned unchanged. An
+        error that ``prepare`` raises is passed on.
 
         Args:
             arguments: JSON values by name.
@@ -317,6 +318,9 @@ def definition_digest(tool_id: str, description: str, parameters: Mapping[str, A
         tool_id: the tool's id.
         description: its description.
         parameters: JSON Schema of its arguments.
+
+    Returns:
+        64 hex digits; the order of keys in ``parameters`` does not matter.
     """
     definition = {
         "description": description,

@@ -85,7 +85,8 @@ def choose(message: str, tools: Mapping[str, Tool], talk: Sequence[str]) -> Choi
     """Return the tool that explains all that a message asks and is clearly the most likely.
 
     No tool is chosen for a message with two questions that need two tools. An empty :class:`Choice`
-    means small talk, an order to act, or a message that no tool fits.
+    means small talk, an order to act, or a message that no tool fits. The choice then names the
+    nearest tools and the words that no tool explains.
 
     Args:
         message: the user's message.

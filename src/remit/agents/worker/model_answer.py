@@ -92,7 +92,10 @@ def stop_problem(answer: Answer) -> WorkFailedError | None:
 
     The error's code is ``refusal``, ``content_filter`` or ``length``; the caller raises it. A text
     that was cut at the token limit is usable unless it is empty; see :func:`cut_short` for data. A
-    cut answer with tool calls is not usable.
+    cut answer with tool calls is not usable. The message quotes the beginning of the text.
+
+    Args:
+        answer: the answer.
     """
     refusals = [str(block.get("refusal", "")) for block in answer.blocks
                 if block.get("type") == "refusal"]  # fmt: skip
@@ -160,6 +163,9 @@ def sendable(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Arguments that were refused become ``{}``, and names that cannot be tool ids are replaced,
     because some servers refuse such a conversation. The tool's result names the reason of the
     refusal.
+
+    Args:
+        blocks: the blocks of the answer, which are not changed.
     """
     found = []
     for block in blocks:

@@ -142,6 +142,9 @@ class Permissions:
             intent: the ``TOOL_INTENT``.
             permit: the person's permit; None if the call needs none.
             tool: the tool.
+
+        Raises:
+            LedgerError: the entry could not be written.
         """
         began = self._history.intents[intent.metadata["idempotency_key"]]
         price = nano_of(tool.price_usd) if tool.price_usd and not began else 0

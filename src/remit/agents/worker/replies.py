@@ -39,7 +39,7 @@ def fixed_answer(
 ) -> str:
     """Return the answer to a message: its tools' results, small talk, or suggestions.
 
-    No model is asked.
+    No model is asked. Answers are in English.
 
     Args:
         message: the user's message.

@@ -157,6 +157,9 @@ class Run:
             output: the result; ignored if there is an error.
             error: why the order failed; None if it succeeded.
             hold: True to leave the entry for the caller's next write.
+
+        Raises:
+            LedgerError: this or an earlier entry could not be written.
         """
         self._journal.check()
         if error is not None or self._toolbox.has_unknown:

@@ -335,7 +335,11 @@ class Toolbox:
         """Request a decision on each call with an unknown outcome, if its tool's policy is ``ask``.
 
         Called when the order ends without a result, so that nothing will continue its calls.
-        Appends an ``APPROVAL_REQUESTED`` for each call about which nobody was asked.
+        Appends an ``APPROVAL_REQUESTED`` for each call about which nobody was asked. Calls whose
+        arguments were erased, and calls of tools that no longer exist, are skipped.
+
+        Raises:
+            LedgerError: an entry could not be written.
         """
         if not self._begun:
             return

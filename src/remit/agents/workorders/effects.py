@@ -145,6 +145,8 @@ def effect_of(
 ) -> Effect:
     """Return the effect of a tool call from its entries.
 
+    Arguments and result are shortened; erased ones are empty.
+
     Args:
         start: the last ``TOOL_INTENT`` of the call.
         attempt: number of times the call began.

@@ -209,6 +209,8 @@ class OrderHistory:
     def last_answer(self, contract_id: str) -> Answer | None:
         """Return the latest answer under a contract, with its messages; None if there is none.
 
+        Failed exchanges do not count.
+
         Args:
             contract_id: the contract, in any version.
 

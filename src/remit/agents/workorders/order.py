@@ -211,7 +211,7 @@ class WorkOrder:
         return dataclasses.replace(self, input_context={**self.input_context, **further})
 
     def moved_to(self, state: WorkOrderState, *, by: str, **changes: Any) -> WorkOrder:
-        """Return the order in its next state.
+        """Return the order in its next state. Nothing is written.
 
         Args:
             state: the next state.

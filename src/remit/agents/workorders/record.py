@@ -100,6 +100,7 @@ def recorded_order(
 
     Raises:
         OrderRecordError: as :func:`replay`.
+        LedgerError: the ledger cannot be read.
     """
     steps = [
         entry

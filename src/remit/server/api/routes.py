@@ -173,6 +173,10 @@ def page_of(found: Iterable[Listed], limit: int, *lists: str) -> dict[str, Any]:
         found: cursor, list name and value of each item.
         limit: most items.
         lists: names of the lists.
+
+    Returns:
+        An object with each list, and ``next_cursor``, which is None on the last page. The lists
+        have encoded items.
     """
     page: dict[str, Any] = {name: [] for name in lists}
     size, last, number = 0, "", 0

@@ -22,6 +22,8 @@ _NOT_OWN = "This form was not sent from this console. Reload the page and try ag
 async def read_form(scope: Scope, receive: Receive, most: int = _MAX_BYTES) -> dict[str, str]:
     """Read a request's form and return its fields; the last value if a name is repeated.
 
+    A form of more than 50 fields cannot be read.
+
     Args:
         scope: the ASGI request.
         receive: ASGI's function.

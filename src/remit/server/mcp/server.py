@@ -66,7 +66,7 @@ def mcp_server(
     *,
     single_caller: bool = False,
 ) -> Server[Any]:
-    """Return the SDK's server with these tools.
+    """Return the SDK's server with these tools. A client sees only the tools that it may use.
 
     Args:
         tools: the tools.

@@ -82,6 +82,7 @@ class Background:
 
         Raises:
             CancelledError: another request stopped the call; the stop is recorded.
+            LeaseBusyError: another process runs the call.
         """
         call: ResponseCall = request.keeper
         task = asyncio.current_task()

@@ -225,6 +225,9 @@ class ResponseCall:
             metadata: metadata of the entry, changed in place.
             attempt: the last attempt.
             result: the answer or the failure.
+
+        Returns:
+            Ids of the response and its items, if it is stored, and of its conversation.
         """
         if isinstance(result, Failure) and b"previous_response_not_found" in _answer_text(result):
             self._forgotten = attempt.to.provider_id

@@ -134,7 +134,8 @@ def fitting(items: Sequence[bytes], room: int) -> list[bytes]:
     """Return the latest items that fit into ``room`` bytes, beginning with a user's message.
 
     A tool call therefore stays together with its result. Messages of system and developer are never
-    left out, and neither is the last message of the user, even if they do not fit.
+    left out, and neither is the last message of the user, even if they do not fit. Order stays.
+    With less room, whole turns are left out from the beginning.
 
     Args:
         items: all items, oldest first.
@@ -192,7 +193,8 @@ def listed(item: bytes, identity: str) -> bytes:
 def page(items: Sequence[bytes], query: str) -> bytes:
     """Return a page of a list as JSON, by ``limit``, ``order`` and ``after`` of a query.
 
-    By default the page has twenty items, the latest first (``desc``).
+    By default the page has twenty items, the latest first (``desc``). At most 100 items are on a
+    page.
 
     Args:
         items: all items, oldest first, each with an id.

@@ -96,6 +96,8 @@ class Turns:
     def find(self, identity: str, owner: str, session_id: str = "") -> Turn | None:
         """Return the turn to which an id leads; ``None`` if the owner has no such id.
 
+        A text that no database can store is no id.
+
         Args:
             identity: id of a response, item or conversation.
             owner: owner of the id.
@@ -176,6 +178,9 @@ class Turns:
             removed: places (:func:`place_of`) of items that were deleted from a conversation; an
                 erased one becomes an empty text.
 
+        Returns:
+            Two lists; a failed turn has no output.
+
         Raises:
             ErasedItemsError: another item was erased.
         """
@@ -224,9 +229,14 @@ class Turns:
             provider_id: id of the provider.
             speaks: True if the provider has this endpoint.
 
+        Returns:
+            Exact texts, oldest first. Deleted items are left out; another provider gets no
+            reasoning and no ids.
+
         Raises:
             CannotContinueError: an item was erased.
             TooLongError: the items are longer than ``MAX_BYTES``.
+            HttpError: 404, a turn of the chain is archived.
         """
         found: list[bytes] = []
         size = 0
@@ -455,6 +465,9 @@ def unanswered(turn: Turn, identity: str, status: str) -> bytes:
         turn: the turn.
         identity: id of the response.
         status: status of the object; ``failed`` adds an error.
+
+    Returns:
+        JSON text.
     """
     entry = turn.entry
     model = str(entry.metadata.get("model_id", "")) or entry.reason.rpartition("/")[2]

@@ -186,7 +186,7 @@ class CallMetrics:
         """Return an observer for a tenant's gateway that counts the tenant's calls and their cost.
 
         The first ``max_models`` tenants get a label of their own; all further ones share
-        ``_other``.
+        ``_other``. A replayed or refused call counts as a call, without tokens and cost.
 
         Args:
             name: name of the tenant.

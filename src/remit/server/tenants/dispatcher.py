@@ -302,6 +302,9 @@ def tenant_and_token(headers: Headers) -> tuple[str, str]:
     A virtual key contains the name of its tenant; an agent's token comes with the header
     ``x-remit-tenant``. If there are two credentials, the one counts that the authenticator uses.
 
+    Args:
+        headers: headers of the request, names in lower case.
+
     Returns:
         Two empty texts if the request names the host.
     """

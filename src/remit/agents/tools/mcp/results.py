@@ -197,6 +197,9 @@ def mcp_schema(schema: Any) -> Any:
     ``items``. A schema without such parts is unchanged, so that its pin stays the same. Regular
     expressions are removed because a hostile one could block this process; the server checks
     arguments itself.
+
+    Args:
+        schema: a JSON value; it is not changed.
     """
     if isinstance(schema, list):
         return [mcp_schema(item) for item in schema]

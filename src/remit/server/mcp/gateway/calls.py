@@ -57,6 +57,8 @@ class ToolCalls:
     async def answer(self, params: Mapping[str, Any], ask: Ask) -> dict[str, Any]:
         """Return the result of one call; a refusal is a result that a model can read.
 
+        Calls and refusals are recorded. A call waits for a slot of its client.
+
         Args:
             params: the parameters of the request.
             ask: sends a request to the server.

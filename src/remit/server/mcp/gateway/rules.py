@@ -82,6 +82,12 @@ class Rules:
         """Return the verdict of the first matching rule; without one the call is allowed.
 
         If rules that allow the tool exist and the arguments fit none of them, the call is denied.
+        Arguments that cannot be checked are denied.
+
+        Args:
+            identity: identity of the key.
+            tool: the server's name of the tool.
+            arguments: the arguments of the call.
         """
         if not self.shows(identity, tool):
             return Verdict("deny", f"this key may not use {tool}.")
