@@ -73,6 +73,9 @@ def schema_problem(schema: Mapping[str, Any]) -> str:
 
     The text is a predicate: ``not a JSON Schema: …``, or ``a JSON Schema that cannot be used: …``.
     A reference to another document, which would have to be fetched, cannot be used.
+
+    Args:
+        schema: the candidate.
     """
     try:
         _compiled(dump(dict(schema)))

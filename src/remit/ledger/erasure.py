@@ -292,6 +292,9 @@ class Eraser:
             archived: returns the archived content of an event type (``*``: every other) that is
                 older than a time; ``None`` if nothing was archived.
 
+        Returns:
+            A report for each event type that had old content, in the order of ``days_by_event``.
+
         Raises:
             InvalidInputError: ``INSTALLED`` or ``ARCHIVED`` is named, on which the installed files
                 and the archive depend.
@@ -467,12 +470,23 @@ def _stored(tx: Transaction, beside: Beside) -> set[int]:
 
 
 def quotable(value: StoredValue) -> set[str]:
-    """Return the texts of a value whose quotes in other values are erased too."""
+    """Return the texts of a value whose quotes in other values are erased too.
+
+    Short texts, and names of the protocol, are left out.
+
+    Args:
+        value: the stored value that is erased.
+    """
     return {text for text in _texts(value, _PROTOCOL) if len(text) >= _QUOTE_CHARS}
 
 
 def quotes(value: StoredValue, texts: Collection[str]) -> bool:
-    """Return True if a value quotes one of ``texts``."""
+    """Return True if a value quotes one of ``texts``.
+
+    Args:
+        value: a stored value.
+        texts: the texts, of :func:`quotable`.
+    """
     return any(text in candidate for candidate in _texts(value) for text in texts)
 
 

@@ -32,7 +32,14 @@ class LedgerRollbackError(LedgerWriteError):
 
 
 def missing(location: str, size: int, seen: int, how: str) -> str:
-    """Return the message about a ledger of ``size`` entries that had ``seen`` before."""
+    """Return the message about a ledger of ``size`` entries that had ``seen`` before.
+
+    Args:
+        location: place of the ledger.
+        size: number of entries that the ledger has.
+        seen: number of entries that it had; greater than ``size``.
+        how: clause that says how that is known, such as ``there were 12``.
+    """
     which = f"{entry_id(size)} to {entry_id(seen - 1)} are"
     return (
         f"The ledger {location} was cut off, or is an older copy: it has {size} entries, and "
@@ -41,7 +48,13 @@ def missing(location: str, size: int, seen: int, how: str) -> str:
 
 
 def lost(location: str, size: int, seen: int) -> LedgerRollbackError:
-    """Return the error of a ledger whose first ``seen`` entries are missing or differ."""
+    """Return the error of a ledger whose first ``seen`` entries are missing or differ.
+
+    Args:
+        location: place of the ledger.
+        size: number of entries that the ledger has.
+        seen: number of entries that this process saw; the last of these is missing or differs.
+    """
     if seen > size:
         return LedgerRollbackError(missing(location, size, seen, f"there were {seen}"))
     return LedgerRollbackError(

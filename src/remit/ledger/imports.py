@@ -70,6 +70,9 @@ def opened(source: str | Path | IO[bytes]) -> Iterator[IO[bytes]]:
     """Yield an export as an open file; raise LedgerError if it cannot be read.
 
     A file opened from a path is closed after the block; a given open file stays open.
+
+    Args:
+        source: path of the export, or an open binary file.
     """
     if not isinstance(source, (str, Path)):
         yield source

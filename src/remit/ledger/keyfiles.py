@@ -182,6 +182,12 @@ class LedgerKey(KeyFiles):
 
     @override
     def verifier_key(self) -> VerifierKey | None:
+        """Return the public key in the directory; ``None`` if there is none.
+
+        Raises:
+            LedgerKeyError: the file is unreadable, or the key was made for another origin than
+                ``[ledger] origin``.
+        """
         key = super().verifier_key()
         if key is not None and self._origin and known_as(key, self._origin) is None:
             raise LedgerKeyError(

@@ -66,12 +66,12 @@ class TakenHead:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """The tenant's tree head."""
+        """The tenant's tree head, without its signatures: origin, size and root."""
         return self.signed.checkpoint
 
     @property
     def entry_id(self) -> str:
-        """Id of the entry that took the head."""
+        """Id of the host's entry that took the head."""
         return entry_id(self.seq)
 
 
@@ -135,6 +135,10 @@ def check_heads(ledger: LedgerClient, since_mark: bool) -> Iterator[Finding]:
     Args:
         ledger: the host's ledger, which is only read.
         since_mark: True to skip the heads, which a check since a mark does.
+
+    Yields:
+        The sequence number of an entry and a sentence about its fault, in ledger order; nothing if
+        all heads hold.
     """
     last: dict[str, Checkpoint] = {}
     if since_mark:
@@ -310,7 +314,14 @@ class TenantProof:
 
     @classmethod
     def parse(cls, data: str | bytes) -> Self:
-        """Return the proof in a file; raise TlogError if it is malformed."""
+        """Return the proof in a file; its hashes and signatures are not verified.
+
+        Args:
+            data: the file's text; bytes are UTF-8.
+
+        Raises:
+            TlogError: the file is malformed or too long.
+        """
         if len(data) > _MAX_PROOF_BYTES:
             raise TlogError("The proof is too long.")
         try:

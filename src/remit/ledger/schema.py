@@ -355,7 +355,12 @@ _LAYOUTS = {
 
 
 def declare(words: Mapping[str, str], *layouts: int) -> str:
-    """Return the SQL that makes the tables and indexes of ``layouts``; of all if none is given."""
+    """Return the SQL that makes the tables and indexes of ``layouts``; of all if none is given.
+
+    Args:
+        words: the engine's words for the placeholders of the declarations.
+        layouts: versions of the layout.
+    """
     return "".join(Template(_LAYOUTS[version]).substitute(words) for version in layouts or _LAYOUTS)
 
 
@@ -363,7 +368,9 @@ class Column(NamedTuple):
     """A column of a table.
 
     Attributes:
+        name: name of the column.
         postgres_type: ``text``, ``bigint`` or ``bytea``.
+        nullable: True if the column may be NULL.
         default: SQL text of the default; empty if there is none.
         is_key: True if the column is part of the primary key.
         other_type: a second type that SQLite stores in the column; empty if there is none.

@@ -127,12 +127,24 @@ class TextIndex:
         self._store.unindex_texts(tx, texts, merge=merge and bool(texts))
 
     def merge(self, tx: Transaction) -> None:
-        """Remove the words of forgotten values from the index's files, inside a transaction."""
+        """Remove the words of forgotten values from the index's files, inside a transaction.
+
+        Does nothing if there is no index.
+
+        Args:
+            tx: the transaction.
+        """
         if self._store.has_text_index():
             self._store.unindex_texts(tx, (), merge=True)
 
     def lower_mark(self, tx: Transaction) -> None:
-        """Lower the indexed extent after rows were deleted, as their ids may be reused."""
+        """Lower the indexed extent after rows were deleted, as their ids may be reused.
+
+        Nothing changes if the index does not reach beyond the remaining rows.
+
+        Args:
+            tx: the transaction that deleted the rows.
+        """
         rows = tx.execute("SELECT max(content_id) FROM contents")
         greatest = rows[0][0] or 0
         if self._done(tx.execute) > greatest:

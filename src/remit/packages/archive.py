@@ -71,7 +71,11 @@ class Archive:
 
     @functools.cached_property
     def data(self) -> bytes:
-        """The archive's bytes: canonical whatever form was read, or :attr:`recorded`."""
+        """The archive's bytes: :attr:`recorded`, or the canonical form of the files if that is
+        empty.
+
+        The canonical form has the manifest first, and then the files sorted by path.
+        """
         if self.recorded:
             return self.recorded
         ordered = sorted(self.files.items(), key=lambda item: item[0].encode())
@@ -88,6 +92,8 @@ class Archive:
         """Return the package in a directory.
 
         The directory is only read.
+
+        Hidden files count as files of the package.
 
         Args:
             directory: a folder with ``manifest.json`` at its top.

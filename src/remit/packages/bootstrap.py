@@ -84,6 +84,9 @@ def in_install_order(archives: Mapping[str, bytes], limits: PackageSettings) -> 
         archives: content by file name.
         limits: limits for reading one archive.
 
+    Returns:
+        Manifests by file name; packages that do not depend on each other are in a fixed order.
+
     Raises:
         PackageError: ``no_packages``: ``archives`` is empty; ``offered_twice``: two archives have
             the same package id; an error of ``read_archive``; ``missing_dependency``: a needed

@@ -77,6 +77,8 @@ def package_lock(root: Path, wait_s: float) -> Iterator[None]:
 
     The file ``LOCK_FILE`` below the root is created if missing, and receives the process id.
 
+    The lock is released at the end of the block; the file stays.
+
     Args:
         root: the root's directory.
         wait_s: seconds to wait for another process.
@@ -284,7 +286,11 @@ class Operation:
 
     @staticmethod
     def is_pending(root: Path) -> bool:
-        """Return True if the journal contains anything, as after a killed process."""
+        """Return True if the journal contains anything, as after a killed process.
+
+        Args:
+            root: directory of the root.
+        """
         journal = root / JOURNAL_FOLDER
         return journal.is_dir() and any(journal.iterdir())
 

@@ -84,6 +84,7 @@ class Manifest:
         package_id: ``PKG-NAME-001``.
         version: a version of Semantic Versioning 2.0.0.
         schema_version: the version of the manifest's form.
+        title: the name of the package for people.
         package_type: one lower-case word such as ``agent`` or ``learned``.
         spec_id: the specification that the package belongs to.
         framework_id: the framework of that specification.

@@ -125,7 +125,10 @@ class PackageKey:
 
     @property
     def key_id(self) -> str:
-        """64 hex digits: the SHA-256 of the public key's canonical description."""
+        """The id of the key in signatures: 64 hex digits.
+
+        These are the SHA-256 of the public key's canonical description.
+        """
         return self.signer.public_key.keyid
 
     @property
@@ -159,6 +162,9 @@ def key_name_problem(name: str) -> str:
     """Return the reason why ``name`` cannot be a key's name; empty if it can.
 
     The reason continues a sentence that begins with the key's name.
+
+    Args:
+        name: the candidate; white space alone counts as empty.
     """
     if not name.strip():
         return "is empty"

@@ -34,6 +34,7 @@ class Change:
     """The change of one package in an operation.
 
     Attributes:
+        package_id: the package.
         operation: ``install``, ``upgrade``, ``rollback`` or ``remove``.
         candidate: the package to install; ``None`` for a removal.
         previous: the package installed under this id; ``None`` if there is none.

@@ -97,6 +97,9 @@ def recorded_prices(ledger: LedgerClient) -> RecordedPrices:
     """Return the operator's prices as last recorded; all fields are empty if they never were.
 
     Entries of writers without permission are ignored.
+
+    Args:
+        ledger: ledger of the root. Read-only.
     """
     found = ledger.query(
         event_type="CONFIG_CHANGED", submission_id=_SUBJECT, order="desc", with_content=False

@@ -96,7 +96,9 @@ class Statement(_Strict):
     """The signed statement about a package, in the form of in-toto.
 
     Attributes:
+        type: type of the statement, a constant of in-toto.
         subject: the archive, by the name ``PKG-NAME-001-1.0.0.tar.gz`` and its SHA-256.
+        predicate_type: type of the predicate, a constant.
         predicate: package id, version and manifest digest; the time after which the signature no
             longer permits an installation; the archive's origin.
     """
@@ -122,6 +124,7 @@ class Envelope(_Strict):
 
     Attributes:
         payload: the signed bytes, without their type.
+        payload_type: media type of the payload, a constant of in-toto.
         signatures: ``keyid`` and ``sig`` (64 bytes) of each; a key may occur several times.
     """
 

@@ -53,7 +53,11 @@ class TrustedKey:
         return f"{self.key_id[:_MIN_ID_DIGITS]}… ({self.name})"
 
     def may_sign(self, package_id: str) -> bool:
-        """Return True if a pattern in :attr:`packages` matches a package, whatever the status."""
+        """Return True if a pattern in :attr:`packages` matches a package, whatever the status.
+
+        Args:
+            package_id: id of the package.
+        """
         return any(fnmatchcase(package_id, pattern) for pattern in self.packages)
 
 
@@ -137,7 +141,11 @@ class TrustPolicy:
             ) from error
 
     def get(self, key_id: str) -> TrustedKey | None:
-        """Return the key with exactly this id; ``None`` if there is none."""
+        """Return the key with exactly this id; ``None`` if there is none.
+
+        Args:
+            key_id: the whole id, 64 hex digits.
+        """
         return next((key for key in self.keys if key.key_id == key_id), None)
 
     def find(self, given: str) -> TrustedKey:
@@ -258,6 +266,9 @@ class TrustPolicy:
 def read_policy_file(path: Path) -> bytes | None:
     """Return the file's bytes; ``None`` if the file does not exist.
 
+    Args:
+        path: path of the policy; its content is not checked.
+
     Raises:
         PackageError: ``bad_trust``: the file cannot be read.
     """
@@ -275,6 +286,9 @@ def read_policy_file(path: Path) -> bytes | None:
 
 def format_time(at: datetime) -> str:
     """Return a time in UTC and whole seconds, such as ``2027-01-31T12:00:00Z``.
+
+    Args:
+        at: a time with its zone; fractions of a second are dropped.
 
     Raises:
         InvalidInputError: the time has no zone.

@@ -85,7 +85,10 @@ class OrderWorker:
         self.seat = ""
 
     def drain(self) -> None:
-        """Take no more orders, and end after the running ones. Call it in the worker's loop."""
+        """Take no more orders, and end after the running ones. Call it in the worker's loop.
+
+        Returns at once; the running orders are not cancelled.
+        """
         self.draining = True
         self._nudge.set()
 

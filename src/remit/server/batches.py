@@ -41,7 +41,10 @@ class Batches:
         self._door = door
 
     def routes(self) -> dict[tuple[str, str], Handler]:
-        """Return the handlers, keyed by (method, path)."""
+        """Return the handlers that create and list batches, keyed by (method, path).
+
+        Each dialect has its own paths.
+        """
         return {
             (method, path): partial(handler, dialect)
             for dialect, tail in _PATHS.items()
@@ -50,7 +53,11 @@ class Batches:
         }
 
     def templates(self) -> dict[tuple[str, str], ObjectHandler]:
-        """Return the handlers of single batches, keyed by (method, path template)."""
+        """Return the handlers of single batches, keyed by (method, path template).
+
+        Batches can be shown and cancelled; in the dialect of Anthropic also their results read, and
+        deleted.
+        """
         found: dict[tuple[str, str], ObjectHandler] = {}
         for dialect, tail in _PATHS.items():
             for path in paths_of(tail, dialect):

@@ -45,6 +45,11 @@ class ModelListing:
 
         The models are sorted by name.
 
+        Args:
+            scope: ASGI's scope of the request.
+            receive: not used.
+            send: takes the answer.
+
         Raises:
             HttpError: the caller is refused, as by :meth:`Authenticator.caller`.
         """
@@ -60,6 +65,11 @@ class ModelListing:
 
     async def model(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with the model that the path names, in the dialect of the request.
+
+        Args:
+            scope: ASGI's scope of the request, whose path ends with the model.
+            receive: not used.
+            send: takes the answer.
 
         Raises:
             HttpError: the caller is refused, as by :meth:`Authenticator.caller`; 404, there is no

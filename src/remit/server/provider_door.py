@@ -106,12 +106,19 @@ class ProviderDoor:
         )
 
     def has(self, provider_id: str) -> bool:
-        """Return True if a provider is configured and is reached over HTTP."""
+        """Return True if a provider is configured and is reached over HTTP.
+
+        Args:
+            provider_id: id of the provider.
+        """
         return isinstance(self._gateway.providers.get(provider_id), UpstreamProvider)
 
     def provider_for(self, endpoint: Endpoint) -> str:
         """Return the id of the provider for an endpoint: the one named like its dialect, else the
         first.
+
+        Args:
+            endpoint: the endpoint that stores the objects.
 
         Raises:
             HttpError: 404, no configured provider has the endpoint.
@@ -202,6 +209,10 @@ class ProviderDoor:
     def request(self, caller: AuthenticatedRequest, body: Body) -> PromptRequest:
         """Return the gateway's request in the caller's name. Nothing is sent.
 
+        Args:
+            caller: the authenticated caller.
+            body: the body to send.
+
         Raises:
             HttpError: 400, as :meth:`Authenticator.request`.
         """
@@ -257,6 +268,8 @@ class ProviderDoor:
     ) -> tuple[int, tuple[tuple[str, str], ...], bytes]:
         """Read something from a provider; nothing is recorded.
 
+        A body above the limit for lists is refused.
+
         Args:
             provider_id: id of the provider.
             path: path of the upstream's URL, with its query.
@@ -295,6 +308,7 @@ class ProviderDoor:
 
         Raises:
             HttpError: as :meth:`fetch`.
+            ProviderError: the connection broke after the answer began.
         """
         provider = self._provider(provider_id)
         try:
@@ -419,7 +433,13 @@ async def reply_upstream(send: Send, response: PromptResponse) -> None:
 
 
 def id_in(answer: bytes) -> str:
-    """Return the ``id`` of a JSON object; empty if it has none or is not an object."""
+    """Return the ``id`` of a JSON object; empty if it has none or is not an object.
+
+    Text that is not JSON gives an empty id.
+
+    Args:
+        answer: body of a provider's answer.
+    """
     try:
         value = load(answer)
     except JsonTextError:
@@ -429,7 +449,11 @@ def id_in(answer: bytes) -> str:
 
 
 def refused(error: BodyError) -> HttpError:
-    """Return the 400 for a body that cannot be passed on."""
+    """Return (not raise) the 400 for a body that cannot be passed on, with the field at fault.
+
+    Args:
+        error: the fault.
+    """
     return HttpError(400, "invalid_request", error.message, param=error.param)
 
 
@@ -464,7 +488,12 @@ def _unreachable(error: ProviderError) -> HttpError:
 
 
 def with_query(path: str, scope: Scope) -> str:
-    """Return an upstream path with the query of the client's request, if there is one."""
+    """Return an upstream path with the query of the client's request, if there is one.
+
+    Args:
+        path: the path at the provider.
+        scope: ASGI's scope of the client's request.
+    """
     query = scope.get("query_string", b"").decode("latin-1")
     return f"{path}?{query}" if query else path
 

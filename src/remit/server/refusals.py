@@ -99,7 +99,10 @@ def refusal_of(error: BaseException) -> HttpError:
     """Return the answer to a request that ended with any exception; log unexpected exceptions.
 
     A cancelled task is uncancelled, so that it can answer and end normally. The message never
-    quotes an unexpected exception.
+    quotes an unexpected exception. An HttpError is returned unchanged.
+
+    Args:
+        error: the exception that ended the request.
     """
     if isinstance(error, HttpError):
         return error
@@ -132,7 +135,9 @@ def invalid(param: str, message: str) -> HttpError:
 
 
 def shutting_down() -> HttpError:
-    """Return the 503 for requests after the server began to shut down."""
+    """Return (not raise) the 503 for requests after the server began to shut down; clients may
+    retry in a second.
+    """
     said = "The server is shutting down; try again in a moment."
     return HttpError(503, "shutting_down", said, retry_after_s=1, close=True)
 
@@ -150,7 +155,11 @@ def no_record(error: RemitError) -> HttpError:
 
 
 def status_of(response: PromptResponse) -> int:
-    """Return the HTTP status of a call that did not succeed; 500 for an unknown code."""
+    """Return the HTTP status of a call that did not succeed; 500 for an unknown code.
+
+    Args:
+        response: outcome of the call, with its error code.
+    """
     table = REJECTED if response.outcome is RouteOutcome.REJECTED else _FAILED
     return table.get(response.error_code or "", 500)
 

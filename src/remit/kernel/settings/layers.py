@@ -58,6 +58,8 @@ class LoadedSettings:
     """The settings in force, and the source of each value by dotted key.
 
     Attributes:
+        settings: the settings in force, of all layers.
+        sources: the layer that states each value, keyed by dotted key.
         defaults: the defaults of packages, in the form of a settings file.
     """
 

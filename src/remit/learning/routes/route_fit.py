@@ -71,13 +71,13 @@ class RouteFit:
 
     @property
     def holds(self) -> list[str]:
-        """Ids of the exchanges whose prompts are in the head."""
+        """Ids of the exchanges whose prompts are in the routing head; empty without a head."""
         head = self.weights.head
         return [] if head is None else [one.exchange_id for one in head.neighbours]
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings that put the route in force."""
+        """The settings that put the route in force: the file of its rules."""
         return {"routing": {"rules": RULES_FILE}}
 
 

@@ -137,7 +137,11 @@ def check_range(
 
 
 def root_of(one: ArchivedRange) -> bytes:
-    """Return the recorded root of a range; empty bytes if it cannot be read."""
+    """Return the recorded root of a range; empty bytes if it cannot be read.
+
+    Args:
+        one: the range, as its ``ARCHIVED`` entry records it.
+    """
     try:
         return bytes.fromhex(one.root)
     except ValueError:
@@ -376,5 +380,9 @@ def digest(*parts: str | bytes) -> bytes:
 
 
 def tree_root_of(hashes: list[bytes]) -> bytes:
-    """Return the root over the roots of complete subtrees of 256 leaves."""
+    """Return the root over the roots of complete subtrees of 256 leaves.
+
+    Args:
+        hashes: roots of the subtrees, left to right, 32 bytes each.
+    """
     return tree_root(hashes)

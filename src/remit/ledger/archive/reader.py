@@ -316,6 +316,11 @@ def joined(
 def read_either(ledger: LedgerClient, archive: Archive, entry_id: str) -> LedgerEntry:
     """Return an entry with content from the database, or from the archive if it was archived.
 
+    Args:
+        ledger: the ledger, which is tried first.
+        archive: the archive, read only if the ledger says that the entry was archived.
+        entry_id: id of the entry.
+
     Raises:
         EntryNotFoundError: neither contains the entry.
         LedgerError: the entry cannot be read.

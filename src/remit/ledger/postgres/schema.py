@@ -131,6 +131,9 @@ def begin(writer: Writer) -> None:
     """Queue the beginning of a transaction that holds the one lock of a schema.
 
     Appends, creation and migrations of a ledger wait for each other by this lock.
+
+    Args:
+        writer: a connected writer, outside a transaction.
     """
     writer.put(_BEGIN, ())
     writer.put(_LOCK, ())  # Later reads see the last holder's commit.

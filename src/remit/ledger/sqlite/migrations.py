@@ -22,6 +22,11 @@ _TABLE_SQL = "SELECT name, sql FROM sqlite_schema WHERE type = 'table'"
 def migrate(connection: sqlite3.Connection) -> None:
     """Apply the missing migrations in one transaction; none if another process was first.
 
+    Each migration adds a row to ``migrations``, and the file's ``user_version`` is set.
+
+    Args:
+        connection: a connection of the ledger, outside a transaction.
+
     Raises:
         sqlite3.Error: a statement failed; the file is unchanged.
         LedgerFormatError: a table has foreign columns or triggers; the file is unchanged.

@@ -43,6 +43,9 @@ class SameFile:
 
         Args:
             deep: True, in a transaction of the writer, to read a changed file too.
+
+        Raises:
+            OSError: the file cannot be examined.
         """
         # Every commit comes by here.
         try:

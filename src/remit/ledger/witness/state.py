@@ -169,7 +169,11 @@ class WitnessState:
         return Seen(*found[0]) if found else Seen(origin)
 
     def all_seen(self) -> list[Seen]:
-        """Return the latest tree of each cosigned log, by origin; raise WitnessError."""
+        """Return the latest tree of each cosigned log, sorted by origin.
+
+        Raises:
+            WitnessError: the state cannot be read.
+        """
         return [Seen(*row) for row in self._execute(f"{_SEEN} ORDER BY origin")]
 
     def update(
@@ -255,7 +259,14 @@ class WitnessState:
         return True
 
     def evidence(self, origin: str) -> list[Evidence]:
-        """Return the evidence against a log, oldest first; raise WitnessError."""
+        """Return the evidence against a log, oldest first; empty if there is none.
+
+        Args:
+            origin: origin of the log.
+
+        Raises:
+            WitnessError: the state cannot be read.
+        """
         rows = self._execute(
             "SELECT origin, received, reason, body, held FROM evidence WHERE origin = ? "
             "ORDER BY id",
@@ -264,7 +275,11 @@ class WitnessState:
         return [Evidence(*row) for row in rows]
 
     def evidence_counts(self) -> dict[tuple[str, str], int]:
-        """Return the number of stored requests by ``(origin, reason)``; raise WitnessError."""
+        """Return the number of stored requests, keyed by ``(origin, reason)``.
+
+        Raises:
+            WitnessError: the state cannot be read.
+        """
         rows = self._execute("SELECT origin, reason, count(*) FROM evidence GROUP BY 1, 2")
         return {(origin, reason): number for origin, reason, number in rows}
 
@@ -351,6 +366,11 @@ class WitnessDirectory(KeyFiles):
 
     @override
     def verifier_key(self) -> VerifierKey:
+        """Return the witness's public key.
+
+        Raises:
+            WitnessError: there is no witness in the directory, or its file is unreadable.
+        """
         key = super().verifier_key()
         if key is None:
             raise WitnessError(

@@ -34,7 +34,7 @@ class Finding(NamedTuple):
 
     @classmethod
     def of(cls, error: RemitError, next_step: str = "") -> Self:
-        """Return an error as a finding; ``next_step`` applies if the error has none.
+        """Return an error as a finding, with its message and next step.
 
         Args:
             error: the error.

@@ -93,6 +93,9 @@ def check_modules(registry: Registry, modules: Collection[str]) -> Iterator[Find
     A module name in a manifest governs that module and all modules below it, except those below a
     longer name of another package.
 
+    Findings on manifests come first, then modules without a package by name. With no modules at
+    all, one finding says so.
+
     Args:
         registry: the installed packages.
         modules: the dotted names of all modules of the running code.

@@ -23,7 +23,11 @@ _DOCUMENTS = {
 
 
 def check_installed(registry: Registry) -> Iterator[Finding]:
-    """Yield a finding if no package is installed, so that no gate passes on an empty root."""
+    """Yield a finding if no package is installed, so that no gate passes on an empty root.
+
+    Args:
+        registry: the installed packages.
+    """
     if not registry.packages:
         yield Finding("No package is installed.", "Run `remit init`.")
 
@@ -144,7 +148,11 @@ def check_places(view: PackageView) -> Iterator[Finding]:
 def check_dependencies(registry: Registry) -> Iterator[Finding]:
     """Yield unmet dependencies, superseded packages that are installed, and circles (gate G3).
 
-    A circle is a group of packages that need each other.
+    A circle is a group of packages that need each other. Only the first circle is reported, after
+    the other findings.
+
+    Args:
+        registry: the installed packages.
     """
     manifests = {name: package.manifest for name, package in registry.packages.items()}
     for package_id, other_id, error in dependency_problems(manifests):

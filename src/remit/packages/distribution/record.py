@@ -106,7 +106,10 @@ class Distribution:
         return problems
 
     def modules(self) -> dict[str, Path]:
-        """Return the file of every module of the package, by dotted name, sorted."""
+        """Return the file of every module of the package, by dotted name, sorted.
+
+        Hidden folders are not entered; nothing is imported.
+        """
         suffixes = sorted(all_suffixes(), key=len, reverse=True)
         found: dict[str, Path] = {}
         for path in _walk(self.location, []):

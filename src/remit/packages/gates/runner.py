@@ -145,11 +145,13 @@ class GateResult:
 
     @property
     def errors(self) -> list[str]:
-        """The messages of the findings."""
+        """The messages of the listed findings; ``error_count`` may be higher."""
         return [finding.message for finding in self.findings]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON, with a next step for each error."""
+        """Return the result as JSON: ``gate``, ``passed``, ``message``, ``errors``,
+        ``error_count``, ``next_steps`` (one for each listed error) and ``entry_id``.
+        """
         return {
             "gate": self.gate,
             "passed": self.passed,
@@ -192,7 +194,7 @@ class GateReport:
         return bool(self.gates) and all(gate.passed for gate in self.gates)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON."""
+        """Return the report as JSON: ``passed``, and ``gates`` in the order of their checks."""
         return {"passed": self.passed, "gates": [gate.to_dict() for gate in self.gates]}
 
 
@@ -358,7 +360,7 @@ class GateView:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the gates."""
+        """The names of all gates, in their order."""
         return GATES
 
     def check(self, gate: str | None) -> dict[str, Any]:

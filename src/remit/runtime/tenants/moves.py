@@ -91,7 +91,7 @@ class MovePlan:
 
     @property
     def mark(self) -> str:
-        """The comment of a schema that this move made."""
+        """The comment of a schema that this move made; an interrupted move finds the schema so."""
         return f"remit tenant {self.after.origin} move {self.move_id}"
 
     @property
@@ -332,6 +332,9 @@ def _require_copied(aside: Place, tenant: Tenant) -> None:
 
 def old_plans(root: Root) -> list[MovePlan]:
     """Return the moves of a tenant whose old ledgers were not removed, in order of their ids.
+
+    Args:
+        root: root of the tenant.
 
     Raises:
         RemitError: a plan is damaged.

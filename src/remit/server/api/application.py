@@ -61,7 +61,17 @@ _STATUSES: tuple[tuple[type[RemitError], int, str], ...] = (
 
 
 def api_application(runtime: Runtime, keys: KeyStore, authenticator: Authenticator) -> Guard:
-    """Return the ASGI application that answers requests under ``/api``."""
+    """Return the ASGI application that answers requests under ``/api``.
+
+    The routes cover the ledger, sessions, budgets, keys, owners, usage, tenants, reports, prices,
+    approvals, orders, pins, feedback, learning, packages and gates. Errors become JSON answers.
+    Bodies above a limit are refused, and every path except the OpenAPI document needs a key.
+
+    Args:
+        runtime: the open root.
+        keys: its virtual keys.
+        authenticator: finds the caller of each request.
+    """
     app = _Application(
         title="Remit",
         summary="Model calls, and the record, its proofs, budgets and keys of one installation.",

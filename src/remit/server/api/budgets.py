@@ -27,6 +27,8 @@ def budget_routes(
 ) -> Routes:
     """Return the routes of budgets: limits, spending, and their check against the ledger.
 
+    The routes refuse with HttpError 400 a change that names no scope or several, or no limit.
+
     Args:
         ledger: the ledger.
         budgeter: the budgets.

@@ -119,7 +119,10 @@ _REFUSAL = {
 
 
 def paths_beside_the_api() -> dict[str, dict[str, Any]]:
-    """Return the path items of an OpenAPI document, keyed by path."""
+    """Return the path items of an OpenAPI document for all paths outside ``/api``, keyed by path.
+
+    These are the providers' paths (``/v1/…``), the checks of health, and ``/metrics``.
+    """
     found: dict[str, dict[str, Any]] = {}
     for endpoint in ENDPOINTS.values():
         found.setdefault(_path(endpoint), {})["post"] = _call(endpoint)

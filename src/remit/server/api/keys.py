@@ -19,7 +19,15 @@ _WILD = re.compile(r"[*?\[]")
 
 
 def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) -> Routes:
-    """Return the routes that create, list, revoke and rotate virtual keys."""
+    """Return the routes that create, list, revoke and rotate virtual keys.
+
+    A caller can give a key no more than its own permissions; else the answer is 403.
+
+    Args:
+        keys: virtual keys of the root.
+        budgeter: budgets of the keys.
+        directory: names of their owners.
+    """
     routes = Routes("keys")
 
     @routes.add("GET", "/keys", "List keys", needs="read", shape=KeyPage)

@@ -23,7 +23,12 @@ from remit.server.refusals import HttpError
 
 
 class ProposalShape(BaseModel):
-    """A change that a learner proposes, with its state. Missing values are empty."""
+    """A change that a learner proposes, with its state. Missing values are empty.
+
+    `kind`, `target`, `package_id` and `version` name the change; `evidence`, `predicted`, `replay`
+    and `diff` support it; `by`, `at` and `reason` tell its origin; `state` and the `decision`
+    fields tell its fate.
+    """
 
     proposal_id: str
     kind: str
@@ -61,7 +66,10 @@ ProposalPage = listing("ProposalPage", "Proposals, latest first.", proposals=Pro
 
 
 class ProposalDetail(ProposalShape):
-    """A proposal with the present state of its evidence."""
+    """A proposal with the present state of its evidence.
+
+    Adds `stale` and `evidence_by_key` to the proposal.
+    """
 
     stale: str = Field(
         description="Reason why the proposal must be made again; empty if it can be adopted."
@@ -70,7 +78,11 @@ class ProposalDetail(ProposalShape):
 
 
 class SignalsQuery(BaseModel):
-    """The exchanges that signals are computed from."""
+    """The exchanges that signals are computed from.
+
+    `since` bounds the live samples, `latest` the number of exchanges (1 to 20,000), `crossed`
+    selects signals.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -82,7 +94,11 @@ class SignalsQuery(BaseModel):
 
 
 class EstimateShape(BaseModel):
-    """A value with its interval."""
+    """A value with its interval.
+
+    `low` and `high` bound `value` with the probability `confidence`; `samples` counts the values,
+    `effective_samples` weighs them, and `method` names the calculation.
+    """
 
     value: float
     low: float
@@ -94,7 +110,11 @@ class EstimateShape(BaseModel):
 
 
 class SignalShape(BaseModel):
-    """A metric of one dimension, in the baseline and live."""
+    """A metric of one dimension, in the baseline and live.
+
+    `name` is the member of the `dimension`; `baseline` and `live` are estimates of its `metric`;
+    `crossed`, `evidence` and `uncalibrated` judge the difference.
+    """
 
     dimension: Literal["framework", "contract", "pack", "model", "tool", "route", "agent"]
     name: str
@@ -117,7 +137,11 @@ class SignalShape(BaseModel):
 
 
 class Signals(BaseModel):
-    """Signals of models, contracts, tools, routes and agents."""
+    """Signals of models, contracts, tools, routes and agents.
+
+    `signals` were computed from `exchanges`, the live ones since `window`; `complete` tells if
+    older exchanges exist.
+    """
 
     signals: list[SignalShape]
     window: str = Field(description="Start of the live samples.")
@@ -126,7 +150,10 @@ class Signals(BaseModel):
 
 
 class ProposalDecision(BaseModel):
-    """The reason of a person's decision."""
+    """The reason of a person's decision.
+
+    `reason` has 1 to 1,000 characters, at least one of which is no white space.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -136,7 +163,10 @@ class ProposalDecision(BaseModel):
 
 
 class ReportQuery(BaseModel):
-    """The exchanges that the report covers."""
+    """The exchanges that the report covers.
+
+    `latest` is the number of exchanges, 1 to 20,000.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -144,7 +174,11 @@ class ReportQuery(BaseModel):
 
 
 class EffectShape(BaseModel):
-    """The predicted and the realised effect of an adopted proposal."""
+    """The predicted and the realised effect of an adopted proposal.
+
+    `before` and `after` are means of `metric`; `predicted`, `realised` and `regained` are estimates
+    of the difference; `held` and `harmful` judge it.
+    """
 
     proposal_id: str
     kind: str
@@ -169,7 +203,10 @@ class EffectShape(BaseModel):
 
 
 class CalibrationShape(BaseModel):
-    """Number of predictions that held and missed."""
+    """Number of predictions that held and missed.
+
+    `open` counts those with too few samples; `share` estimates the part that held.
+    """
 
     held: int
     missed: int
@@ -180,7 +217,10 @@ class CalibrationShape(BaseModel):
 
 
 class MissingShape(BaseModel):
-    """A demand that prompts do not state."""
+    """A demand that prompts do not state.
+
+    `kind` and `name` give the demand, `demanded_by` its source, `answers` the number of cases.
+    """
 
     kind: str
     name: str
@@ -191,7 +231,11 @@ class MissingShape(BaseModel):
 
 
 class QuestionShape(BaseModel):
-    """The findings on one contract's question, in one version and prompt pack."""
+    """The findings on one contract's question, in one version and prompt pack.
+
+    `success`, `repair`, `disagreement` and `unstated` are estimates over `exchanges`; `missing`,
+    `differing` and `examples` show cases; `wrong` is the verdict.
+    """
 
     contract_id: str
     contract_version: str
@@ -212,7 +256,11 @@ class QuestionShape(BaseModel):
 
 
 class AttributionShape(BaseModel):
-    """The cause of bad answers (Q4): question or model, by two replays of the same exchanges."""
+    """The cause of bad answers (Q4): question or model, by two replays of the same exchanges.
+
+    `question` and `model` are estimated gains, `advantage` their difference, and `cause` the
+    verdict; `evidence` lists some of the `exchanges`.
+    """
 
     kind: Literal["attribution"]
     contract_id: str
@@ -228,7 +276,11 @@ class AttributionShape(BaseModel):
 
 
 class LearningReport(BaseModel):
-    """Proposals, their effects, and the findings on each contract's question."""
+    """Proposals, their effects, and the findings on each contract's question.
+
+    `proposals` counts by state; `adopted` lists proposals, `effects` and `calibration` judge them;
+    `questions`, `attributions` and `uncalibrated` judge contracts and judges.
+    """
 
     policy_epoch: int
     proposals: dict[str, int] = Field(description="Number of proposals by state.")
@@ -244,7 +296,13 @@ class LearningReport(BaseModel):
 
 
 def learning_routes(root: Root, ledger: LedgerClient, loaded: LoadedSettings) -> Routes:
-    """Return the routes of the proposals, signals and reports of a root."""
+    """Return the routes of the proposals, signals and reports of a root.
+
+    Args:
+        root: the root.
+        ledger: its ledger.
+        loaded: its settings, under which proposals are adopted.
+    """
     routes = Routes("learning")
     known = Proposals(root, ledger)
     contracts = ContractLoader(root.tier("ho1"), installed=InstalledFiles(root.path))

@@ -14,7 +14,11 @@ from remit.server.refusals import HttpError
 
 
 def ledger_routes(ledger: LedgerClient) -> Routes:
-    """Return the routes of entries, proofs and checkpoints of ``ledger``."""
+    """Return the routes of entries, proofs, checkpoints, the verifier key and statistics of
+    ``ledger``.
+
+    Only the signing of a checkpoint writes.
+    """
     routes = Routes("ledger")
 
     @routes.add("GET", "/ledger/entries", "Query entries", needs="read", shape=EntryPage)

@@ -14,7 +14,11 @@ from remit.server.refusals import HttpError
 
 
 def pin_routes(ledger: LedgerClient) -> Routes:
-    """Return the routes of the pins in ``ledger``."""
+    """Return the routes that list pinned tools of MCP servers, and accept a changed one.
+
+    Args:
+        ledger: ledger of the root, in which the pins are recorded.
+    """
     routes = Routes("pins")
     pins = Pins(ledger)
 

@@ -53,6 +53,8 @@ class Page(BaseModel):
     """The wanted part of a list.
 
     Unknown parameters are refused, so that a typo cannot select everything.
+
+    `limit` is 1 to 500 items, 50 by default; `cursor` continues after the previous page.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -64,7 +66,12 @@ class Page(BaseModel):
 
 
 class EntryQuery(Page):
-    """Conditions on entries; all must hold."""
+    """Conditions on entries; all must hold.
+
+    Ids and names are compared exactly: `event_type`, `submission_id`, `session_id`,
+    `work_order_id`, `agent_id`, `tier`, `framework_id`, `contract_id`, `model_id` and `outcome`.
+    `since`, `until` and `text` narrow further; `order` and `content` choose the form of the answer.
+    """
 
     event_type: _Text = Field(None, description="Event type, such as `EXCHANGE`.")
     submission_id: _Text = None
@@ -90,7 +97,10 @@ class EntryQuery(Page):
 
 
 class ApprovalQuery(Page):
-    """Conditions on requests for approval."""
+    """Conditions on requests for approval.
+
+    `state` selects requests: pending ones by default, `all` for every one.
+    """
 
     state: Literal["pending", "granted", "denied", "void", "all"] = Field(
         "pending",
@@ -99,7 +109,10 @@ class ApprovalQuery(Page):
 
 
 class OrderListed(Page):
-    """Conditions on orders."""
+    """Conditions on orders.
+
+    `queue` and `state` select orders.
+    """
 
     queue: str = Field("", max_length=100, description="Name of a queue; empty for all queues.")
     state: Literal[""] | OrderState = Field(
@@ -108,7 +121,12 @@ class OrderListed(Page):
 
 
 class OrderGiven(_Body):
-    """Work for a worker."""
+    """Work for a worker.
+
+    `agent_id` does `task`; `queue`, `priority` and `after` decide when; `key` makes the request
+    idempotent; `for_key`, `user_id`, `tokens`, `usd` and `max_attempts` bound it; `subject_id` is
+    for erasure.
+    """
 
     agent_id: _Name = Field(description="Agent that carries out the order.")
     task: str = Field(
@@ -143,7 +161,10 @@ class OrderGiven(_Body):
 
 
 class Acceptance(_Body):
-    """A person's acceptance of a changed tool."""
+    """A person's acceptance of a changed tool.
+
+    `digest` identifies the definition that the person has seen.
+    """
 
     digest: str = Field(
         pattern="^[0-9a-f]{64}$",
@@ -152,7 +173,11 @@ class Acceptance(_Body):
 
 
 class Decision(_Body):
-    """A person's decision on a request."""
+    """A person's decision on a request.
+
+    `grant` decides, `reason` explains, `arguments` replaces the arguments, and `until` ends an
+    approval.
+    """
 
     grant: bool = Field(description="True to let the tool run, false to deny it.")
     reason: str = Field(
@@ -174,7 +199,10 @@ class Decision(_Body):
 
 
 class Delegation(_Body):
-    """A person who may approve in the caller's place, and for how long."""
+    """A person who may approve in the caller's place, and for how long.
+
+    `to` is the delegate, `until` the end, and `reason` is recorded.
+    """
 
     to: _Name = Field(description="User id or key id of the delegate.")
     until: str = Field(
@@ -186,7 +214,10 @@ class Delegation(_Body):
 
 
 class FeedbackQuery(Page):
-    """Conditions on feedback."""
+    """Conditions on feedback.
+
+    `target` selects the feedback on one target.
+    """
 
     target: _Text = Field(
         None, description="Id of a target, as in `target` of POST; by default all feedback."
@@ -194,7 +225,11 @@ class FeedbackQuery(Page):
 
 
 class FeedbackGiven(_Body):
-    """Feedback on an exchange, work order, turn or decision: a score, a label, or both."""
+    """Feedback on an exchange, work order, turn or decision: a score, a label, or both.
+
+    `target` is judged by `score`, `label` and `reason`; `source` says who judged; `idempotency_key`
+    prevents a second record.
+    """
 
     target: _Name = Field(
         description="Id of the target: `LED-…` of an exchange, turn or work order, `WO-…`, "
@@ -225,7 +260,10 @@ class FeedbackGiven(_Body):
 
 
 class PrefixQuery(Page):
-    """Conditions on budgets."""
+    """Conditions on budgets.
+
+    `prefix` selects budgets by the beginning of their name.
+    """
 
     prefix: _Prefix = Field(
         None, description="Beginning of the scope's name, such as `key:` or `session:SES-`."
@@ -261,7 +299,11 @@ class _Limits(_Window):
 
 
 class BudgetChange(_Limits):
-    """New limits of one scope, which replace all earlier ones."""
+    """New limits of one scope, which replace all earlier ones.
+
+    Exactly one of `key`, `session`, `user`, `team` and `organisation` names the scope, and `agent`
+    a part of a session; the other fields are limits, or `unlimited`.
+    """
 
     key: _MaybeName = Field(None, description="Name or id of a virtual key.")
     session: _MaybeName = None
@@ -273,20 +315,29 @@ class BudgetChange(_Limits):
 
 
 class OwnerRequest(_Limits):
-    """A user, team or organisation to declare, with optional limits."""
+    """A user, team or organisation to declare, with optional limits.
+
+    `id` and `name` declare the owner; the other fields are limits.
+    """
 
     id: _Name = Field(description="Id by which keys and budgets refer to the owner.")
     name: _Name = Field(description="Display name; stored as content, which can be erased.")
 
 
 class Rename(_Body):
-    """A new name."""
+    """A new name.
+
+    `name` replaces the display name.
+    """
 
     name: _Name
 
 
 class PriceQuery(Page):
-    """Conditions on prices; all must hold."""
+    """Conditions on prices; all must hold.
+
+    `provider` and `model` select prices; `own` leaves out shipped ones.
+    """
 
     provider: _Text = None
     model: _Text = Field(None, description="Name of a model, or a pattern such as `gpt-4o*`.")
@@ -294,13 +345,20 @@ class PriceQuery(Page):
 
 
 class KeyQuery(Page):
-    """Conditions on keys."""
+    """Conditions on keys.
+
+    `revoked` includes revoked keys.
+    """
 
     revoked: Flag = Field(False, description="Include revoked keys.")
 
 
 class KeyRequest(_Window):
-    """A key to create. An empty list allows everything."""
+    """A key to create. An empty list allows everything.
+
+    `name` and `role` describe the key; `models`, `agents`, `tiers` and `expires` restrict it;
+    `user`, `team` and `organisation` own it; the other fields are limits.
+    """
 
     name: str = Field(description="Display name.")
     role: Literal["admin", "operator", "agent", "auditor"] = "agent"
@@ -326,7 +384,10 @@ class KeyRequest(_Window):
 
 
 class Rotation(_Body):
-    """Options of a key's rotation."""
+    """Options of a key's rotation.
+
+    `grace_s` is a time in seconds, 0 by default.
+    """
 
     grace_s: float = Field(
         0.0,
@@ -337,7 +398,10 @@ class Rotation(_Body):
 
 
 class GateRequest(BaseModel):
-    """Gates to check."""
+    """Gates to check.
+
+    `gates` selects gates, and `full` repeats earlier verification.
+    """
 
     model_config = ConfigDict(extra="forbid")
 

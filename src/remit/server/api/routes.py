@@ -77,6 +77,9 @@ class Routes(APIRouter):
     ) -> Callable[[_Route], _Route]:
         """Return a decorator that adds a function as a route; its result is the answer's body.
 
+        A caller without the permission is answered 403 before the function runs. The decorator
+        returns the function unchanged.
+
         Args:
             method: the HTTP method.
             path: path below ``/api``.
@@ -143,12 +146,21 @@ def _allowing(needs: str) -> Callable[..., Any]:
 
 
 def name_of(identity: Identity) -> str:
-    """Return the caller for the record: name and id, as the name of a revoked key may be reused."""
+    """Return the caller for the record: name and id, as the name of a revoked key may be reused.
+
+    Args:
+        identity: identity of the caller.
+    """
     return f"{identity.name} ({identity.key_id})" if identity.key_id else identity.name
 
 
 def answer(value: Any, status: int = 200) -> Response:
-    """Return a JSON answer; entries and erased content have the form of the command line."""
+    """Return a JSON answer; entries and erased content have the form of the command line.
+
+    Args:
+        value: JSON values, entries, or erased content.
+        status: the HTTP status.
+    """
     return Response(_dump(value), status, media_type="application/json")
 
 
@@ -161,6 +173,10 @@ def page_of(found: Iterable[Listed], limit: int, *lists: str) -> dict[str, Any]:
         found: cursor, list name and value of each item.
         limit: most items.
         lists: names of the lists.
+
+    Returns:
+        An object with each list, and ``next_cursor``, which is None on the last page. The lists
+        have encoded items.
     """
     page: dict[str, Any] = {name: [] for name in lists}
     size, last, number = 0, "", 0
@@ -177,6 +193,12 @@ def slice_of(
     items: Sequence[_T], cursors: Iterable[str], cursor: str | None, limit: int
 ) -> tuple[list[_T], str | None]:
     """Return the items after ``cursor``, and the cursor of the next page; None at the end.
+
+    Args:
+        items: all items of the list.
+        cursors: a unique text for each item, in the same order.
+        cursor: the cursor of the last item of the previous page; ``None`` for the first page.
+        limit: largest number of items.
 
     Raises:
         InvalidInputError: the list has no such cursor.

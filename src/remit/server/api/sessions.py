@@ -28,7 +28,13 @@ _STATES = {"WO_COMPLETED": "completed", "WO_FAILED": "failed", "WO_EXECUTING": "
 
 
 def session_routes(ledger: LedgerClient) -> Routes:
-    """Return the routes of sessions and traces in ``ledger``."""
+    """Return the routes that list sessions, and show a session or a work order's trace.
+
+    Nothing is written. An unknown session or work order is answered 404.
+
+    Args:
+        ledger: ledger of the root.
+    """
     routes = Routes("sessions")
 
     @routes.add("GET", "/sessions", "List sessions", needs="read", shape=SessionPage)

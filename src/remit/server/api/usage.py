@@ -24,7 +24,12 @@ _OWNERS = (
 
 
 class UsageQuery(Page):
-    """Conditions on calls, and the names to group by."""
+    """Conditions on calls, and the names to group by.
+
+    `since`, `until` and `time_zone` bound the calls; `by` groups them; each other field counts only
+    calls with that value: `key`, `user`, `team`, `organisation`, `agent`, `session`, `contract`,
+    `provider`, `model` and `certainty`.
+    """
 
     since: str = Field(
         "7d",
@@ -57,7 +62,11 @@ class UsageQuery(Page):
 
 
 class UsageShape(BaseModel):
-    """Usage and cost of some calls, with the values of the names in `by`."""
+    """Usage and cost of some calls, with the values of the names in `by`.
+
+    `failed` and `fallbacks` are parts of `calls`; `cached_input_tokens` and `reasoning_tokens` are
+    parts of the input and output; costs are in US dollars, separate by certainty.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -79,7 +88,10 @@ class UsageShape(BaseModel):
 
 
 class UsagePage(BaseModel):
-    """Usage by group: periods in order, names within them."""
+    """Usage by group: periods in order, names within them.
+
+    `since`, `until`, `time_zone` and `by` repeat the query; `rows` are the groups.
+    """
 
     since: datetime
     until: datetime
@@ -93,7 +105,11 @@ class UsagePage(BaseModel):
 
 
 def usage_routes(ledger: LedgerClient) -> Routes:
-    """Return the routes of usage."""
+    """Return the route that adds up usage; it only reads.
+
+    Args:
+        ledger: ledger of the root.
+    """
     routes = Routes("usage")
 
     @routes.add("GET", "/usage", "Add up usage", needs="read", shape=UsagePage)

@@ -149,6 +149,9 @@ class SignIn:
             query: query of the callback.
             headers: headers of the request, with the cookie.
 
+        Returns:
+            The identity with name and role, and the page that :meth:`begin` was given.
+
         Raises:
             SignInError: 400, the browser did not begin this sign-in or has finished it; 403, the
                 provider or the settings refuse the person; 502 and 503 as :meth:`begin`.

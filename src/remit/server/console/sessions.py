@@ -31,6 +31,9 @@ _IN_LINE = (
 def show(sources: Sources, asked: Asked) -> Page:
     """Return the list of sessions, latest first, or the page of one session.
 
+    The first page also lists sessions of the gateway that are active now. Costs are sums of the
+    sessions' calls.
+
     Args:
         sources: the data sources.
         asked: the request; ``rest`` is a session id, and ``before`` of its query an entry id before

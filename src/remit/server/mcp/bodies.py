@@ -23,7 +23,11 @@ _App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 @dataclass(slots=True)
 class Version:
-    """The protocol version of a session; empty until ``initialize`` is answered."""
+    """The protocol version of a session; empty until ``initialize`` is answered.
+
+    Attributes:
+        negotiated: the version, for example ``2025-06-18``.
+    """
 
     negotiated: str = ""
 

@@ -69,6 +69,11 @@ class Caller:
     def agent_id(self, requested: str) -> str:
         """Return the agent to act as: the requested one, else the caller's own.
 
+        A caller without agents acts under its own name.
+
+        Args:
+            requested: id of the agent; empty for the caller's own.
+
         Raises:
             CallerError: the key may not act as that agent.
         """
@@ -151,6 +156,10 @@ class TaskOwners:
         """Raise CallerError unless ``caller`` may read a task. Blocks.
 
         The message does not say whether the task exists.
+
+        Args:
+            caller: the caller; an unrestricted caller may read every task.
+            task_id: the task.
         """
         if not caller.restricted:
             return
@@ -162,12 +171,24 @@ class TaskOwners:
             )
 
     def mark(self, caller: Caller) -> dict[str, Any]:
-        """Return the metadata that states the writer of a thought."""
+        """Return the metadata that states the writer of a thought: its owner, and the key's id if
+        there is one.
+
+        Args:
+            caller: the caller.
+        """
         key_id = caller.identity.key_id
         return {_WRITER: caller.owner} | ({"key_id": key_id} if key_id else {})
 
     def sees(self, caller: Caller, record: ThoughtRecord) -> bool:
-        """Return True if ``caller`` wrote a record or is unrestricted. Blocks."""
+        """Return True if ``caller`` wrote a record or is unrestricted. Blocks.
+
+        A record that no longer exists is not seen.
+
+        Args:
+            caller: the caller.
+            record: the record.
+        """
         if not caller.restricted:
             return True
         try:
@@ -232,6 +253,11 @@ class CallSlots:
     async def of(self, owner: str) -> AsyncIterator[None]:
         """Run the block in a slot of ``owner``; wait for one if needed.
 
+        The slot is free again at the end of the block.
+
+        Args:
+            owner: name of the caller, by which calls are counted.
+
         Raises:
             CallerError: too many of its calls already wait.
         """
@@ -267,7 +293,10 @@ class RateLimit:
         self._free_from: dict[str, float] = {}  # when the caller's full share is free again
 
     def take(self, owner: str) -> None:
-        """Count one action of ``owner``.
+        """Count one action of ``owner``. Nothing is counted if the limit is 0.
+
+        Args:
+            owner: name of the caller.
 
         Raises:
             CallerError: the limit is reached; the action was not counted.

@@ -40,7 +40,10 @@ class MessageError(Exception):
 
 
 def parsed(data: bytes) -> Any:
-    """Return a client's data parsed as JSON.
+    """Return a client's data parsed as JSON. Lone surrogates are accepted.
+
+    Args:
+        data: the data in UTF-8.
 
     Raises:
         MessageError: the data is not JSON.
@@ -59,6 +62,9 @@ def parsed(data: bytes) -> Any:
 def message_of(value: Any) -> JSONRPCMessage:
     """Return one message.
 
+    Args:
+        value: a parsed JSON value.
+
     Raises:
         MessageError: the value is not a message; the error answers its id if it has one.
     """
@@ -74,7 +80,11 @@ def message_of(value: Any) -> JSONRPCMessage:
 
 
 def negotiated_version(answer: Any) -> str:
-    """Return the protocol version in the answer to an ``initialize``; empty without one."""
+    """Return the protocol version in the answer to an ``initialize``; empty without one.
+
+    Args:
+        answer: the parsed answer; any value.
+    """
     result = answer.get("result") if isinstance(answer, dict) else None
     version = result.get("protocolVersion") if isinstance(result, dict) else None
     return version if isinstance(version, str) else ""
@@ -130,7 +140,12 @@ class Batch:
                 self.answers.append(error.answer)
 
     def answer(self, answered: RequestId, answer: dict[str, Any] | None) -> None:
-        """Note the answer to a request; None for a request that the client has cancelled."""
+        """Note the answer to a request; None for a request that the client has cancelled.
+
+        Args:
+            answered: id of the request; unknown ids are ignored.
+            answer: the message to send.
+        """
         self.waiting.discard(answered)
         if answer is not None:
             self.answers.append(answer)

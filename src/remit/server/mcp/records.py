@@ -76,7 +76,13 @@ _PUBLISHED: dict[str, _Published] = {
 
 
 def record_tools(runtime: Runtime) -> list[McpTool]:
-    """Return the tools ``query_ledger``, ``list_sessions`` and ``trace_prompt_journey``."""
+    """Return the tools ``query_ledger``, ``list_sessions`` and ``trace_prompt_journey``.
+
+    The tools only read; a key needs the permission ``read``.
+
+    Args:
+        runtime: the open root.
+    """
     settings = runtime.loaded.settings
     tools = admin_tools(runtime.ledger, runtime.root.path, settings.tools, runtime.loaded)
     found = {tool.tool_id: tool for tool in tools}

@@ -45,7 +45,11 @@ Context = ServerRequestContext[Any, Any]
 
 
 def all_tools(runtime: Runtime) -> list[McpTool]:
-    """Return every tool of a root."""
+    """Return every tool of a root: of thoughts, of the router, and of the record, in this order.
+
+    Args:
+        runtime: the open root.
+    """
     settings = runtime.loaded.settings
     redactor = Redactor.of(runtime.loaded)
     return [
@@ -62,7 +66,7 @@ def mcp_server(
     *,
     single_caller: bool = False,
 ) -> Server[Any]:
-    """Return the SDK's server with these tools.
+    """Return the SDK's server with these tools. A client sees only the tools that it may use.
 
     Args:
         tools: the tools.
@@ -115,11 +119,23 @@ class ToolRunner:
         }
 
     def allowed(self, caller: Caller) -> list[McpTool]:
-        """Return the tools that ``caller`` may use."""
+        """Return the tools that ``caller`` may use, by its role, in the order of the tools.
+
+        Args:
+            caller: the caller.
+        """
         return [tool for tool in self._tools.values() if tool.allows(caller)]
 
     async def call(self, caller: Caller, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
         """Run one tool and return its result; a failure is a result that a model can read.
+
+        Results with ``is_error`` are: a role that may not use the tool, wrong arguments, no free
+        slot, a time limit, and the tool's own error. The call waits for a slot of its caller.
+
+        Args:
+            caller: the sender.
+            name: id of the tool.
+            arguments: the arguments; whole floats become integers if the schema wants these.
 
         Raises:
             MCPError: the tool does not exist.

@@ -232,7 +232,8 @@ class Conversations:
     def erase_unshown(self, call: LedgerEntry, caller: AuthenticatedRequest) -> None:
         """Erase deleted items of a conversation that a deleted call was the last to show. Blocks.
 
-        Items that are archived or already erased are skipped.
+        Items that are archived or already erased are skipped. Nothing is done if the call belongs
+        to no conversation of the caller. The erasure is recorded in the caller's name.
 
         Args:
             call: the ``EXCHANGE`` of the deleted call.
@@ -330,6 +331,10 @@ _REASONS = {
 async def caller_of(authenticator: Authenticator, scope: Scope) -> AuthenticatedRequest:
     """Authenticate a request for stored things, and return it with its caller.
 
+    Args:
+        authenticator: finds the caller.
+        scope: ASGI's scope of the request.
+
     Raises:
         HttpError: the caller is refused, as by :meth:`Authenticator.caller`; 403, the caller's role
             may not call models.
@@ -348,7 +353,11 @@ def _not_found() -> HttpError:
 
 
 def too_long(error: TooLongError) -> HttpError:
-    """Return the 400 for a context that is longer than the limit."""
+    """Return (not raise) the 400 for a context that is longer than the limit.
+
+    Args:
+        error: the error that states the limit.
+    """
     return HttpError(400, "context_length_exceeded", error.message, param=error.param)
 
 

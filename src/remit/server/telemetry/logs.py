@@ -44,7 +44,13 @@ class SecretFilter(logging.Filter):
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Redact the record; always return True."""
+        """Replace secrets in the record's message, traceback and extra fields; always return True.
+
+        The arguments are merged into the message first, and the traceback is formatted.
+
+        Args:
+            record: the record, which is changed.
+        """
         try:
             message = record.getMessage()
         except (TypeError, ValueError):  # The arguments do not fit the message.

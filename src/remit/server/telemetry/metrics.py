@@ -45,9 +45,12 @@ _Pair = tuple[str, str]
 class CallMetrics:
     """Counters of ended calls; an observer of :attr:`LLMGateway.observers`.
 
+    Counts appear after the next :meth:`flush`; :meth:`render` flushes first.
+
     Clients choose model names, so the number of labels is limited. A model gets a label of its own
-    after it has answered, or if ``known`` confirms it, until there are ``max_models``. All others,
-    and refused calls, have the label ``other``.
+    after it has answered, or if ``known`` confirms it, until there are ``max_models``. Other calls
+    that were sent have their provider's label and the model ``other``. Calls that were refused
+    before anything was sent have ``other`` for both.
 
     Several processes of one host count together if ``PROMETHEUS_MULTIPROC_DIR`` named a directory
     before this module was imported. Each process then has a limit of its own.
@@ -64,6 +67,7 @@ class CallMetrics:
     Attributes:
         shared: True if several processes count together.
         in_progress: HTTP requests that are being answered; the server sets it.
+        refused_key: called by the server for each HTTP request without a valid key.
     """
 
     def __init__(
@@ -182,7 +186,7 @@ class CallMetrics:
         """Return an observer for a tenant's gateway that counts the tenant's calls and their cost.
 
         The first ``max_models`` tenants get a label of their own; all further ones share
-        ``_other``.
+        ``_other``. A replayed or refused call counts as a call, without tokens and cost.
 
         Args:
             name: name of the tenant.
@@ -212,7 +216,7 @@ class CallMetrics:
     def flush(self) -> None:
         """Add the sums since the last flush to the metrics library, whose own counting is slow.
 
-        If several processes count together, each must flush periodically.
+        If several processes count together, each must flush periodically. Any thread may call this.
         """
         with self._lock:
             counted, self._sums = self._sums, {}

@@ -128,7 +128,7 @@ class OpenTenants:
 
     @property
     def all(self) -> Mapping[str, OpenTenant]:
-        """The open tenants, keyed by name."""
+        """The open tenants of this process, keyed by name."""
         return self._open
 
     async def of(self, name: str, token: str) -> OpenTenant | None:
@@ -380,6 +380,11 @@ class OpenTenants:
 
 
 def unavailable(error: Exception) -> HttpError:
-    """Return the 503 for a tenant that cannot be opened; only the log states the reason."""
+    """Return (not raise) the 503 for a tenant that cannot be opened; only the log states the
+    reason.
+
+    Args:
+        error: the reason, which is not shown to the client.
+    """
     said = "This tenant cannot be served now; try again, or see the server's log."
     return HttpError(503, "tenant_unavailable", said, retry_after_s=1)

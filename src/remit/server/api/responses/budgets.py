@@ -10,7 +10,11 @@ from remit.server.api.responses.page import Paged, listing
 
 
 class Limits(BaseModel):
-    """The limits that are set; other limits are omitted."""
+    """The limits that are set; other limits are omitted.
+
+    Limits of US dollars, tokens and turns apply to a `window` (none: for ever) in `time_zone`;
+    rates to a minute; `on_short` is present if calls are clamped.
+    """
 
     usd_limit: float | None = None
     token_limit: int | None = None
@@ -23,7 +27,11 @@ class Limits(BaseModel):
 
 
 class Budget(BaseModel):
-    """The state of one scope. A limit of null means no limit."""
+    """The state of one scope. A limit of null means no limit.
+
+    `spent_` fields count ended calls of the window, `reserved_` fields running ones at their upper
+    bound, `minute_` fields the current minute; money is in US dollars.
+    """
 
     scope: str
     name: str | None = Field(
@@ -60,7 +68,10 @@ BudgetPage = listing("BudgetPage", "Budgets, sorted by scope.", scopes=Budget)
 
 
 class BudgetSet(BaseModel):
-    """The scope after the change, and the entry that records it."""
+    """The scope after the change, and the entry that records it.
+
+    `scope` is the new state, `before` the old limits, `entry` the record, and `by` its author.
+    """
 
     entry: str
     by: str = Field(description="Person or key that set the limits.")
@@ -69,7 +80,10 @@ class BudgetSet(BaseModel):
 
 
 class DifferenceShape(BaseModel):
-    """A value that differs between the budgets and the ledger."""
+    """A value that differs between the budgets and the ledger.
+
+    `live` is the value of `field` in the budget of `scope`, `ledger` the sum of the entries.
+    """
 
     scope: str
     field: str
@@ -78,7 +92,10 @@ class DifferenceShape(BaseModel):
 
 
 class UsageDifferenceShape(BaseModel):
-    """A value in the table `usage` that differs from the sum of the entries."""
+    """A value in the table `usage` that differs from the sum of the entries.
+
+    `live` is the stored value of `field` in `row`, `ledger` the sum; null for a missing row.
+    """
 
     row: str
     field: str
@@ -87,7 +104,11 @@ class UsageDifferenceShape(BaseModel):
 
 
 class Audit(BaseModel):
-    """The comparison of all budgets with the ledger."""
+    """The comparison of all budgets with the ledger.
+
+    `equal` is true if nothing differs; `scopes` counts the budgets; `held_tokens` and `held_calls`
+    count what is reserved for calls in flight.
+    """
 
     equal: bool
     scopes: int
@@ -101,7 +122,11 @@ class Audit(BaseModel):
 
 
 class TierShape(BaseModel):
-    """Prices of calls with a longer input, in US dollars per million tokens."""
+    """Prices of calls with a longer input, in US dollars per million tokens.
+
+    The tier applies above `above_input_tokens`; the prices are exact text: `input`, `output`,
+    `cached_input`, `cache_write`, `cache_write_long` (a cache of longer life) and `reasoning`.
+    """
 
     above_input_tokens: int
     input: str
@@ -113,7 +138,11 @@ class TierShape(BaseModel):
 
 
 class PriceShape(BaseModel):
-    """Prices of a model in US dollars per million tokens, as exact text."""
+    """Prices of a model in US dollars per million tokens, as exact text.
+
+    `provider` and `model` name the model; `origin`, `date` and `source` tell where the price comes
+    from; `tiers` are prices of longer inputs.
+    """
 
     provider: str
     model: str = Field(description="Model name of the provider.")
@@ -150,7 +179,10 @@ class PriceShape(BaseModel):
 
 
 class PricePage(Paged):
-    """Prices in force, sorted by provider and model."""
+    """Prices in force, sorted by provider and model.
+
+    `version` and `base_version` identify the prices, `entry` the operator's own.
+    """
 
     version: str = Field(description="Version of the prices, as in `price_version` of an EXCHANGE.")
     base_version: str = Field(description="Version of the shipped prices.")

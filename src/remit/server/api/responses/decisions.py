@@ -12,7 +12,11 @@ from remit.server.api.responses.page import listing
 
 
 class FeedbackShape(BaseModel):
-    """A grade. Missing values are empty."""
+    """A grade. Missing values are empty.
+
+    `target_entry_id` and `target_type` name the target; `score`, `label` and `reason` are the
+    grade; `source`, `by`, `key_id` and `rater` tell who gave it.
+    """
 
     entry_id: str
     target_entry_id: str
@@ -41,7 +45,12 @@ FeedbackPage = listing("FeedbackPage", "Feedback, oldest first.", feedback=Feedb
 
 
 class ApprovalShape(BaseModel):
-    """A request for approval of a tool call. Missing values are empty."""
+    """A request for approval of a tool call. Missing values are empty.
+
+    `tool_id` and `arguments` tell the call; `requested_by`, `agent_id`, `session_id` and `wo_id`
+    tell who wants it; `state`, `signed_by` and the `decided_` fields tell the decision; `used_by`
+    tells its use.
+    """
 
     request_id: str = Field(description="Entry that requests the approval.")
     wo_id: str
@@ -82,7 +91,10 @@ ApprovalPage = listing(
 
 
 class DelegationShape(BaseModel):
-    """A recorded delegation."""
+    """A recorded delegation.
+
+    `entry_id` is the entry that records it.
+    """
 
     entry_id: str
 
@@ -111,7 +123,11 @@ OrderPage = listing(
 
 
 class PinShape(BaseModel):
-    """A recorded definition of an MCP server's tool."""
+    """A recorded definition of an MCP server's tool.
+
+    `server` and `tool_id` name the tool; `digest` and `definition` are its definition; `origin`,
+    `at` and `by` tell when and by whom it was recorded.
+    """
 
     entry_id: str = Field(description="Entry that contains the definition.")
     server: str
@@ -127,7 +143,10 @@ class PinShape(BaseModel):
 
 
 class PinnedToolShape(BaseModel):
-    """A tool's pin, and the definition offered since."""
+    """A tool's pin, and the definition offered since.
+
+    `pin` is in force; if `state` is `changed`, `change` waits, and `diff` shows it line by line.
+    """
 
     server: str
     tool_id: str

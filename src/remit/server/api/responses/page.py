@@ -8,7 +8,10 @@ from pydantic import BaseModel, Field, create_model
 
 
 class ErrorDetail(BaseModel):
-    """A failure and its remedy."""
+    """A failure and its remedy.
+
+    `code` is for programs, `message` and `next_step` for people; `param` names a field at fault.
+    """
 
     code: str = Field(description="Error code for programs.")
     message: str = Field(description="Description of the failure and its cause, for people.")
@@ -17,13 +20,19 @@ class ErrorDetail(BaseModel):
 
 
 class Error(BaseModel):
-    """The answer to every request that fails."""
+    """The answer to every request that fails.
+
+    `error` holds the failure.
+    """
 
     error: ErrorDetail
 
 
 class Paged(BaseModel):
-    """A page of a list."""
+    """A page of a list.
+
+    `next_cursor` is the `cursor` of the next request.
+    """
 
     next_cursor: str | None = Field(description="Cursor of the next page; null on the last page.")
 

@@ -11,7 +11,12 @@ from remit.server.api.responses.page import listing
 
 
 class KeyShape(BaseModel):
-    """A virtual key without its secret. Missing times are empty."""
+    """A virtual key without its secret. Missing times are empty.
+
+    `id`, `name`, `prefix` and `role` describe the key; `models`, `agents` and `tiers` restrict it
+    (empty: no restriction); `user_id`, `team_id` and `organisation_id` own it; times are in UTC;
+    `old_until` ends the secret before a rotation; `revoked_entry` records the revocation.
+    """
 
     id: str
     name: str
@@ -41,7 +46,10 @@ KeyPage = listing("KeyPage", "Virtual keys, sorted by name.", keys=KeyShape)
 
 
 class KeyMade(BaseModel):
-    """A key with its secret, which no other answer shows."""
+    """A key with its secret, which no other answer shows.
+
+    `key` is the secret, `id` and `name` identify the key.
+    """
 
     id: str
     name: str
@@ -49,7 +57,10 @@ class KeyMade(BaseModel):
 
 
 class KeyRevoked(BaseModel):
-    """A revoked key, and the entry that records it."""
+    """A revoked key, and the entry that records it.
+
+    `id` and `name` identify the key, `entry` is the record.
+    """
 
     id: str
     name: str
@@ -57,7 +68,10 @@ class KeyRevoked(BaseModel):
 
 
 class OwnerKey(BaseModel):
-    """A key of a user, team or organisation."""
+    """A key of a user, team or organisation.
+
+    `id` and `name` identify the key, `role` and `state` describe it.
+    """
 
     id: str
     name: str
@@ -66,7 +80,11 @@ class OwnerKey(BaseModel):
 
 
 class OwnerShape(BaseModel):
-    """A user, team or organisation. Undeclared values are null."""
+    """A user, team or organisation. Undeclared values are null.
+
+    `kind` and `id` identify the owner; `keys`, `users` and `teams` belong to it; `budget`,
+    `spent_usd`, `spent_tokens` and `limit_usd` state its spending.
+    """
 
     kind: Literal["user", "team", "organisation"]
     id: str
@@ -90,7 +108,10 @@ OwnerPage = listing("OwnerPage", "Users, teams or organisations, sorted by id.",
 
 
 class TenantHead(BaseModel):
-    """The latest head of a tenant's log that the host recorded."""
+    """The latest head of a tenant's log that the host recorded.
+
+    `entries` and `root` are the head, `entry` and `taken` its record at the host.
+    """
 
     entries: int = Field(description="Number of entries that the head covers.")
     root: str = Field(description="Root hash of the tree, in base64.")
@@ -99,7 +120,10 @@ class TenantHead(BaseModel):
 
 
 class TenantRemoval(BaseModel):
-    """The host's record of a tenant's removal."""
+    """The host's record of a tenant's removal.
+
+    `entry` is the record, `at` its time in UTC, `by` its author, and `reason` the given reason.
+    """
 
     entry: str
     at: str
@@ -108,7 +132,11 @@ class TenantRemoval(BaseModel):
 
 
 class TenantShape(BaseModel):
-    """A tenant from the view of its host."""
+    """A tenant from the view of its host.
+
+    `state` is `served` if requests are answered; `head` and `removed` are records of the host, null
+    if there are none.
+    """
 
     name: str
     state: Literal["served", "moving", "removing", "removed", "unfinished", "damaged"]

@@ -46,12 +46,18 @@ class ToolCalls:
         self._pending: dict[tuple[str, str], str] = {}  # Requests, keyed by tool and arguments.
 
     def visible(self, page: dict[str, Any]) -> dict[str, Any]:
-        """Return a page of ``tools/list`` without tools that the client may not call."""
+        """Return a page of ``tools/list`` without tools that the client may not call.
+
+        Args:
+            page: a checked page; its other members stay.
+        """
         who, shows = self._caller.identity, self._served.rules.shows
         return {**page, "tools": [tool for tool in page["tools"] if shows(who, tool["name"])]}
 
     async def answer(self, params: Mapping[str, Any], ask: Ask) -> dict[str, Any]:
         """Return the result of one call; a refusal is a result that a model can read.
+
+        Calls and refusals are recorded. A call waits for a slot of its client.
 
         Args:
             params: the parameters of the request.

@@ -40,7 +40,20 @@ _OWN = ("notifications/cancelled", "notifications/progress")
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A server of ``[mcp.NAME]`` with everything the gateway needs to serve it."""
+    """A server of ``[mcp.NAME]`` with everything the gateway needs to serve it.
+
+    Attributes:
+        name: the NAME of its table.
+        settings: the settings of the server.
+        rules: the rules that say which calls a key may make.
+        timeout_s: timeout of a tool call, in seconds.
+        ledger: ledger that calls are recorded in.
+        budgeter: charges calls with a price.
+        pins: accepted definitions of the server's tools.
+        approvals: requests for approval of calls under ``ask``.
+        slots: limits of concurrent and waiting calls.
+        secrets: configured secrets, which are hidden from clients.
+    """
 
     name: str
     settings: McpServerSettings
@@ -88,7 +101,16 @@ class Relay:
     async def request(
         self, context: DispatchContext[Any], method: str, params: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """Answer one request of the client.
+        """Answer one request of the client with the server's answer.
+
+        A tool call is checked against rules and pins, recorded and charged. A list of tools shows
+        only those that the client may call. Requests for content, such as resources and prompts,
+        are recorded with their answers.
+
+        Args:
+            context: the dispatcher's context of the request.
+            method: method of the request.
+            params: its parameters; ``None`` for none.
 
         Raises:
             MCPError: the server reports an error, or cannot be asked.
@@ -150,12 +172,19 @@ class Relay:
         return result
 
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
-        """Pass one notification of the client on."""
+        """Pass one notification of the client on to the server.
+
+        Cancellation and progress are left out, as the relay handles them itself.
+
+        Args:
+            method: method of the notification.
+            params: its parameters; ``None`` for none.
+        """
         if method not in _OWN:
             await self.upstream.notify(method, params)
 
     async def close(self) -> None:
-        """End the connection to the server."""
+        """End the connection to the server, and a server that was started for it."""
         await self.upstream.close()
 
     # -- what the server sends -------------------------------------------------------------
