@@ -120,7 +120,8 @@ def test_bodies_that_are_none(
         {"max_tokens": -1}, {"max_tokens": 0}, {"max_tokens": True}, {"max_tokens": "5"},
         {"max_tokens": 1.5}, {"max_tokens": []}, {"max_tokens": 10**30},
         {"stream": "yes"}, {"stream": 1},
-        {"base_url": "http://x"}, {"api_key": "sk-x"},
+        {"base_url": "http://x"}, {"api_key": "sk-x"}, {"api_base": "http://x"},
+        {"custom_llm_provider": "x"},
     ],
 )  # fmt: skip
 def test_fields_of_the_wrong_kind(
