@@ -16,7 +16,7 @@ from remit.gateway.budget import TokenBudgeter, audit_budgets
 from tests.providers.wire.test_sound_length import webm
 from tests.server.conftest import QUICK
 from tests.server.running import Served, new_session, serving
-from tests.support.raw_provider import RawProvider, raw_provider, says, whole
+from tests.support.raw_provider import RawProvider, says, whole
 from tests.support.soak import soak_only
 from tests.support.waiting import until
 
@@ -54,12 +54,6 @@ class _Streams:
             connection.sendall(self._unit)
         connection.sendall(_STOP)
         return False
-
-
-@pytest.fixture(scope="module")
-def provider() -> Iterator[RawProvider]:
-    with raw_provider() as running:
-        yield running
 
 
 @pytest.fixture

@@ -70,14 +70,7 @@ DIALECTS = pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 
 
 @pytest.fixture(scope="module")
-def toml() -> str:
-    """Routes, for the module's server."""
-    return TOML
-
-
-@pytest.fixture(scope="module")
 def routed(anywhere: Served) -> Served:
-    """A server with routes, on either store."""
     return anywhere
 
 

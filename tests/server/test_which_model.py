@@ -13,7 +13,6 @@ import pytest
 from tests.server.running import Served, new_session, serving
 from tests.support.keeping import Keeper, keeping
 from tests.support.soak import sample
-from tests.support.upstream import Upstream
 from tests.support.wire import WireServer, completion, serve
 
 # Names that a later rule would send elsewhere.
@@ -31,13 +30,6 @@ provider = "anthropic"
 served_as = "claude-sonnet-4-5"
 abilities = { general = 50 }
 """
-
-
-@pytest.fixture(scope="module")
-def served(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    root = tmp_path_factory.mktemp("which") / "root"
-    with serving(root, upstream.url, toml=TOML) as running:
-        yield running
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from remit.kernel.errors import RemitError
 from remit.kernel.settings import default_settings
 from remit.runtime import weight_store
 from tests.server.conftest import QUICK
-from tests.server.responses.conftest import CLAUDE, GPT, Strict, client_of
 from tests.server.running import Served, new_session, serving
+from tests.server.strict import CLAUDE, GPT, Strict, client_of
 
 
 def _exchange(served: Served, session: str) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import openai
 import pytest
 
-from tests.server.responses.conftest import CLAUDE, GPT, client_of
 from tests.server.running import Served
+from tests.server.strict import CLAUDE, GPT, client_of
 from tests.support.waiting import until
 
 

@@ -15,8 +15,8 @@ from websockets.frames import Frame, Opcode
 from websockets.sync.client import ClientConnection, connect
 
 from tests.server.conftest import QUICK
-from tests.server.responses.conftest import CLAUDE, GPT, Strict, client_of
 from tests.server.running import Served, new_session, serving
+from tests.server.strict import CLAUDE, GPT, Strict, client_of
 from tests.support import wire
 from tests.support.waiting import until
 
