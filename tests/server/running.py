@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -25,7 +26,7 @@ from tests.support.processes import Program
 from tests.support.roots import new_root
 from tests.support.waiting import until
 
-__all__ = ["Served", "new_session", "prompt", "received", "serving"]
+__all__ = ["Served", "new_session", "prompt", "received", "serving", "statuses"]
 
 _DIALECT_PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages"}
 
@@ -275,6 +276,11 @@ def _started(
         [sys.executable, *line],
         env=variables, stdout=subprocess.PIPE, stderr=errors, text=True,
     )  # fmt: skip
+
+
+def statuses(reply: bytes) -> list[int]:
+    """The statuses of all answers in what came back."""
+    return [int(found) for found in re.findall(rb"HTTP/1\.1 ([1-5]\d\d) ", reply)]
 
 
 def received(connection: socket.socket) -> bytes:

@@ -235,6 +235,7 @@ def test_an_end_refuses_at_once_everywhere_and_tells_streams(serve: Serve) -> No
             told = served.exchange(session).metadata
             assert told["error_code"] == "CANCELLED"
             assert "the server shut down" in told["error_message"]
+            assert (told["cost_certainty"], told["output_tokens"] > 0) == ("estimated", True)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -154,12 +154,6 @@ def test_a_new_configuration_takes_the_viewers_along(serve: Serve) -> None:
             assert stream.rows()
 
 
-def test_what_is_refused_says_when_to_come_again_and_closes(served: Served) -> None:
-    refused = Visitor(served).post("/console/login", {"key": "x" * 100_000})
-    assert refused.status == 413
-    assert refused.headers["connection"] == "close"
-
-
 def test_a_viewer_keeps_the_place_when_strangers_fill_the_server(serve: Serve) -> None:
     with serve(toml="[server]\nmax_connections = 20\n") as served:
         visitor = signed_in(served)

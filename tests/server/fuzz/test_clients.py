@@ -7,10 +7,8 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.server.cases import others_are_answered
 from tests.server.running import Served, new_session
 from tests.support.raw_provider import CASE_HEADER, RawProvider, whole
 from tests.support.waiting import until
@@ -95,62 +93,3 @@ def test_who_hangs_up_leaves_a_pair(served: Served, provider: RawProvider) -> No
             if exchange.metadata["outcome"] != "success" and provider.got.get(session):
                 assert exchange.metadata["input_tokens"] > 0
     assert ends == {"CANCELLED", "success"}
-
-
-def test_requests_in_one_packet_are_answered_in_order(
-    served: Served, provider: RawProvider
-) -> None:
-    sessions = [new_session() for _ in range(6)]
-    requests = b"\r\n".join(
-        _request(served, session, _body(stream=number % 2 == 0))
-        for number, session in enumerate(sessions)
-    )
-    for session in sessions:
-        provider.answers[session] = _slowly
-    came = served.raw(requests, wait_s=3)
-    assert came.count(b"HTTP/1.1 200 OK") == len(sessions)
-    at = 0
-    for session in sessions:
-        entry = served.exchange(session)
-        assert entry.metadata["outcome"] == "success"
-        found = came.find(entry.id.encode(), at)
-        assert found > 0
-        at = found
-
-
-def test_a_client_that_does_not_read_slows_its_provider(
-    served: Served, provider: RawProvider
-) -> None:
-    session, sent = new_session(), 0
-    event = _chunk(_event("y" * 1000) * 60)
-
-    def pours(connection: socket.socket, path: str, body: bytes) -> bool:
-        nonlocal sent
-        connection.sendall(STREAM)
-        for _ in range(200_000_000 // len(event)):
-            connection.sendall(event)
-            sent += len(event)
-        return False
-
-    provider.answers[session] = pours
-    before = served.rss_bytes()
-    with socket.create_connection(served.address, timeout=20) as connection:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-        connection.sendall(_request(served, session, _body(stream=True)))
-        connection.recv(4096)
-        until(lambda: _still(lambda: sent), 30)
-        seen = sent
-        assert seen < 50_000_000
-        assert served.rss_bytes() < before + 60_000_000
-        # What others ask is answered meanwhile.
-        others_are_answered(served)
-        assert sent == seen
-    until(lambda: served.entries("EXCHANGE", session))
-    assert served.exchange(session).metadata["error_code"] == "CANCELLED"
-
-
-def _still(value: Callable[[], int]) -> bool:
-    """Whether a number that has begun to grow has stopped."""
-    before = value()
-    time.sleep(0.5)
-    return bool(before and before == value())

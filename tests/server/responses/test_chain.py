@@ -156,17 +156,6 @@ def test_what_a_provider_sealed_goes_to_it_alone(client: openai.OpenAI, strict: 
     assert "signature" not in json.dumps(strict.seen("/responses")[-1])
 
 
-def test_what_is_not_there_is_refused(client: openai.OpenAI) -> None:
-    for model in (GPT, CLAUDE):
-        with pytest.raises(openai.BadRequestError) as refused:
-            client.responses.create(model=model, input="x", previous_response_id="resp_none")
-        assert refused.value.code == "previous_response_not_found"
-        assert refused.value.param == "previous_response_id"
-    with pytest.raises(openai.BadRequestError):
-        seven: Any = 7
-        client.responses.create(model=GPT, input="x", previous_response_id=seven)
-
-
 def test_a_chain_over_two_providers_and_a_local_model_and_a_killed_server(
     strict: Strict, tmp_path: Path
 ) -> None:

@@ -274,7 +274,9 @@ def test_a_handshake_without_a_valid_key(served: Served, token: str) -> None:
     assert json.loads(refused.value.response.body or b"")["error"]["code"] == "invalid_api_key"
 
 
-@pytest.mark.parametrize("path", ["/v1/realtime", "/v1/chat/completions", "/", "/v1/responses/x"])
+@pytest.mark.parametrize(
+    "path", ["/v1/realtime", "/v1/chat/completions", "/", "/v1/responses/x", "/v1/models"]
+)
 def test_a_path_without_a_websocket_answers_426(served: Served, path: str) -> None:
     with pytest.raises(InvalidStatus) as refused, _socket(served, path=path):
         pass
