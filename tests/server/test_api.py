@@ -8,10 +8,9 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 
@@ -24,6 +23,7 @@ from remit.runtime import Runtime
 from remit.server.api import api_application
 from remit.server.extending import Authenticator
 from remit.server.mcp.records import record_tools
+from tests.server.asgi import AsgiRequest
 from tests.support.agents import CLASSIFIED, anthropic_runtime
 from tests.support.roots import new_root
 from tests.support.stores import conversation, outside
@@ -95,15 +95,8 @@ PERMISSIONS = {
 }
 
 
-@dataclass
-class Answer:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
+class Answer(AsgiRequest):
+    """A request of the API and its answer."""
 
     @property
     def error(self) -> dict[str, str]:
@@ -140,45 +133,15 @@ class Api:
     ) -> Answer:
         """``METHOD /path``, as the operator when no key is given; nobody with an empty one."""
         method, path = operation.split(" ")
-        sent = chunks or [b"" if value is None else json.dumps(value).encode()]
         key = self.operator if key is None else key
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "scheme": "http",
-            "method": method,
-            "path": unquote(path),
-            "raw_path": path.encode(),
-            "root_path": "",
-            "query_string": urlencode(query, doseq=True).encode(),
-            "headers": [
-                JSON,
-                *([(b"authorization", f"Bearer {key}".encode())] if key else []),
-                *(headers or ()),
-            ],
-            "server": ("127.0.0.1", 1),
-            "client": ("127.0.0.1", 2),
-        }
-        return asyncio.run(self._call(scope, sent))
-
-    async def _call(self, scope: dict[str, Any], chunks: list[bytes]) -> Answer:
-        told: list[dict[str, Any]] = []
-        self.left = [*chunks]
-
-        async def receive() -> dict[str, Any]:
-            if not self.left:
-                return {"type": "http.disconnect"}
-            chunk = self.left.pop(0)
-            return {"type": "http.request", "body": chunk, "more_body": bool(self.left)}
-
-        async def send(message: Any) -> None:
-            told.append(dict(message))
-
-        await self.app(scope, receive, send)
-        start, *bodies = told
-        headers = {name.decode(): value.decode() for name, value in start["headers"]}
-        return Answer(start["status"], headers, b"".join(part["body"] for part in bodies))
+        bearer = [(b"authorization", f"Bearer {key}".encode())] if key else []
+        answer = Answer([*(chunks or [b"" if value is None else json.dumps(value).encode()])])
+        answer.gone.set()
+        sent = [JSON, *bearer, *(headers or ())]
+        asyncio.run(
+            answer.to(self.app, method, path, headers=sent, query=urlencode(query, doseq=True))
+        )
+        return answer
 
     def pages(self, path: str, name: str, **query: Any) -> list[Any]:
         """A whole list, page by page."""
@@ -374,14 +337,14 @@ def test_a_body_has_an_end(api: Api) -> None:
     long = [b" " * 10_000] * 10
     told = api.ask("PUT /api/budgets", chunks=long, headers=[(b"content-length", b"100000")])
     assert (told.status, told.error["code"]) == (413, "request_too_large")
-    assert len(api.left) == len(long)  # not read at all
+    assert len(told.chunks) == len(long)  # not read at all
     streamed = api.ask("PUT /api/budgets", chunks=long)
     assert (streamed.status, streamed.error["code"]) == (413, "request_too_large")
-    assert len(api.left) == 3  # and not further than it must be
+    assert len(streamed.chunks) == 3  # and not further than it must be
     assert streamed.headers["connection"] == "close"
     nobody = api.ask("PUT /api/budgets", chunks=long, key="")
     assert nobody.status == 401
-    assert len(api.left) == len(long)
+    assert len(nobody.chunks) == len(long)
     exact = b'{"user": "u", "usd": 1}'.ljust(65_536)
     assert api.ask("PUT /api/budgets", chunks=[exact[:5], exact[5:]]).status == 200
 
