@@ -18,7 +18,7 @@ from remit.gateway.budget import BudgetScope, TokenBudgeter, audit_budgets
 from remit.ledger import LedgerClient, Transaction, wire_body
 from tests.server.conftest import QUICK
 from tests.server.erasing import holds
-from tests.server.running import Served, new_session, serving
+from tests.server.running import Served, new_session, prompt, serving
 from tests.server.sdks import anthropic_at, openai_at
 from tests.support.commands import run_remit
 from tests.support.keeping import Keeper, keeping
@@ -34,8 +34,7 @@ ANTHROPIC_LINE = 100 * 3e-6 / 2 + 10 * 15e-6 / 2
 
 
 def _body(**more: Any) -> dict[str, Any]:
-    return {"model": "gpt-4o-mini", "max_tokens": 50,
-            "messages": [{"role": "user", "content": "hello"}], **more}  # fmt: skip
+    return prompt("hello", **{"max_tokens": 50, **more})
 
 
 def _line(custom_id: str, **body: Any) -> bytes:

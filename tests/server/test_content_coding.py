@@ -17,7 +17,7 @@ import pytest
 
 from tests.server.conftest import QUICK
 from tests.server.events import PATHS
-from tests.server.running import Served, new_session, serving
+from tests.server.running import Served, new_session, prompt, serving
 from tests.support import wire
 
 zstd = importlib.import_module(
@@ -75,9 +75,7 @@ def _ask(served: Served, path: str, coding: str, body: bytes) -> tuple[int, byte
 
 
 def _request(text: str = "hi") -> bytes:
-    body = {"model": "gpt-4o-mini", "max_tokens": 9,
-            "messages": [{"role": "user", "content": text}]}  # fmt: skip
-    return json.dumps(body).encode()
+    return json.dumps(prompt(text)).encode()
 
 
 @encoders

@@ -12,6 +12,7 @@ from remit.gateway import Dispatched
 from remit.providers import Body, WireChunk
 from remit.providers.wire import CHAT, RESPONSES
 from remit.server.extending import Relay, Request
+from tests.server.running import prompt
 
 _CHAT, _MESSAGES = "openai.chat", "anthropic.messages"
 _FAILS: dict[str, list[dict[str, Any]]] = {
@@ -42,9 +43,7 @@ def _chunk(endpoint: str, value: Any) -> WireChunk:
 
 async def test_what_came_together_with_an_error_has_begun_the_answer() -> None:
     client = _Client()
-    raw = json.dumps(
-        {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True}
-    ).encode()
+    raw = json.dumps(prompt(stream=True)).encode()
     relay = Relay(Body.read(CHAT, raw), cast("Request", client))
     await relay.take(Dispatched("LED-1"))
     comment = WireChunk(_CHAT, b": working\n\n", "", None, more=True)
@@ -75,9 +74,7 @@ async def test_another_attempt_is_translated_from_its_beginning(fails: str) -> N
 
 async def test_a_stream_without_its_record_has_no_end() -> None:
     client = _Client()
-    raw = json.dumps(
-        {"model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True}
-    ).encode()
+    raw = json.dumps(prompt(stream=True)).encode()
     relay = Relay(Body.read(CHAT, raw), cast("Request", client))
     await relay.take(Dispatched("LED-1"))
     said = {"id": "c", "choices": [{"index": 0, "delta": {"content": "hi"}}]}

@@ -16,7 +16,7 @@ import pytest
 
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.views import journey_page, open_journey, page_parts, prompt_journey
-from tests.views.story import SESSION, Story, tell
+from tests.views.story import SESSION, Story
 
 HOSTILE = "</script></style></pre><img src=x onerror=alert(1)>\"' onload='x' &lt;\u202e\x00\x1b"
 MARK = "&lt;img src=x onerror=alert(1)&gt;"
@@ -55,19 +55,6 @@ class Page(HTMLParser):
 
     def words(self) -> str:
         return " ".join(" ".join(self.text).split())
-
-
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[LedgerClient]:
-    with LedgerClient(tmp_path / "ledger.db") as client:
-        yield client
-
-
-@pytest.fixture
-def story(client: LedgerClient) -> Story:
-    story = Story(client)
-    tell(story)
-    return story
 
 
 def _hostile(client: LedgerClient) -> str:

@@ -9,7 +9,7 @@ import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.server.running import Served, new_session
+from tests.server.running import Served, new_session, prompt
 from tests.support.raw_provider import CASE_HEADER, RawProvider, whole
 from tests.support.waiting import until
 from tests.support.wire_corpus import CORPUS
@@ -30,7 +30,7 @@ def _chunk(data: bytes) -> bytes:
 
 def _slowly(connection: socket.socket, path: str, body: bytes) -> bool:
     """A stream of :data:`_EVENTS` pieces, 2 ms apart; or a whole answer after as long."""
-    if b'"stream":true' not in body:
+    if b'"stream": true' not in body:
         time.sleep(0.002 * _EVENTS)
         connection.sendall(whole(PLAIN.answer))
         return True
@@ -42,24 +42,14 @@ def _slowly(connection: socket.socket, path: str, body: bytes) -> bool:
     return True
 
 
-def _request(served: Served, session: str, body: bytes) -> bytes:
-    return (
-        f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {served.token}\r\n"
-        f"x-remit-session: {session}\r\n{CASE_HEADER}: {session}\r\n"
-        f"content-length: {len(body)}\r\n\r\n"
-    ).encode() + body
-
-
-def _body(*, stream: bool, text: str = "hi") -> bytes:
-    value = {"model": "gpt-4o-mini", "stream": stream,
-             "messages": [{"role": "user", "content": text}]}  # fmt: skip
-    return json.dumps(value, separators=(",", ":")).encode()
+def _request(served: Served, session: str, *, stream: bool) -> bytes:
+    named = (f"x-remit-session: {session}", f"{CASE_HEADER}: {session}")
+    return served.request(prompt(stream=stream), *named)
 
 
 def _hang_up(served: Served, request: bytes, sent: int, read: int, *, reset: bool) -> None:
     """Send so much of a request, read so much of its answer, and go."""
-    with socket.create_connection(served.address, timeout=20) as connection:
-        connection.sendall(request[:sent])
+    with served.connected(request[:sent]) as connection:
         connection.settimeout(0.5)  # an answer may be shorter than what is wanted of it
         with contextlib.suppress(TimeoutError):
             while read > 0 and (part := connection.recv(min(read, 4096))):
@@ -74,7 +64,7 @@ def test_who_hangs_up_leaves_a_pair(served: Served, provider: RawProvider) -> No
     for number in range(160):
         session = new_session()
         provider.answers[session] = _slowly
-        request = _request(served, session, _body(stream=number % 4 != 0))
+        request = _request(served, session, stream=number % 4 != 0)
         at = number // 4
         sent = len(request) if at > 8 else len(request) * at // 9
         left.append((session, request, sent, max(0, at - 10) * 160, number % 3 == 0))

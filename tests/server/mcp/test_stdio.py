@@ -37,24 +37,30 @@ async def test_every_tool_mistakes_and_calls_at_once(root: Path, mode: str) -> N
             await calls.cancelling(client)
 
 
+def _message(number: Any, method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+
+
 class Raw:
     """A server that is spoken to line by line."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
+        self.stdin: Any = process.stdin
+        self.stdout: Any = process.stdout
+        self.stderr: Any = process.stderr
 
-    def send(self, line: bytes) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(line + b"\n")
-        self.process.stdin.flush()
+    def send(self, line: Any) -> None:
+        """Send a line, or a message."""
+        data = line if isinstance(line, bytes) else json.dumps(line).encode()
+        self.stdin.write(data + b"\n")
+        self.stdin.flush()
 
     def receive(self) -> Any:
-        assert self.process.stdout is not None
-        return json.loads(self.process.stdout.readline())
+        return json.loads(self.stdout.readline())
 
     def ask(self, number: int, method: str, **params: Any) -> Any:
-        self.send(json.dumps({"jsonrpc": "2.0", "id": number, "method": method,
-                              "params": params}).encode())  # fmt: skip
+        self.send(_message(number, method, **params))
         return self.receive()
 
     def initialize(self) -> None:
@@ -111,20 +117,15 @@ def test_junk_is_answered_and_survived(tmp_path: Path) -> None:
         assert server.ask(3, "tools/call", name=5)["error"]["code"] == -32602
         # A ping is answered while a tool blocks.
         blocking = {"name": "router_score", "arguments": {"prompt": "block"}}
-        server.send(json.dumps({"jsonrpc": "2.0", "id": 4, "method": "tools/call",
-                                "params": blocking}).encode())  # fmt: skip
+        server.send(_message(4, "tools/call", **blocking))
         assert server.ask(5, "ping")["id"] == 5
         assert server.receive()["id"] == 4
-
-
-def _message(number: Any, method: str, **params: Any) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
 
 
 def test_a_batch_is_answered_with_an_array_where_the_version_has_them(root: Path) -> None:
     with raw(root) as server:
         batch = [_message(1, "ping"), _message(2, "ping")]
-        server.send(json.dumps(batch).encode())
+        server.send(batch)
         told = server.receive()
         assert told["error"]["code"] == -32600
         assert "2025-03-26 alone, and this session speaks 2025-06-18" in told["error"]["message"]
@@ -134,7 +135,7 @@ def test_a_batch_is_answered_with_an_array_where_the_version_has_them(root: Path
         status = _message("a", "tools/call", name="router_status", arguments={})
         notice = {"jsonrpc": "2.0", "method": "notifications/initialized"}
         again = _message(4, "initialize", protocolVersion="2025-03-26", **params)
-        server.send(json.dumps([*batch, 7, notice, status, again]).encode())
+        server.send([*batch, 7, notice, status, again])
         answers = {answer["id"]: answer for answer in server.receive()}
         assert set(answers) == {1, 2, "a", 4, None}
         assert answers[1]["result"] == {}
@@ -142,14 +143,13 @@ def test_a_batch_is_answered_with_an_array_where_the_version_has_them(root: Path
         assert "by itself" in answers[4]["error"]["message"]
         assert "is a JSON object" in answers[None]["error"]["message"]
         for wrong in ([], [_message(1, "ping")] * 101):
-            server.send(json.dumps(wrong).encode())
+            server.send(wrong)
             assert server.receive()["error"]["code"] == -32600
-        server.send(json.dumps([notice]).encode())  # nothing to answer
+        server.send([notice])  # nothing to answer
         slow = _message(8, "tools/call", name="router_route", arguments={"prompt": "slow"})
-        server.send(json.dumps([slow, _message(9, "ping")]).encode())
+        server.send([slow, _message(9, "ping")])
         cancel = {"requestId": 8}
-        server.send(json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled",
-                                "params": cancel}).encode())  # fmt: skip
+        server.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancel})
         assert [answer["id"] for answer in server.receive()] == [9]
         assert server.ask(10, "ping")["id"] == 10
 
@@ -162,23 +162,19 @@ def test_it_ends_cleanly(root: Path, end: Any) -> None:
             arguments={"type": "plan", "task_id": "end", "content": "The last words."},
         )  # fmt: skip
         slow = {"name": "router_route", "arguments": {"prompt": "slow"}}
-        server.send(json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call",
-                                "params": slow}).encode())  # fmt: skip
+        server.send(_message(2, "tools/call", **slow))
         while server.ask(3, "tools/call", name="router_status", arguments={})["result"][
             "structuredContent"
         ]["begun"] == 0:  # fmt: skip
             pass
-        assert server.process.stdin is not None
         if end == "eof":
-            server.process.stdin.close()
+            server.stdin.close()
         else:
             server.process.send_signal(end)
         assert server.process.wait(120) == 0
-        assert server.process.stdout is not None
-        for line in server.process.stdout.read().splitlines():
+        for line in server.stdout.read().splitlines():
             assert json.loads(line)["jsonrpc"] == "2.0"
-        assert server.process.stderr is not None
-        assert server.process.stderr.read() == b""
+        assert server.stderr.read() == b""
     with LedgerClient(str(root / "ledger.db")) as ledger:
         entry_id = told["result"]["structuredContent"]["entry_id"]
         assert ledger.read(entry_id).metadata["content"] == "The last words."
@@ -187,8 +183,7 @@ def test_it_ends_cleanly(root: Path, end: Any) -> None:
 
 def test_a_client_that_is_gone(root: Path) -> None:
     with raw(root) as server:
-        assert server.process.stdout is not None
-        server.process.stdout.close()
+        server.stdout.close()
         server.send(b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}')
         until(lambda: server.process.poll() is not None)
         assert server.process.returncode == 0
@@ -198,8 +193,7 @@ def test_a_client_that_never_reads_holds_up_no_end(root: Path) -> None:
     with raw(root) as server:
         for number in range(8):  # more than any pipe holds
             big = {"name": "router_route", "arguments": {"prompt": "big"}}
-            server.send(json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call",
-                                    "params": big}).encode())  # fmt: skip
+            server.send(_message(number, "tools/call", **big))
         time.sleep(2)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(120) == 0
@@ -210,8 +204,7 @@ def test_a_client_that_never_reads_is_not_listened_to_either(tmp_path: Path) -> 
     with raw(root) as server:
         line = b'{"jsonrpc": "2.0", "id": %d, "method": "tools/list"}'
         lines = b"".join(line % number + b"\n" for number in range(5000))  # more than pipes hold
-        assert server.process.stdin is not None
-        sending = server.process.stdin.fileno()
+        sending = server.stdin.fileno()
         os.set_blocking(sending, False)
         sent, end = 0, time.monotonic() + 4
         while time.monotonic() < end:
@@ -222,8 +215,7 @@ def test_a_client_that_never_reads_is_not_listened_to_either(tmp_path: Path) -> 
         assert 0 < sent < len(lines)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(120) == 0
-        assert server.process.stderr is not None
-        assert server.process.stderr.read() == b""
+        assert server.stderr.read() == b""
 
 
 def test_sigterm_with_thousands_of_answers_unread(tmp_path: Path) -> None:
@@ -233,8 +225,7 @@ def test_sigterm_with_thousands_of_answers_unread(tmp_path: Path) -> None:
             server.send(b'{"jsonrpc": "2.0", "id": %d, "method": "tools/list"}' % number)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(120) == 0
-        assert server.process.stderr is not None
-        assert server.process.stderr.read() == b""
+        assert server.stderr.read() == b""
 
 
 def test_input_that_ends_right_after_a_call(root: Path) -> None:

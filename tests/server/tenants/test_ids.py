@@ -14,7 +14,7 @@ from remit.gateway.objects import objects_named
 from remit.providers import Body
 from remit.providers.wire import MESSAGES
 from tests.server.conftest import QUICK
-from tests.server.running import Served, new_session, serving
+from tests.server.running import Served, new_session, prompt, serving
 from tests.support.keeping import Keeper, keeping
 from tests.support.tenants import TENANTS, new_host, opened
 
@@ -24,8 +24,7 @@ _UPLOAD = (
     b'--b\r\ncontent-disposition: form-data; name="file"; filename="f"\r\n\r\n%s\r\n--b--\r\n'
 )
 _LINE = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions",
-         "body": {"model": "gpt-4o-mini", "max_tokens": 5,
-                  "messages": [{"role": "user", "content": "hi"}]}}  # fmt: skip
+         "body": prompt()}  # fmt: skip
 _SAID = {
     "id": "msg",
     "type": "message",
