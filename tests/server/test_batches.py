@@ -200,15 +200,21 @@ def _settled_at_the_bound(served: Served, key: NewKey, reserved: int, session: s
     _equal(served)
 
 
-def test_a_batch_that_is_deleted_while_it_runs_is_settled(
-    served: Served, keeper: Keeper, session: str
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_batch_that_is_gone_while_it_runs_is_settled(
+    served: Served, keeper: Keeper, session: str, forgotten: bool
 ) -> None:
     key = served.key(usd_nano=USD)
     client = anthropic_at(served, key.key, session)
     batch = client.messages.batches.create(requests=[_request("a"), _request("b")])
     _, reserved = _money(served, key)
     assert reserved > 0
-    client.messages.batches.delete(batch.id)
+    if forgotten:
+        del keeper.batches[batch.id]
+        with pytest.raises(anthropic.NotFoundError):
+            client.messages.batches.retrieve(batch.id)
+    else:
+        client.messages.batches.delete(batch.id)
     _settled_at_the_bound(served, key, reserved, session)
 
 
@@ -250,19 +256,6 @@ def test_a_file_of_a_batch_that_is_deleted_frees_nothing(
         assert (held, spent / USD) == (0, pytest.approx(2 * OPENAI_LINE, abs=4e-9))
     assert spent + held >= 2 * OPENAI_LINE * USD
     _equal(served)
-
-
-def test_a_batch_that_its_provider_forgot_is_settled(
-    served: Served, keeper: Keeper, session: str
-) -> None:
-    key = served.key(usd_nano=USD)
-    client = openai_at(served, key.key, session)
-    batch = _create(client, _line("a"), _line("b"))
-    _, reserved = _money(served, key)
-    del keeper.batches[batch.id]
-    with pytest.raises(openai.NotFoundError):
-        client.batches.retrieve(batch.id)
-    _settled_at_the_bound(served, key, reserved, session)
 
 
 @pytest.mark.parametrize("says", [True, False])

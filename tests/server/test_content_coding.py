@@ -33,16 +33,6 @@ def _raw_deflate(body: bytes) -> bytes:
     return packer.compress(body) + packer.flush()
 
 
-_ANSWER = {
-    "id": "file-1",
-    "object": "chat.completion",
-    "created": 1,
-    "model": "gpt-4o-mini",
-    "choices": [
-        {"index": 0, "message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}
-    ],
-    "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4},
-}
 _ENCODERS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "gzip": ("gzip", gzip.compress),
     "gzip in capitals": ("GZip", gzip.compress),
@@ -62,7 +52,10 @@ encoders = pytest.mark.parametrize("encoder", _ENCODERS)
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, wire.WireServer]]:
     """A server, and an upstream that shows what it received."""
     root = tmp_path_factory.mktemp("codings") / "root"
-    with wire.serve(_ANSWER) as upstream, serving(root, upstream.url, toml=_LIMITS) as running:
+    with (
+        wire.serve({**wire.completion("ok"), "id": "file-1"}) as upstream,
+        serving(root, upstream.url, toml=_LIMITS) as running,
+    ):
         yield running, upstream
 
 

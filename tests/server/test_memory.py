@@ -18,6 +18,7 @@ from tests.server.running import Served, new_session, prompt, serving
 from tests.support.raw_provider import RawProvider, says, whole
 from tests.support.soak import soak_only
 from tests.support.waiting import until
+from tests.support.wire import completion
 
 MIB = 1 << 20
 _LIMIT = 16 * MIB
@@ -25,12 +26,7 @@ _TOML = f"{QUICK}\n[server]\nmemory_bytes = {_LIMIT}\nmax_body_bytes = {MIB}\n"
 _MOST = 48 * MIB  # of a process, above what it had before; four streams of 8 MiB took 150 MiB
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
 _STOP = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
-_USUAL = json.dumps(
-    {"id": "x", "object": "chat.completion", "model": "gpt-4o-mini",
-     "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"},
-                  "finish_reason": "stop"}],
-     "usage": {"prompt_tokens": 1, "completion_tokens": 1}}
-).encode()  # fmt: skip
+_USUAL = json.dumps(completion("hi")).encode()
 
 
 def _event(size: int) -> bytes:

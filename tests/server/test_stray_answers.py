@@ -12,15 +12,11 @@ import pytest
 
 from tests.server.running import Served
 from tests.support.raw_provider import RawProvider, whole
+from tests.support.wire import completion
 
 BEFORE = "provider"
 TOML = "[gateway]\nretry_base_ms = 1\nretry_max_ms = 1000\n"
-_CHAT = {
-    "id": "c", "object": "chat.completion", "created": 1, "model": "m",
-    "choices": [{"index": 0, "finish_reason": "stop",
-                 "message": {"role": "assistant", "content": "translated"}}],
-    "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11},
-}  # fmt: skip
+_CHAT = completion("translated")
 _NATIVE = {
     "id": "resp_1", "object": "response", "created_at": 1, "status": "completed", "model": "m",
     "output": [{"id": "msg_1", "type": "message", "role": "assistant", "status": "completed",

@@ -20,7 +20,6 @@ from tests.server.strict import CLAUDE, GPT, Strict, client_of
 from tests.support import wire
 from tests.support.waiting import until
 
-_HALF = b"x" * 20_000_000
 models = pytest.mark.parametrize("model", [GPT, CLAUDE])
 
 
