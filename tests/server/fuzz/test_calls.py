@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from remit.kernel.json_text import load, load_exact
-from tests.server.cases import FIELDS, MODELS, Case, run, without_remits
+from tests.server.cases import FIELDS, MODELS, PATHS, Case, run, without_remits
 from tests.server.running import Served, new_session, prompt
 from tests.support.raw_provider import CASE_HEADER, RawProvider, says, whole
 from tests.support.waiting import until
@@ -212,6 +212,8 @@ def test_bytes_go_out_and_come_back(
     assert came.status == 200, came
     assert came.entry is not None
     metadata = came.entry.metadata
+    assert metadata["wire"] == exchange.endpoint
+    assert [path for path, _ in came.got] == [PATHS[exchange.endpoint]]
     if exchange.streamed:
         asked = any("include_usage" in change["path"] for change in metadata.get("changed", []))
         events = exchange.answer.split(b"\n\n")
