@@ -23,6 +23,9 @@ from tests.support.roots import new_root
 from tests.support.waiting import until
 
 LIMIT = "\n[mcp_server]\nmax_message_bytes = 65536\n"
+START = {"protocolVersion": "2025-06-18", "capabilities": {},
+         "clientInfo": {"name": "raw", "version": "1"}}  # fmt: skip
+STARTED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -64,20 +67,16 @@ class Raw:
         return self.receive()
 
     def initialize(self) -> None:
-        told = self.ask(
-            0, "initialize", protocolVersion="2025-06-18", capabilities={},
-            clientInfo={"name": "raw", "version": "1"},
-        )  # fmt: skip
-        assert told["result"]["serverInfo"]["name"] == "remit"
-        self.send(b'{"jsonrpc": "2.0", "method": "notifications/initialized"}')
+        assert self.ask(0, "initialize", **START)["result"]["serverInfo"]["name"] == "remit"
+        self.send(STARTED)
 
 
 @contextmanager
-def raw(root: Path) -> Iterator[Raw]:
-    command = [*DOUBLED, "mcp", "--root", str(root)]
+def raw(root: Path, *program: str) -> Iterator[Raw]:
+    command = [*(program or DOUBLED), "mcp", "--root", str(root)]
     with subprocess.Popen(
-        command, env=variables(), cwd=TOP, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        command, env=variables({"PYTHONPATH": str(TOP)}), cwd=TOP, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         try:
             server = Raw(process)
@@ -129,13 +128,12 @@ def test_a_batch_is_answered_with_an_array_where_the_version_has_them(root: Path
         told = server.receive()
         assert told["error"]["code"] == -32600
         assert "2025-03-26 alone, and this session speaks 2025-06-18" in told["error"]["message"]
-        params = {"capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
-        told = server.ask(0, "initialize", protocolVersion="2025-03-26", **params)
+        older = {**START, "protocolVersion": "2025-03-26"}
+        told = server.ask(0, "initialize", **older)
         assert told["result"]["protocolVersion"] == "2025-03-26"
         status = _message("a", "tools/call", name="router_status", arguments={})
-        notice = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        again = _message(4, "initialize", protocolVersion="2025-03-26", **params)
-        server.send([*batch, 7, notice, status, again])
+        again = _message(4, "initialize", **older)
+        server.send([*batch, 7, STARTED, status, again])
         answers = {answer["id"]: answer for answer in server.receive()}
         assert set(answers) == {1, 2, "a", 4, None}
         assert answers[1]["result"] == {}
@@ -145,7 +143,7 @@ def test_a_batch_is_answered_with_an_array_where_the_version_has_them(root: Path
         for wrong in ([], [_message(1, "ping")] * 101):
             server.send(wrong)
             assert server.receive()["error"]["code"] == -32600
-        server.send([notice])  # nothing to answer
+        server.send([STARTED])  # nothing to answer
         slow = _message(8, "tools/call", name="router_route", arguments={"prompt": "slow"})
         server.send([slow, _message(9, "ping")])
         cancel = {"requestId": 8}
@@ -231,13 +229,7 @@ def test_sigterm_with_thousands_of_answers_unread(tmp_path: Path) -> None:
 def test_input_that_ends_right_after_a_call(root: Path) -> None:
     call = {"name": "thought_record",
             "arguments": {"type": "plan", "task_id": "fin", "content": "x"}}  # fmt: skip
-    start = {"protocolVersion": "2025-06-18", "capabilities": {},
-             "clientInfo": {"name": "raw", "version": "1"}}  # fmt: skip
-    lines = [
-        {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": start},
-        {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call},
-    ]
+    lines = [_message(0, "initialize", **START), STARTED, _message(1, "tools/call", **call)]
     done = subprocess.run(
         [*DOUBLED, "mcp", "--root", str(root)], env=variables(), cwd=TOP, timeout=60, check=True,
         input="".join(f"{json.dumps(line)}\n" for line in lines), capture_output=True, text=True,
@@ -275,28 +267,13 @@ def test_stdout_is_the_protocols_alone(tmp_path: Path) -> None:
         "from remit.cli import main\n"
         "main()\n"
     )
-    asked = (
-        b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18",'
-        b'"capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}\n'
-        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"router_status"}}\n'
-    )
-    with subprocess.Popen(
-        [sys.executable, str(script), "mcp", "--root", str(root)],
-        env=variables({"PYTHONPATH": str(TOP)}), cwd=TOP, stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdin.write(asked)
-        process.stdin.flush()
-        lines = [json.loads(process.stdout.readline()) for _ in range(2)]
-        process.stdin.close()
-        assert process.wait(120) == 0
-        assert process.stdout.read() == b""
-        said = process.stderr.read()
-    assert [line["id"] for line in lines] == [0, 1]
-    assert lines[1]["result"]["structuredContent"] == {"read": ""}
+    with raw(root, sys.executable, str(script)) as server:
+        told = server.ask(1, "tools/call", name="router_status")
+        server.stdin.close()
+        assert server.process.wait(120) == 0
+        assert server.stdout.read() == b""
+        said = server.stderr.read()
+    assert (told["id"], told["result"]["structuredContent"]) == (1, {"read": ""})
     for words in (b"by hand", b"by descriptor", b"by a child"):
         assert words in said
 
@@ -310,23 +287,21 @@ def test_wrong_use(tmp_path: Path) -> None:
     assert "require --http" in options.stderr
 
 
-@pytest.mark.parametrize("power", [63, 64, 1_000, 14_000])
-def test_integers_of_any_size_come_in_and_go_out_exactly(root: Path, power: int) -> None:
-    number = 2**power + 1
+def test_integers_come_in_and_go_out_exactly_or_end_their_message_alone(root: Path) -> None:
     with raw(root) as server:
-        told = server.ask(1, "tools/call", name="router_score", arguments={"prompt": str(number)})
-        assert told["result"]["structuredContent"]["scores"] == {"m-1": number}
-        assert json.loads(told["result"]["content"][0]["text"])["scores"] == {"m-1": number}
-        arguments = {"max_entries": number}
-        told = server.ask(2, "tools/call", name="query_ledger", arguments=arguments)
-        (block,) = told["result"]["content"]
-        assert told["result"]["isError"] is True
-        assert f"max_entries: {str(number)[:100]}" in block["text"]
-        assert "is greater than the maximum of 100" in block["text"]
-
-
-def test_an_integer_that_cannot_be_read_ends_its_message_alone(root: Path) -> None:
-    with raw(root) as server:
+        for power in (63, 64, 1_000, 14_000):
+            number = 2**power + 1
+            told = server.ask(
+                1, "tools/call", name="router_score", arguments={"prompt": str(number)}
+            )
+            assert told["result"]["structuredContent"]["scores"] == {"m-1": number}
+            assert json.loads(told["result"]["content"][0]["text"])["scores"] == {"m-1": number}
+            arguments = {"max_entries": number}
+            told = server.ask(2, "tools/call", name="query_ledger", arguments=arguments)
+            (block,) = told["result"]["content"]
+            assert told["result"]["isError"] is True
+            assert f"max_entries: {str(number)[:100]}" in block["text"]
+            assert "is greater than the maximum of 100" in block["text"]
         call = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"n": %b}}'
         server.send(call % (b"9" * 4_301))
         told = server.receive()
