@@ -1,6 +1,6 @@
 """The ordered upstream refuses wrong orders, sends the garbage it names, and keeps its log.
 
-That its answers are a provider's, tests/server/test_openai_sdk.py and test_anthropic_sdk.py show.
+That its answers are a provider's, tests/server/test_official_sdks.py shows.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ import pytest
 from remit.gateway.auth import AgentTokens, agent_secret
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
-from remit.ledger import LedgerClient
 from remit.server.mcp import serve_http
 from tests.server.mcp import calls
 from tests.server.mcp.calls import ok, wrong
@@ -488,6 +487,5 @@ async def test_it_ends_with_a_client_that_stays(tmp_path: Path) -> None:
         async with served.client(mode="legacy") as client:
             made = await ok(client, "thought_record", type="plan", task_id="t", content="x")
             assert await asyncio.to_thread(served.stop) < 20
-        with LedgerClient(str(served.root / "ledger.db")) as ledger:
-            assert ledger.read(made["entry_id"]).metadata["thought_id"] == made["id"]
-            assert ledger.verify().verified
+        assert served.ledger.read(made["entry_id"]).metadata["thought_id"] == made["id"]
+        assert served.ledger.verify().verified

@@ -1,4 +1,4 @@
-"""Usage that is kept by hours and days says what the table says, and goes on with it."""
+"""Usage and reports that the console keeps between its pages say what the ledger says."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.ledger import LedgerClient, Transaction
+from remit.kernel.root import Root
+from remit.ledger import LedgerClient, LedgerEntry, Transaction
 from remit.ledger.usage import INSERT, ON_CONFLICT, QUARTER_S
+from remit.server.console.kept_report import KeptReport
 from remit.server.console.kept_usage import KeptUsage, added_up
 from remit.views.usage import UsageRow, latest_quarters, read_usage
+from tests.support.roots import new_root
 
 NOW = int(time.time()) // QUARTER_S
 DAYS = 12
@@ -109,3 +112,30 @@ def test_the_latest_quarters_are_those_that_have_so_many_rows(used: LedgerClient
     for most in (1, 7, len(inside)):
         assert latest_quarters(used, first, end, most) == inside[-most]
     assert latest_quarters(used, first, end, len(inside) + 1) == first
+
+
+def test_a_report_is_read_again_once_something_was_decided_or_time_has_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = 1000.0
+    monkeypatch.setattr("remit.server.console.kept_report.time.monotonic", lambda: clock)
+    root = new_root(tmp_path / "root")
+
+    with LedgerClient(root / "ledger.db") as ledger:
+
+        def write(event: str) -> None:
+            ledger.write(LedgerEntry(event, "X", "X", "because", metadata={"outcome": "success"}))
+
+        kept = KeptReport(Root(root), ledger)
+        read = [kept.read()]
+        write("EXCHANGE")
+        clock += 59
+        assert kept.read() is read[-1]
+        clock += 2
+        read.append(kept.read())  # time has passed, and there is more
+        clock += 1000
+        assert kept.read() is read[-1]  # there is no more
+        write("ERASURE")
+        read.append(kept.read())
+        assert len({id(one) for one in read}) == 3
+        assert kept.read() is read[-1]
