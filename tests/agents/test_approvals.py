@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from remit.agents.supervisor import Plan, PlanStep, TurnPendingError
 from remit.agents.tools import Tool
 from remit.agents.workorders import ApprovalNeeded, WorkOrderState, WorkOrderType
 from remit.runtime import Runtime
-from tests.support.agents import anthropic_runtime
+from tests.support.agents import Scripted
 from tests.support.wire import message, tool_use
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -42,15 +41,10 @@ def _both(text: str = "Done.") -> tuple[dict[str, Any], dict[str, Any]]:
     return first, message(text)
 
 
-def test_the_turn_waits_and_goes_on_when_granted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_turn_waits_and_goes_on_when_granted(scripted: Scripted) -> None:
     till = _Till()
     heard: list[Any] = []
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *_both(), flags=FLAGS) as (
-        runtime,
-        server,
-    ):
+    with scripted(*_both(), flags=FLAGS) as (runtime, server):
         session = till.agent(runtime).session()
         waiting = session.turn("pay the bill", on_event=heard.append)
         (request,) = waiting.waiting_for
@@ -86,14 +80,9 @@ def test_the_turn_waits_and_goes_on_when_granted(
     assert verified.verified
 
 
-def test_a_denial_is_told_to_the_model_with_the_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_denial_is_told_to_the_model_with_the_name(scripted: Scripted) -> None:
     till = _Till()
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *_both("Refused."), flags=FLAGS) as (
-        runtime,
-        server,
-    ):
+    with scripted(*_both("Refused."), flags=FLAGS) as (runtime, server):
         session = till.agent(runtime).session()
         (request,) = session.turn("pay the bill").waiting_for
         runtime.approvals.decide(request.request_id, granted=False, by="Ann", reason="too much")
@@ -106,11 +95,9 @@ def test_a_denial_is_told_to_the_model_with_the_name(
     assert told["content"] == "refused: approval_denied: Ann said no: too much"
 
 
-def test_a_request_is_decided_once_whoever_is_faster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_is_decided_once_whoever_is_faster(scripted: Scripted) -> None:
     till = _Till()
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *_both(), flags=FLAGS) as (runtime, _):
+    with scripted(*_both(), flags=FLAGS) as (runtime, _):
         session = till.agent(runtime).session()
         (request,) = session.turn("pay the bill").waiting_for
         outcomes: list[str] = []
@@ -135,9 +122,9 @@ def test_a_request_is_decided_once_whoever_is_faster(
         assert runtime.approvals.pending() == []
 
 
-def test_what_cannot_be_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_decided(scripted: Scripted) -> None:
     till = _Till()
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *_both(), flags=FLAGS) as (runtime, _):
+    with scripted(*_both(), flags=FLAGS) as (runtime, _):
         session = till.agent(runtime).session()
         (request,) = session.turn("pay the bill").waiting_for
         queue = runtime.approvals
@@ -156,9 +143,7 @@ def test_what_cannot_be_decided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert till.paid == []
 
 
-def test_a_tool_call_order_that_is_denied_fails_as_such(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tool_call_order_that_is_denied_fails_as_such(scripted: Scripted) -> None:
     till = _Till()
 
     def planner(_: Any) -> Plan:
@@ -168,10 +153,7 @@ def test_a_tool_call_order_that_is_denied_fails_as_such(
         )  # fmt: skip
         return Plan((step,))
 
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x"), flags=FLAGS) as (
-        runtime,
-        server,
-    ):
+    with scripted(message("x"), flags=FLAGS) as (runtime, server):
         session = till.agent(runtime, planner=planner, max_retries=0).session()
         (request,) = session.turn("pay the rent").waiting_for
         runtime.approvals.decide(request.request_id, granted=False, by="Ann")
@@ -182,9 +164,9 @@ def test_a_tool_call_order_that_is_denied_fails_as_such(
     assert till.paid == []
 
 
-def test_an_approval_of_an_order_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_approval_of_an_order_by_itself(scripted: Scripted) -> None:
     till = _Till()
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *_both(), flags=FLAGS) as (runtime, _):
+    with scripted(*_both(), flags=FLAGS) as (runtime, _):
         session = till.agent(runtime).session()
         parked = session.work("pay the bill", key="bill-1")
         assert parked.state is WorkOrderState.EXECUTING
@@ -197,11 +179,9 @@ def test_an_approval_of_an_order_by_itself(tmp_path: Path, monkeypatch: pytest.M
     assert till.paid == ["bill"]
 
 
-def test_asking_again_and_again_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_asking_again_and_again_writes_nothing(scripted: Scripted) -> None:
     till = _Till()
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *_both(), flags=FLAGS) as (runtime, _):
+    with scripted(*_both(), flags=FLAGS) as (runtime, _):
         session = till.agent(runtime).session()
         first = session.turn("pay the bill")
         before = runtime.ledger.count()
@@ -213,7 +193,7 @@ def test_asking_again_and_again_writes_nothing(
 
 
 def test_what_needs_a_person_by_now_needs_one_for_orders_that_began_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted,
 ) -> None:
     till = _Till()
     script = (
@@ -223,7 +203,7 @@ def test_what_needs_a_person_by_now_needs_one_for_orders_that_began_before(
     )
     for one in script[:2]:
         one["content"] = one["content"][1:]
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=FLAGS) as (runtime, _):
+    with scripted(*script, flags=FLAGS) as (runtime, _):
         session = till.agent(runtime).session()
         (request,) = session.turn("pay, then see").waiting_for
         runtime.approvals.decide(request.request_id, granted=True, by="Ann")

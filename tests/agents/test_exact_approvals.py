@@ -25,7 +25,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.settings import ApprovalSettings
 from remit.ledger import LedgerClient, LedgerEntry, LedgerWriteError, Transaction
 from remit.runtime import Conversation, Runtime
-from tests.support.agents import anthropic_runtime, tools_only
+from tests.support.agents import Scripted, anthropic_runtime, tools_only
 from tests.support.wire import WireServer, message, tool_use
 from tests.upgrade.conftest import unpack
 
@@ -490,13 +490,11 @@ def test_a_tool_that_changed_after_the_grant_is_refused_before_its_first_call(
     )
 
 
-def test_who_the_session_is_for_is_who_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_the_session_is_for_is_who_asked(scripted: Scripted) -> None:
     script = message("", tool_use("refund", WANTED, "t1")), message("Done.")
     script[0]["content"] = script[0]["content"][1:]
     flags = {**FLAGS, "approvals.tools": {"refund": {}}}
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=flags) as (runtime, _):
+    with scripted(*script, flags=flags) as (runtime, _):
         agent = runtime.agent("clerk", tools=[_pay([])], approve=["refund"])
         (request,) = agent.session(user="eve").turn("refund it").waiting_for
         assert runtime.approvals.get(request.request_id).requested_by == "eve"
@@ -507,7 +505,7 @@ def test_who_the_session_is_for_is_who_asked(
 
 @pytest.mark.parametrize("unknown", ["ask", "retry"])
 def test_what_began_before_a_crash_takes_another_approval(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unknown: str
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, unknown: str
 ) -> None:
     """Also one that may be repeated, where it was changed; and the person's arguments stay."""
     paid: list[dict[str, Any]] = []
@@ -520,10 +518,7 @@ def test_what_began_before_a_crash_takes_another_approval(
     def dies(*_: Any, **__: Any) -> Any:
         raise LedgerWriteError("The process ended here.")
 
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=FLAGS) as (
-        runtime,
-        server,
-    ):
+    with scripted(*script, flags=FLAGS) as (runtime, server):
         session = runtime.agent("clerk", tools=[tool], approve=["refund"]).session()
         (request,) = session.turn("refund it").waiting_for
         queue = runtime.approvals

@@ -17,7 +17,7 @@ from remit.agents.supervisor.failures import can_change
 from remit.agents.tools import Tool
 from remit.agents.workorders import WorkOrder, WorkOrderState, WorkOrderType
 from remit.kernel.errors import RemitError
-from tests.support.agents import TEXT, anthropic_runtime, tools_only
+from tests.support.agents import TEXT, Scripted, tools_only
 from tests.support.roots import new_root
 from tests.support.wire import (
     Raw,
@@ -30,21 +30,16 @@ from tests.support.wire import (
 )
 
 
-def test_a_turn_that_is_answered_has_not_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "r", monkeypatch, message("Three minutes.")) as (runtime, _):
+def test_a_turn_that_is_answered_has_not_failed(scripted: Scripted) -> None:
+    with scripted(message("Three minutes.")) as (runtime, _):
         result = runtime.agent("guide").run("How long?")
     assert (result.failed, result.error_code, result.error_detail) == (False, "", "")
 
 
 def test_a_model_without_a_price_under_a_limit_in_dollars_is_called_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted,
 ) -> None:
-    with anthropic_runtime(tmp_path / "r", monkeypatch, message("Three minutes.")) as (
-        runtime,
-        server,
-    ):
+    with scripted(message("Three minutes.")) as (runtime, server):
         result = runtime.agent("guide", order_usd=1.0, model="own-model").run("How long?")
         assert server.calls == []
     assert result.error_code == "UNPRICED"
@@ -61,15 +56,15 @@ def test_a_model_without_a_price_under_a_limit_in_dollars_is_called_that(
     ],
 )
 def test_a_misspelt_model_is_refused_before_the_first_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, meant: str
+    scripted: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, meant: str
 ) -> None:
-    with anthropic_runtime(tmp_path / "r", monkeypatch, message("hi")) as (runtime, _):
+    with scripted(message("hi")) as (runtime, _):
         own = runtime.agent("guide", model=model)  # a server of one's own has its own names
         assert own.agent_id == "guide"
     for variable in ("ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-none")
-    with Runtime.open(tmp_path / "r") as runtime:
+    with Runtime.open(tmp_path / "root") as runtime:
         if not meant:
             runtime.agent("guide", model=model)
             return
@@ -78,10 +73,8 @@ def test_a_misspelt_model_is_refused_before_the_first_call(
     assert f"Did you mean {meant}" in (caught.value.next_step or "")
 
 
-def test_a_rejected_answer_names_the_reasons_in_the_detail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "r", monkeypatch, message("I think so.")) as (runtime, _):
+def test_a_rejected_answer_names_the_reasons_in_the_detail(scripted: Scripted) -> None:
+    with scripted(message("I think so.")) as (runtime, _):
         agent = runtime.agent("guide", acceptance={"must_contain": ["minutes"]}, max_retries=0)
         result = agent.run("How long?")
     assert result.failed
@@ -91,11 +84,11 @@ def test_a_rejected_answer_names_the_reasons_in_the_detail(
 
 @pytest.mark.parametrize("rejected", [0, 1])
 def test_the_results_of_tools_are_given_whatever_became_of_the_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rejected: int
+    scripted: Scripted, rejected: int
 ) -> None:
     paid = Tool("pay", "Pays.", {"type": "object"}, lambda **arguments: arguments["cents"])
     script = (message(tool_use("pay", {"cents": 5})), message("Bad."), message("Good."))
-    with anthropic_runtime(tmp_path / "r", monkeypatch, *script) as (runtime, _):
+    with scripted(*script) as (runtime, _):
         criteria = {"must_not_contain": ["bad"]}
         clerk = runtime.agent("clerk", tools=[paid], acceptance=criteria, max_retries=rejected)
         result = clerk.run("Pay.")
@@ -104,9 +97,9 @@ def test_the_results_of_tools_are_given_whatever_became_of_the_answer(
     assert (used["status"], used["arguments"], used["output"]) == ("ok", {"cents": 5}, 5)
 
 
-def test_a_spent_budget_is_the_error_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spent_budget_is_the_error_code(scripted: Scripted) -> None:
     with (
-        anthropic_runtime(tmp_path / "r", monkeypatch, message("Three.")) as (runtime, _),
+        scripted(message("Three.")) as (runtime, _),
         runtime.agent("guide").session(tokens=30) as session,
     ):
         result = session.turn("How long?")
@@ -115,15 +108,13 @@ def test_a_spent_budget_is_the_error_code(tmp_path: Path, monkeypatch: pytest.Mo
     assert result.error_detail
 
 
-def test_an_order_that_timed_out_is_not_paid_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_order_that_timed_out_is_not_paid_twice(scripted: Scripted) -> None:
     def late(_: dict[str, Any]) -> dict[str, Any]:
         time.sleep(2)
         return message("Late.")
 
     flags = {"supervisor.classify": False, "gateway.max_retries": 0}
-    with anthropic_runtime(tmp_path / "r", monkeypatch, late, flags=flags) as (runtime, server):
+    with scripted(late, flags=flags) as (runtime, server):
         result = runtime.agent("guide", timeout_s=0.5, max_retries=3).run("How long?")
         planned = runtime.ledger.read_by_event_type("WO_PLANNED")
         assert len(server.calls) <= 1
@@ -131,16 +122,14 @@ def test_an_order_that_timed_out_is_not_paid_twice(
     assert len(planned) == 1
 
 
-def test_a_keyed_order_that_timed_out_is_not_paid_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_keyed_order_that_timed_out_is_not_paid_twice(scripted: Scripted) -> None:
     released = threading.Event()
 
     def late(_: dict[str, Any]) -> dict[str, Any]:
         released.wait(60)
         return message("Late.")
 
-    with anthropic_runtime(tmp_path / "r", monkeypatch, late) as (runtime, server):
+    with scripted(late) as (runtime, server):
         session = runtime.agent("guide", timeout_s=0.5).session()
         first = session.work("How long?", key="k")
         again = session.work("How long?", key="k", retry_failed=True)
@@ -152,14 +141,14 @@ def test_a_keyed_order_that_timed_out_is_not_paid_twice(
 
 
 def test_another_attempt_at_a_keyed_order_does_not_run_again_what_must_not_run_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted,
 ) -> None:
     ran: list[str] = []
     pay = Tool("pay", "Pay.", TEXT, lambda text: ran.append(text) or "receipt 17")
     look = Tool("look", "Look.", TEXT, lambda text: text, on_unknown="retry")
     script = [tools_only(tool_use("pay", {"text": "10"})), Raw(b"{}", 400), message("Paid.")]
     flags = {"gateway.max_retries": 0}
-    with anthropic_runtime(tmp_path / "r", monkeypatch, *script, flags=flags) as (runtime, server):
+    with scripted(*script, flags=flags) as (runtime, server):
         session = runtime.agent("guide", tools=[pay, look]).session()
         assert session.work("Pay 10.", key="k").error is not None
         again = session.work("Pay 10.", key="k", retry_failed=True)
@@ -188,16 +177,12 @@ def test_only_what_can_change_is_tried_again(code: str, changes: bool) -> None:
     assert not can_change(printed)
 
 
-def test_a_failed_plan_keeps_instructions_and_acceptance(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_plan_keeps_instructions_and_acceptance(scripted: Scripted) -> None:
     def broken(_: TurnContext) -> Plan:
         return Plan((PlanStep("s", "PRC-NOSUCH-001"),))
 
     flags = {"supervisor.classify": False}
-    with anthropic_runtime(
-        tmp_path / "r", monkeypatch, message("Some minutes."), message("Three."), flags=flags
-    ) as (runtime, server):
+    with scripted(message("Some minutes."), message("Three."), flags=flags) as (runtime, server):
         own: dict[str, Any] = {"planner": broken, "acceptance": {"must_contain": ["three"]}}
         agent = runtime.agent("guide", instructions="You know all about tea.", **own)
         refused, kept = agent.run("How long?"), agent.run("How long?")

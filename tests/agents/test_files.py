@@ -11,7 +11,7 @@ import pytest
 
 from remit import File, tool
 from remit.kernel.errors import InvalidInputError
-from tests.support.agents import anthropic_runtime
+from tests.support.agents import Scripted
 from tests.support.wire import message, tool_use
 
 PNG = base64.b64decode(
@@ -26,7 +26,7 @@ def look(what: str) -> str:
 
 
 def test_an_image_and_a_document_reach_the_model_and_the_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted, tmp_path: Path
 ) -> None:
     (tmp_path / "dot.png").write_bytes(PNG)
     use = message(tool_use("look", {"what": "dots"}))
@@ -35,10 +35,7 @@ def test_an_image_and_a_document_reach_the_model_and_the_record(
         File.read(tmp_path / "dot.png"),
         File(b"Green tea.", "text/plain", "note.txt"),
     ]
-    with anthropic_runtime(tmp_path / "r", monkeypatch, use, message("A dot.")) as (
-        runtime,
-        server,
-    ):
+    with scripted(use, message("A dot.")) as (runtime, server):
         with runtime.agent("viewer", tools=[look], approve=["look"]).session() as session:
             asked = session.turn(said)
             assert not asked.failed, asked.error_detail
@@ -66,19 +63,17 @@ def test_an_image_and_a_document_reach_the_model_and_the_record(
     [[], "  ", [""], [File(b"x", "image/png")], ["x", 3], ["x", b"y"], ["x", {"type": "image"}]],
 )
 def test_what_is_no_message_is_refused_before_anything_is_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: Any
+    scripted: Scripted, wrong: Any
 ) -> None:
-    with anthropic_runtime(tmp_path / "r", monkeypatch, message("x")) as (runtime, server):
+    with scripted(message("x")) as (runtime, server):
         with runtime.agent("viewer").session() as session, pytest.raises(InvalidInputError):
             session.turn(wrong)
         assert not server.calls
 
 
 @pytest.mark.parametrize("wrong", [File(PNG, "image/png"), [File(PNG, "image/png"), " "]])
-def test_a_message_of_files_alone_is_not_called_blank(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: Any
-) -> None:
-    with anthropic_runtime(tmp_path / "r", monkeypatch, message("x")) as (runtime, server):
+def test_a_message_of_files_alone_is_not_called_blank(scripted: Scripted, wrong: Any) -> None:
+    with scripted(message("x")) as (runtime, server):
         session = runtime.agent("viewer").session()
         with pytest.raises(InvalidInputError, match=r"a file but no text\. State what to do"):
             session.turn(wrong)

@@ -23,7 +23,7 @@ from remit.agents.workorders import (
 from remit.kernel.errors import RemitError
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
-from tests.support.agents import ORDER, SESSION, WorkerBench, anthropic_runtime, tools_only
+from tests.support.agents import ORDER, SESSION, Scripted, WorkerBench, tools_only
 from tests.support.packages import lay_out
 from tests.support.requests import anthropic_provider, openai_provider
 from tests.support.wire import completion, function_call, message, serve, tool_use
@@ -253,14 +253,9 @@ async def _with_guard(executor: HO1Executor, guard: Any, bench: WorkerBench) -> 
             await provider.aclose()
 
 
-def test_a_turn_that_was_interrupted_is_closed_by_the_next_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_turn_that_was_interrupted_is_closed_by_the_next_message(scripted: Scripted) -> None:
     flags = {"supervisor.classify": False}
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hello."), flags=flags) as (
-        runtime,
-        _,
-    ):
+    with scripted(message("Hello."), flags=flags) as (runtime, _):
         agent = runtime.agent("a")
         session = agent.session()
 
@@ -287,8 +282,8 @@ def test_a_turn_that_was_interrupted_is_closed_by_the_next_message(
     assert order.error["code"] == "cancelled"
 
 
-def test_an_agent_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, _):
+def test_an_agent_that_cannot_be(scripted: Scripted) -> None:
+    with scripted(message("x")) as (runtime, _):
         for wrong in (
             {"tools": ["no_such_tool"]},
             {"approve": ["pay"]},

@@ -19,7 +19,7 @@ from remit.providers.wire import responses
 from remit.runtime import TurnEnded
 from remit.testing import ScriptedModel, ToolUse
 from remit.tools import Tool
-from tests.support.agents import anthropic_runtime
+from tests.support.agents import Scripted
 from tests.support.roots import new_root
 from tests.support.wire import (
     Raw,
@@ -357,12 +357,10 @@ def test_no_tool_runs_of_an_answer_that_the_provider_ended_with_an_error(
     [("max_tokens", "length"), ("refusal", "content_filter"),
      ("model_context_window_exceeded", "length"), ("pause_turn", "length")],
 )  # fmt: skip
-def test_no_tool_runs_of_an_unfinished_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str, code: str
-) -> None:
+def test_no_tool_runs_of_an_unfinished_message(scripted: Scripted, reason: str, code: str) -> None:
     calls = Calls()
     step = message("I will ", tool_use("ping", {}), stop=reason)
-    with anthropic_runtime(tmp_path / "r", monkeypatch, step) as (runtime, server):
+    with scripted(step) as (runtime, server):
         result = runtime.agent("a", tools=[calls.by_name["ping"]]).run("go")
     assert (result.failed, result.error_code) == (True, code)
     assert calls.made == []

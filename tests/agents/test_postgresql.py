@@ -10,7 +10,7 @@ import pytest
 
 from remit import Runtime
 from remit.ledger import Erased, RetentionSchedule
-from tests.support.agents import CLASSIFIED, anthropic_runtime
+from tests.support.agents import CLASSIFIED, Scripted, anthropic_runtime
 from tests.support.postgres import PostgresServer
 from tests.support.stores import outside
 from tests.support.wire import message
@@ -55,11 +55,11 @@ def test_a_conversation_goes_on_after_a_restart(
 
 
 def test_two_runtimes_on_one_database_hold_one_budget(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+    scripted: Scripted, tmp_path: Path, url: str
 ) -> None:
     from remit.gateway.budget import BudgetRefusedError, BudgetScope, TokenBudgeter
 
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (one, _):
+    with scripted(message("x")) as (one, _):
         scope = BudgetScope("SES-SHARED00", requested_tokens=100)
         TokenBudgeter(one.ledger).allocate(BudgetScope("SES-SHARED00"), 1_000)
         with Runtime.open(tmp_path / "root", model="anthropic") as two:
@@ -89,12 +89,12 @@ def test_two_runtimes_on_one_database_hold_one_budget(
 
 
 def test_retention_runs_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
     monkeypatch.setattr("remit.runtime.runtime._RETENTION_EVERY_S", 0.1)
     flags = {"ledger.retention_days": {"*": 1e-9}}
     script = (_CLASSIFY, message("Noted."))
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=flags) as (runtime, _):
+    with scripted(*script, flags=flags) as (runtime, _):
         with runtime.session() as conversation:
             conversation.turn("a thing to forget")
         RetentionSchedule(runtime.ledger, every_s=60).stop()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.agents.phrases import FILES, measure
 from tests.agents.test_local_model import WHY_NOT
-from tests.support.agents import anthropic_runtime
+from tests.support.agents import Scripted
 from tests.support.wire import message
 
 LIE = "There are 12 packages, all gates pass, and it cost 4.20 dollars."
@@ -23,13 +23,8 @@ def _first_allowed(body: dict[str, Any]) -> dict[str, Any]:
     return message(json.dumps(schema["enum"][0]) if "enum" in schema else LIE)
 
 
-def test_nothing_that_the_model_says_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, _first_allowed, flags=FLAGS) as (
-        runtime,
-        _,
-    ):
+def test_nothing_that_the_model_says_is_shown(scripted: Scripted) -> None:
+    with scripted(_first_allowed, flags=FLAGS) as (runtime, _):
         with runtime.session() as session:
             said = {
                 phrase: session.turn(phrase)
@@ -75,12 +70,8 @@ def test_nothing_that_the_model_says_is_shown(
     assert verified
 
 
-def test_what_it_can_do_is_said_by_code_with_any_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(
-        tmp_path / "root", monkeypatch, message(LIE), flags={"supervisor.classify": False}
-    ) as (runtime, server):
+def test_what_it_can_do_is_said_by_code_with_any_model(scripted: Scripted) -> None:
+    with scripted(message(LIE), flags={"supervisor.classify": False}) as (runtime, server):
         with runtime.session() as session:
             for phrase in ("what can you do?", "Which tools do you have?", "help"):
                 said = session.turn(phrase)
@@ -93,14 +84,9 @@ def test_what_it_can_do_is_said_by_code_with_any_model(
         assert guide.turn("what can you do?").response == LIE  # a program's agent: its model's
 
 
-def test_what_was_just_said_is_a_tools_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_just_said_is_a_tools_result(scripted: Scripted) -> None:
     odd = "My  order\nis \u2116 7, \u201cquoted\u201d."
-    with anthropic_runtime(tmp_path / "root", monkeypatch, _first_allowed, flags=FLAGS) as (
-        runtime,
-        server,
-    ):
+    with scripted(_first_allowed, flags=FLAGS) as (runtime, server):
         with runtime.session() as session:
             first = session.turn("what did I just say?")
             assert first.response.endswith("\nNothing was said before that in this session.")
@@ -116,14 +102,9 @@ def test_what_was_just_said_is_a_tools_result(
     assert [gate.metadata["verdict"] for gate in gates] == ["accept"] * 4
 
 
-def test_what_must_not_be_said_is_not_recalled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_must_not_be_said_is_not_recalled(scripted: Scripted) -> None:
     acceptance = {"must_not_contain": ["4111 1111"]}
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("4111 1111"), flags=FLAGS) as (
-        runtime,
-        _,
-    ):
+    with scripted(message("4111 1111"), flags=FLAGS) as (runtime, _):
         session = runtime.agent("guide", acceptance=acceptance, max_retries=0).session()
         session.turn("My card is 4111 1111 1111 1111.")
         shown = session.turn("Show my last message")

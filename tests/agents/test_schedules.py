@@ -22,7 +22,7 @@ from remit.ledger import LedgerEntry
 from remit.runtime.schedules import _Cron
 from tests.agents import killed_schedule
 from tests.agents.test_subagents import check, store
-from tests.support.agents import TEXT, anthropic_runtime, tools_only
+from tests.support.agents import TEXT, Scripted, anthropic_runtime, tools_only
 from tests.support.processes import run_forked
 from tests.support.wire import message, tool_use
 
@@ -98,10 +98,8 @@ def test_processes_that_look_at_once_do_it_once(
         check(runtime)
 
 
-def test_ticks_that_were_missed_can_be_skipped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Counted.")) as (runtime, _):
+def test_ticks_that_were_missed_can_be_skipped(scripted: Scripted) -> None:
+    with scripted(message("Counted.")) as (runtime, _):
         schedule = Schedule(runtime.agent("clerk"), "hourly", "Count.", every_s=HOUR, missed="skip")
         assert _due(schedule, NOON) is None
         assert _due(schedule, NOON + 4 * HOUR + 120) is None
@@ -113,11 +111,8 @@ def test_ticks_that_were_missed_can_be_skipped(
         ]
 
 
-def test_a_tick_stays_within_its_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Counted.")) as (
-        runtime,
-        server,
-    ):
+def test_a_tick_stays_within_its_budget(scripted: Scripted) -> None:
+    with scripted(message("Counted.")) as (runtime, server):
         schedule = Schedule(runtime.agent("clerk"), "hourly", "Count.", every_s=HOUR, tokens=30)
         _due(schedule, NOON)
         for hours in (1, 2):
@@ -126,14 +121,12 @@ def test_a_tick_stays_within_its_budget(tmp_path: Path, monkeypatch: pytest.Monk
         check(runtime)
 
 
-def test_a_tick_that_waits_for_a_person_does_not_hold_up_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tick_that_waits_for_a_person_does_not_hold_up_the_next(scripted: Scripted) -> None:
     ran: list[str] = []
     script = [
         tools_only(tool_use("pay", {"text": "Ann"})), message("Nothing to pay."), message("Paid."),
     ]  # fmt: skip
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script) as (runtime, server):
+    with scripted(*script) as (runtime, server):
         pay = Tool("pay", "Pay.", TEXT, lambda text: ran.append(text) or "paid")
         agent = runtime.agent("clerk", tools=[pay], approve=["pay"])
         schedule = Schedule(agent, "hourly", "Pay.", every_s=HOUR)
@@ -170,8 +163,8 @@ def test_a_tick_whose_process_is_killed_is_gone_on_with(
         check(runtime)
 
 
-def test_turns_come_by_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Counted.")) as (runtime, _):
+def test_turns_come_by_the_clock(scripted: Scripted) -> None:
+    with scripted(message("Counted.")) as (runtime, _):
         schedule = Schedule(runtime.agent("clerk"), "often", "Count.", every_s=1)
         turns = schedule.turns()
         assert [next(turns).response for _ in range(2)] == ["Counted."] * 2
@@ -244,11 +237,9 @@ def test_a_clock_that_is_ahead_for_one_tick_does_not_silence_a_schedule(
         {"every_s": HOUR, "schedule_id": "a/b"}, {"every_s": HOUR, "schedule_id": ""},
     ],
 )  # fmt: skip
-def test_what_is_no_schedule_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
-) -> None:
+def test_what_is_no_schedule_is_refused(scripted: Scripted, wrong: dict[str, Any]) -> None:
     given: dict[str, Any] = {"schedule_id": "hourly", "task": "Count.", **wrong}
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, _):
+    with scripted(message("x")) as (runtime, _):
         agent = runtime.agent("clerk")
         with pytest.raises(InvalidInputError):
             Schedule(agent, **given)

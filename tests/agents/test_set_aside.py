@@ -21,7 +21,7 @@ from remit.learning import SignalPolicy
 from remit.ledger import LedgerClient, LedgerEntry
 from remit.routing import find_decision, replay
 from remit.runtime import Runtime
-from tests.support.agents import anthropic_runtime
+from tests.support.agents import Scripted, anthropic_runtime
 from tests.support.requests import prompt_request
 from tests.support.wire import Raw, message
 
@@ -97,11 +97,9 @@ def test_a_model_that_keeps_failing_is_set_aside_until_its_session_ends(
         assert len(_signals(runtime, session.session_id)) == 1
 
 
-def test_without_a_next_best_nothing_changes_and_it_is_said_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_next_best_nothing_changes_and_it_is_said_once(scripted: Scripted) -> None:
     flags = {**FLAGS, "gateway.fallbacks": {}, "supervisor.max_retries": 0}
-    with anthropic_runtime(tmp_path / "r", monkeypatch, _answer, flags=flags) as (runtime, http):
+    with scripted(_answer, flags=flags) as (runtime, http):
         with runtime.agent("guide", tools=[], model="claude-ill").session() as session:
             for _ in range(5):
                 assert session.turn("Are you there?").error_code == "SERVER_ERROR"
@@ -111,9 +109,7 @@ def test_without_a_next_best_nothing_changes_and_it_is_said_once(
         assert len(http.calls) == 5
 
 
-def test_a_route_leaves_out_what_its_session_has_set_aside_and_replays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_route_leaves_out_what_its_session_has_set_aside_and_replays(scripted: Scripted) -> None:
     models = {
         name: {
             "provider": "anthropic", "served_as": f"claude-{name}",
@@ -126,7 +122,7 @@ def test_a_route_leaves_out_what_its_session_has_set_aside_and_replays(
         **FLAGS, "gateway.fallbacks": {"ill": ["claude-spare"]}, "routing.models": models,
         "routing.routes": {"auto": {"models": ["ill", "well"]}}, "routing.reliability_decisions": 0,
     }  # fmt: skip
-    with anthropic_runtime(tmp_path / "r", monkeypatch, _answer, flags=flags) as (runtime, http):
+    with scripted(_answer, flags=flags) as (runtime, http):
 
         def asked(session: Any) -> list[str]:
             http.calls.clear()
@@ -167,12 +163,10 @@ def test_calls_of_a_gateways_client_in_the_sessions_name_do_not_count(
     assert held == []
 
 
-def test_one_message_and_its_retries_set_no_model_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_message_and_its_retries_set_no_model_aside(scripted: Scripted) -> None:
     flags = {**FLAGS, "gateway.fallbacks": {}, "supervisor.max_retries": 5}
     with (
-        anthropic_runtime(tmp_path / "r", monkeypatch, _answer, flags=flags) as (runtime, http),
+        scripted(_answer, flags=flags) as (runtime, http),
         runtime.agent("guide", tools=[], model="claude-ill").session() as session,
     ):
         assert session.turn("A prompt that no server survives.").error_code == "SERVER_ERROR"
@@ -180,12 +174,10 @@ def test_one_message_and_its_retries_set_no_model_aside(
         assert _signals(runtime, session.session_id) == []
 
 
-def test_a_key_that_may_not_use_the_next_best_is_not_given_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_that_may_not_use_the_next_best_is_not_given_it(scripted: Scripted) -> None:
     request = prompt_request(model_id="claude-ill", set_aside=("anthropic/claude-ill",))
     identity = Identity("key", "agent", models=("claude-ill",))
-    with anthropic_runtime(tmp_path / "r", monkeypatch, _answer, flags=FLAGS) as (runtime, http):
+    with scripted(_answer, flags=FLAGS) as (runtime, http):
         response = asyncio.run(runtime.gateway.aroute(request, identity=identity))
         assert response.outcome is not RouteOutcome.SUCCESS
         assert "claude-well" not in {call.body["model"] for call in http.calls}

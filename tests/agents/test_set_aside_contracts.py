@@ -12,7 +12,7 @@ from remit.contracts import ContractLoader
 from remit.kernel.installation import InstalledFiles, shipped_file
 from remit.ledger import LedgerEntry
 from remit.runtime import Runtime
-from tests.support.agents import anthropic_runtime
+from tests.support.agents import Scripted, anthropic_runtime
 from tests.support.packages import bring
 from tests.support.roots import new_root
 from tests.support.wire import Raw, message
@@ -167,16 +167,14 @@ def test_retries_of_one_turn_and_a_callers_own_schema_do_not_count(
         assert _signals(runtime, session.session_id) == []
 
 
-def test_a_schema_that_answers_do_not_fit_sets_its_contract_aside_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_schema_that_answers_do_not_fit_sets_its_contract_aside_once(scripted: Scripted) -> None:
     """Of a step beside the answer, which costs no turn; there is one version of it alone."""
 
     def answer(body: dict[str, Any]) -> dict[str, Any]:
         return message("no JSON" if body.get("output_config") else GOOD)
 
     with (
-        anthropic_runtime(tmp_path / "r", monkeypatch, answer, flags=FLAGS) as (runtime, _),
+        scripted(answer, flags=FLAGS) as (runtime, _),
         runtime.agent("guide", tools=[], classify=True).session() as session,
     ):
         for turn in range(5):

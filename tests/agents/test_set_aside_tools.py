@@ -21,7 +21,7 @@ from remit.packages import IncomingArchive, pack, update_hashes
 from remit.runtime import Conversation, Runtime, package_manager
 from remit.runtime.state import check_state
 from tests.packages.shipped import SHIPPED
-from tests.support.agents import anthropic_runtime
+from tests.support.agents import Scripted, anthropic_runtime
 from tests.support.roots import new_root
 from tests.support.wire import message, tool_use
 
@@ -138,11 +138,11 @@ def test_how_many_turns_it_takes_is_policy(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_policy_that_cannot_be_read_fails_no_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    scripted: Scripted, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shop = _Shop()
     with (
-        anthropic_runtime(tmp_path / "r", monkeypatch, shop.answer, flags=FLAGS) as (runtime, _),
+        scripted(shop.answer, flags=FLAGS) as (runtime, _),
         runtime.agent("seller", tools=shop.tools()).session() as session,
     ):
         (tmp_path / "r/HOT/documents/signals.json").write_text("{}")
@@ -162,12 +162,12 @@ def test_a_policy_that_cannot_be_read_fails_no_turn(
     ],
 )
 def test_arguments_that_make_a_tool_refuse_do_not_set_it_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+    scripted: Scripted, error: Exception
 ) -> None:
     shop = _Shop()
     shop.error = error
     with (
-        anthropic_runtime(tmp_path / "r", monkeypatch, shop.answer, flags=FLAGS) as (runtime, _),
+        scripted(shop.answer, flags=FLAGS) as (runtime, _),
         runtime.agent("seller", tools=shop.tools()).session() as session,
     ):
         for _turn in range(4):
@@ -176,9 +176,7 @@ def test_arguments_that_make_a_tool_refuse_do_not_set_it_aside(
         assert len(shop.ran) == 4
 
 
-def test_one_message_however_bad_does_not_set_a_tool_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_message_however_bad_does_not_set_a_tool_aside(scripted: Scripted) -> None:
     shop, asked = _Shop(), 0
 
     def insist(_: dict[str, Any]) -> dict[str, Any]:
@@ -187,7 +185,7 @@ def test_one_message_however_bad_does_not_set_a_tool_aside(
         return message("", tool_use("stock", {})) if asked < 10 else message("The tool failed.")
 
     with (
-        anthropic_runtime(tmp_path / "r", monkeypatch, insist, flags=FLAGS) as (runtime, _),
+        scripted(insist, flags=FLAGS) as (runtime, _),
         runtime.agent("seller", tools=shop.tools()).session() as session,
     ):
         session.turn("Ask it ten times.")
@@ -195,9 +193,7 @@ def test_one_message_however_bad_does_not_set_a_tool_aside(
         assert _signals(runtime, session.session_id) == []
 
 
-def test_cancelled_calls_do_not_set_a_tool_aside(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cancelled_calls_do_not_set_a_tool_aside(scripted: Scripted) -> None:
     begun = asyncio.Event()
 
     async def stock(**_: Any) -> None:
@@ -221,7 +217,7 @@ def test_cancelled_calls_do_not_set_a_tool_aside(
 
     tool = Tool("stock", "", ANY, stock, on_unknown="retry")
     with (
-        anthropic_runtime(tmp_path / "r", monkeypatch, call, flags=FLAGS) as (runtime, _),
+        scripted(call, flags=FLAGS) as (runtime, _),
         runtime.agent("seller", tools=[tool]).session() as session,
     ):
         asyncio.run(have_turns(session))
@@ -260,11 +256,9 @@ def test_nothing_but_what_is_permitted_stands_in_and_a_plan_gets_what_it_names(
             assert shop.ran == ["stock"] * 7
 
 
-def test_a_tool_without_which_no_answer_would_pass_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tool_without_which_no_answer_would_pass_stays(scripted: Scripted) -> None:
     shop = _Shop()
-    with anthropic_runtime(tmp_path / "r", monkeypatch, shop.answer, flags=FLAGS) as (runtime, _):
+    with scripted(shop.answer, flags=FLAGS) as (runtime, _):
         agent = runtime.agent("seller", tools=shop.tools(), acceptance={"tools_used": ["stock"]})
         with agent.session() as session:
             for _turn in range(3):

@@ -17,7 +17,7 @@ from remit.contracts import ContractLoader
 from remit.ledger import LedgerEntry
 from remit.packages.gates import GateResult, check_gates
 from remit.testing import ScriptedModel, ToolUse
-from tests.support.agents import TEXT, anthropic_runtime, tools_only
+from tests.support.agents import TEXT, Scripted, tools_only
 from tests.support.processes import run_program
 from tests.support.wire import completion, message, serve, tool_use
 
@@ -51,12 +51,12 @@ def _starts(runtime: Runtime) -> list[LedgerEntry]:
 
 
 def test_a_program_with_tools_contracts_and_instructions_says_so_and_passes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted, tmp_path: Path
 ) -> None:
     own = _own_folder(tmp_path / "own")
     text = "You sell tea to Ann Miller."
     script = tools_only(tool_use("look", {"text": "a"})), message("Seen.")
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script) as (runtime, _):
+    with scripted(*script) as (runtime, _):
         agent = runtime.agent(
             "seller", instructions=text, tools=[_LOOK], contract="PRC-HOME-001", contracts=own,
             turn_limit=4,
@@ -95,12 +95,12 @@ def test_a_program_with_tools_contracts_and_instructions_says_so_and_passes(
 
 
 def test_worker_entries_name_the_class_of_the_contract_or_else_of_the_agent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted, tmp_path: Path
 ) -> None:
     own = _own_folder(tmp_path / "own")
     classed = {**_CONTRACT, "contract_id": "PRC-CLASSED-001", "agent_class": "KERNEL.semantic"}
     (own / "contracts/PRC-CLASSED-001.json").write_text(json.dumps(classed))
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hi.")) as (runtime, _):
+    with scripted(message("Hi.")) as (runtime, _):
         found = {}
         for contract_id in ("PRC-HOME-001", "PRC-CLASSED-001"):
             runtime.agent("a", contract=contract_id, contracts=own).run("hello")
@@ -177,9 +177,9 @@ def test_what_is_used_and_not_on_record_fails(
 
 
 def test_a_quality_gate_that_checks_nothing_and_a_limit_above_its_ceiling_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted,
 ) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hi.")) as (runtime, _):
+    with scripted(message("Hi.")) as (runtime, _):
         off = dict.fromkeys(DEFAULT_CRITERIA, False)
         runtime.agent("lax", acceptance=off).run("hello")
         runtime.agent("long", turn_limit=500).run("hello")

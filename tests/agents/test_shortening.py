@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from remit import Tool
 from remit.agents.worker.conversation import count_omitted, shorten
 from remit.kernel.errors import InvalidInputError
-from tests.support.agents import TEXT, anthropic_runtime, tools_only
+from tests.support.agents import TEXT, Scripted, anthropic_runtime, tools_only
 from tests.support.wire import message, tool_use
 
 
@@ -78,8 +78,8 @@ def test_old_results_of_tools_go_on_record_and_again_after_a_restart(
         assert "supervisor.context_tokens" in started.metadata["overrides"]
 
 
-def test_old_turns_go_by_tokens_on_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with anthropic_runtime(tmp_path / "r", monkeypatch, message("Yes. " * 40)) as (runtime, server):
+def test_old_turns_go_by_tokens_on_record(scripted: Scripted) -> None:
+    with scripted(message("Yes. " * 40)) as (runtime, server):
         session = runtime.agent("clerk", context_tokens=130).session()
         turns = [session.turn(f"Question {n}?").turn_entry_id for n in range(4)]
         said = json.dumps(server.calls[-1].body["messages"])
@@ -90,11 +90,9 @@ def test_old_turns_go_by_tokens_on_record(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("tokens", [0, -1, 1.5, True])
-def test_what_is_no_number_of_tokens_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokens: Any
-) -> None:
+def test_what_is_no_number_of_tokens_is_refused(scripted: Scripted, tokens: Any) -> None:
     with (
-        anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, _),
+        scripted(message("x")) as (runtime, _),
         pytest.raises(InvalidInputError, match="context_tokens"),
     ):
         runtime.agent("clerk", context_tokens=tokens)

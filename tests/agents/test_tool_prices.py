@@ -13,7 +13,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.runtime import Runtime
 from remit.views import prompt_journey
 from tests.agents.test_subagents import ask, by_agent, check
-from tests.support.agents import TEXT, anthropic_runtime, tools_only
+from tests.support.agents import TEXT, Scripted, anthropic_runtime, tools_only
 from tests.support.wire import message, tool_use
 
 
@@ -32,11 +32,9 @@ def _uses(times: int) -> list[Any]:
     return [*uses, message("Done.")]
 
 
-def test_a_price_is_charged_and_is_part_of_what_the_turn_cost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_price_is_charged_and_is_part_of_what_the_turn_cost(scripted: Scripted) -> None:
     ran: list[str] = []
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *_uses(2)) as (runtime, _):
+    with scripted(*_uses(2)) as (runtime, _):
         session = runtime.agent("a", tools=[_look(ran, price_usd=0.25)]).session()
         result = session.turn("look twice")
         assert ran == ["0", "1"]
@@ -55,11 +53,9 @@ def test_a_price_is_charged_and_is_part_of_what_the_turn_cost(
         check(runtime)
 
 
-def test_what_a_budget_cannot_pay_does_not_begin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_budget_cannot_pay_does_not_begin(scripted: Scripted) -> None:
     ran: list[str] = []
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *_uses(3)) as (runtime, _):
+    with scripted(*_uses(3)) as (runtime, _):
         agent = runtime.agent("a", tools=[_look(ran, price_usd=0.4)])
         session = agent.session(usd=1.0)
         result = session.turn("look three times")
@@ -70,12 +66,10 @@ def test_what_a_budget_cannot_pay_does_not_begin(
         check(runtime)
 
 
-def test_a_sub_agents_tool_is_paid_by_its_caller_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sub_agents_tool_is_paid_by_its_caller_too(scripted: Scripted) -> None:
     ran: list[str] = []
     script = by_agent(boss=[ask(), message("Done.")], helper=_uses(3))
-    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, _):
+    with scripted(script) as (runtime, _):
         helper = runtime.agent(
             "helper", instructions="You are the helper.", tools=[_look(ran, price_usd=0.4)]
         )
@@ -117,11 +111,9 @@ def test_a_call_that_waits_for_a_person_is_paid_once_it_begins(
         check(runtime)
 
 
-def test_a_tool_is_used_as_often_as_it_may_be_in_one_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tool_is_used_as_often_as_it_may_be_in_one_order(scripted: Scripted) -> None:
     ran: list[str] = []
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *_uses(3)) as (runtime, _):
+    with scripted(*_uses(3)) as (runtime, _):
         result = runtime.agent("a", tools=[_look(ran, max_calls=2)]).run("look")
         assert ran == ["0", "1"]
         assert result.tool_results[2]["status"] == "refused"

@@ -17,7 +17,7 @@ from remit.agents.tools import Tool
 from remit.ledger import LedgerClient, LedgerWriteError
 from remit.ledger.sqlite import SqliteStore
 from remit.runtime import Runtime
-from tests.support.agents import TEXT, anthropic_runtime, tools_only
+from tests.support.agents import TEXT, Scripted, anthropic_runtime, tools_only
 from tests.support.wire import message, tool_use
 
 _CALL = ["DISPATCH", "EXCHANGE", "LLM_CALL"]
@@ -58,8 +58,8 @@ def _counting(ledger: LedgerClient) -> Iterator[_Counted]:
     counted.entries = [entry.event_type for entry in ledger.query(after=before - 1)]
 
 
-def test_a_plain_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hello.")) as (runtime, _):
+def test_a_plain_turn(scripted: Scripted) -> None:
+    with scripted(message("Hello.")) as (runtime, _):
         session = runtime.agent("a").session()
         session.turn("the first one")
         with _counting(runtime.ledger) as counted:
@@ -69,9 +69,7 @@ def test_a_plain_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(counted.reads) <= 2, counted.reads  # the number is free; what the budget has left
 
 
-def test_a_turn_with_two_tools_one_after_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_turn_with_two_tools_one_after_the_other(scripted: Scripted) -> None:
     script = (
         message("Hello."),
         tools_only(tool_use("look", {"text": "a"})),
@@ -79,7 +77,7 @@ def test_a_turn_with_two_tools_one_after_the_other(
         message("Seen."),
     )
     look = Tool("look", "Look.", TEXT, lambda text: text, on_unknown="retry")
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script) as (runtime, _):
+    with scripted(*script) as (runtime, _):
         session = runtime.agent("a", tools=[look]).session()
         session.turn("the first one")
         with _counting(runtime.ledger) as counted:
@@ -108,10 +106,8 @@ def test_what_another_process_did_in_the_session_is_seen(
         assert "the first" in _sent(server.calls[-1])
 
 
-def test_what_was_erased_is_not_shown_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hello.")) as (runtime, server):
+def test_what_was_erased_is_not_shown_again(scripted: Scripted) -> None:
+    with scripted(message("Hello.")) as (runtime, server):
         session = runtime.agent("a").session()
         session.turn("my name is Ann")
         first = session.turn("a second one").turn_entry_id
@@ -123,12 +119,10 @@ def test_what_was_erased_is_not_shown_again(
         assert told.id != first
 
 
-def test_what_another_session_left_open_is_seen_in_the_next_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_session_left_open_is_seen_in_the_next_turn(scripted: Scripted) -> None:
     opening = tools_only(tool_use("open_thread", {"title": "Send Ann the report"}))
     script = (message("Hello."), opening, message("I will."), message("Hello again."))
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script) as (runtime, server):
+    with scripted(*script) as (runtime, server):
         agent = runtime.agent("a", tools=thread_tools(), shares_sessions=True)
         session = agent.session()
         session.turn("the first")
@@ -138,10 +132,8 @@ def test_what_another_session_left_open_is_seen_in_the_next_turn(
         assert "Send Ann the report" in body
 
 
-def test_a_refused_call_has_its_order_on_record_before_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hello.")) as (runtime, server):
+def test_a_refused_call_has_its_order_on_record_before_it(scripted: Scripted) -> None:
+    with scripted(message("Hello.")) as (runtime, server):
         session = runtime.agent("a", max_retries=0).session(tokens=10)
         before = runtime.ledger.count()
         assert not session.turn("hello").quality_gate_passed
@@ -151,9 +143,9 @@ def test_a_refused_call_has_its_order_on_record_before_it(
 
 
 def test_nothing_is_sent_where_the_order_cannot_be_put_on_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hello.")) as (runtime, server):
+    with scripted(message("Hello.")) as (runtime, server):
         session = runtime.agent("a").session()
         session.turn("the first")
 

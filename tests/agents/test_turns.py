@@ -16,18 +16,16 @@ from remit.agents.workorders import AnswerRejected, Degraded
 from remit.kernel.errors import ConfigError, InvalidInputError, RemitError
 from remit.ledger import EVENTS, LedgerClient
 from remit.runtime import Conversation
-from tests.support.agents import CLASSIFIED, anthropic_runtime, by_kind
+from tests.support.agents import CLASSIFIED, Scripted, anthropic_runtime, by_kind
 from tests.support.waiting import until
 from tests.support.wire import Raw, message, tool_use
 
 
-def test_a_turn_is_on_record_from_plan_to_delivery(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_turn_is_on_record_from_plan_to_delivery(scripted: Scripted) -> None:
     script = by_kind(
         message("Looking.", tool_use("list_sessions", {})), message("There is one session.")
     )
-    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, _):
+    with scripted(script) as (runtime, _):
         with runtime.session() as conversation:
             result = conversation.turn("list the sessions")
         every = runtime.ledger.read_all()
@@ -56,10 +54,8 @@ def test_a_turn_is_on_record_from_plan_to_delivery(
         assert set(entry.metadata) <= known, entry.event_type
 
 
-def test_the_trace_hash_can_be_computed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(message("hi"))) as (runtime, _):
+def test_the_trace_hash_can_be_computed_again(scripted: Scripted) -> None:
+    with scripted(by_kind(message("hi"))) as (runtime, _):
         with runtime.session() as conversation:
             conversation.turn("hello")
         (gate,) = runtime.ledger.read_by_event_type("WO_QUALITY_GATE")
@@ -106,20 +102,18 @@ def test_a_session_goes_on_after_a_restart(tmp_path: Path, monkeypatch: pytest.M
     assert end.metadata["total_cost"]["total_tokens"] == used
 
 
-def test_an_unknown_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("x")) as (runtime, _):
+def test_an_unknown_session(scripted: Scripted) -> None:
+    with scripted(message("x")) as (runtime, _):
         with pytest.raises(RemitError, match="no session"):
             runtime.session("SES-UNKNOWN1")
         with pytest.raises(InvalidInputError):
             runtime.session("nonsense")
 
 
-def test_a_rejected_answer_is_tried_once_more_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rejected_answer_is_tried_once_more_with_the_reason(scripted: Scripted) -> None:
     heard: list[Any] = []
     script = by_kind(message("  "), message("A real answer."))
-    with anthropic_runtime(tmp_path / "root", monkeypatch, script) as (runtime, server):
+    with scripted(script) as (runtime, server):
         result = runtime.session().turn("hello", on_event=heard.append)
         gates = runtime.ledger.read_by_event_type("WO_QUALITY_GATE")
         second = str(server.calls[-1].body["messages"][-1])
@@ -129,10 +123,8 @@ def test_a_rejected_answer_is_tried_once_more_with_the_reason(
     assert next(event for event in heard if isinstance(event, AnswerRejected)).retrying
 
 
-def test_no_answer_is_made_in_the_models_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(message(""))) as (runtime, _):
+def test_no_answer_is_made_in_the_models_place(scripted: Scripted) -> None:
+    with scripted(by_kind(message(""))) as (runtime, _):
         result = runtime.session().turn("hello")
         (escalation,) = runtime.ledger.read_by_event_type("ESCALATION")
     assert not result.quality_gate_passed
@@ -140,13 +132,8 @@ def test_no_answer_is_made_in_the_models_place(
     assert escalation.metadata["reasons"] == ["the answer is empty"]
 
 
-def test_a_provider_that_is_down_is_said_plainly(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, Raw(b"<html>", 503, "text/html")) as (
-        runtime,
-        _,
-    ):
+def test_a_provider_that_is_down_is_said_plainly(scripted: Scripted) -> None:
+    with scripted(Raw(b"<html>", 503, "text/html")) as (runtime, _):
         result = runtime.session().turn("hello")
         counts = runtime.ledger.count_by_event()
         verified = runtime.ledger.verify().verified
@@ -159,14 +146,9 @@ def test_a_provider_that_is_down_is_said_plainly(
 
 
 @pytest.mark.parametrize("breaks", ["remove", "garble"])
-def test_without_its_contract_an_agent_answers_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breaks: str
-) -> None:
+def test_without_its_contract_an_agent_answers_nothing(scripted: Scripted, breaks: str) -> None:
     heard: list[Any] = []
-    with anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(message("Direct."))) as (
-        runtime,
-        server,
-    ):
+    with scripted(by_kind(message("Direct."))) as (runtime, server):
         contract = runtime.root.tier("ho1") / "contracts" / "PRC-SYNTHESIZE-001.json"
         if breaks == "remove":
             contract.unlink()
@@ -184,29 +166,24 @@ def test_without_its_contract_an_agent_answers_nothing(
     assert any(isinstance(event, Degraded) for event in heard)
 
 
-def test_a_failed_classification_costs_the_label_not_the_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_classification_costs_the_label_not_the_turn(scripted: Scripted) -> None:
     odd = message(json.dumps({"speech_act": "song"}))
     step = lambda body: odd if body.get("output_config") else message("Still here.")  # noqa: E731
-    with anthropic_runtime(tmp_path / "root", monkeypatch, step) as (runtime, _):
+    with scripted(step) as (runtime, _):
         result = runtime.session().turn("hello")
     assert result.response == "Still here."
     assert result.classification is None
 
 
-def test_classification_can_be_turned_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_classification_can_be_turned_off(scripted: Scripted) -> None:
     flags = {"supervisor.classify": False}
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("hi"), flags=flags) as (
-        runtime,
-        server,
-    ):
+    with scripted(message("hi"), flags=flags) as (runtime, server):
         runtime.session().turn("hello")
         assert len(server.calls) == 1
 
 
-def test_a_blank_message_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("hi")) as (runtime, server):
+def test_a_blank_message_changes_nothing(scripted: Scripted) -> None:
+    with scripted(message("hi")) as (runtime, server):
         conversation = runtime.session()
         before = runtime.ledger.count()
         with pytest.raises(InvalidInputError):
@@ -215,21 +192,16 @@ def test_a_blank_message_changes_nothing(tmp_path: Path, monkeypatch: pytest.Mon
         assert server.calls == []
 
 
-def test_a_spent_session_budget_refuses_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_spent_session_budget_refuses_and_says_so(scripted: Scripted) -> None:
     flags = {"budget.session_tokens": 50}
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("hi"), flags=flags) as (
-        runtime,
-        server,
-    ):
+    with scripted(message("hi"), flags=flags) as (runtime, server):
         result = runtime.session().turn("hello")
         assert server.calls == []
         assert result.error_code == "budget_exhausted"
         assert runtime.ledger.count_by_event().get("DISPATCH", 0) == 0
 
 
-def test_ones_own_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ones_own_tools(scripted: Scripted) -> None:
     add = Tool(
         "add",
         "Add two numbers.",
@@ -243,15 +215,12 @@ def test_ones_own_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             return message(tool_use("add", {"a": 2, "b": 3}))
         return message(f"It is {last[0]['content']}.")
 
-    with anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(sum_up), tools=[add]) as (
-        runtime,
-        _,
-    ):
+    with scripted(by_kind(sum_up), tools=[add]) as (runtime, _):
         assert runtime.session().turn("2 + 3?").response == "It is 5."
 
 
-async def test_the_async_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(message("hi"))) as (runtime, _):
+async def test_the_async_form(scripted: Scripted) -> None:
+    with scripted(by_kind(message("hi"))) as (runtime, _):
         conversation: Conversation = runtime.session()
         assert (await conversation.aturn("hello")).response == "hi"
         await runtime.aclose()
@@ -319,12 +288,9 @@ def test_the_ledger_is_plain_sqlite_to_others(
 
 
 def test_a_full_disk_stops_the_turn_with_a_clear_error_before_anything_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted,
 ) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(message("yes"))) as (
-        runtime,
-        server,
-    ):
+    with scripted(by_kind(message("yes"))) as (runtime, server):
         conversation = runtime.session()
         ledger: LedgerClient = runtime.ledger
         fill(ledger)
@@ -336,9 +302,7 @@ def test_a_full_disk_stops_the_turn_with_a_clear_error_before_anything_is_asked(
         assert conversation.turn("and now?").response == "yes"
 
 
-def test_a_turn_waits_for_the_disk_with_the_answer_it_paid_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_turn_waits_for_the_disk_with_the_answer_it_paid_for(scripted: Scripted) -> None:
     asked = []
 
     def answer(_: dict[str, Any]) -> dict[str, Any]:
@@ -349,7 +313,7 @@ def test_a_turn_waits_for_the_disk_with_the_answer_it_paid_for(
 
     text = secrets.token_hex(40_000).translate(str.maketrans("0123456789", "ghijklmnop"))
     with (
-        anthropic_runtime(tmp_path / "root", monkeypatch, by_kind(answer)) as (runtime, _),
+        scripted(by_kind(answer)) as (runtime, _),
         ThreadPoolExecutor() as pool,
     ):
         ledger: LedgerClient = runtime.ledger
@@ -377,9 +341,7 @@ def make_room(ledger: LedgerClient) -> None:
     ledger.transact(lambda tx: tx.execute("PRAGMA max_page_count=1000000"))
 
 
-def test_the_window_of_turns_moves_in_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_window_of_turns_moves_in_steps(scripted: Scripted) -> None:
     shown: list[int] = []
 
     def look(body: dict[str, Any]) -> dict[str, Any]:
@@ -387,7 +349,7 @@ def test_the_window_of_turns_moves_in_steps(
         return message("ok")
 
     flags = {"supervisor.context_turns": 4, "supervisor.classify": False}
-    with anthropic_runtime(tmp_path / "root", monkeypatch, look, flags=flags) as (runtime, _):
+    with scripted(look, flags=flags) as (runtime, _):
         conversation = runtime.session()
         for number in range(11):
             conversation.turn(f"message {number}")

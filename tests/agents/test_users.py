@@ -10,7 +10,7 @@ from remit.gateway.budget import BudgetLimits, BudgetScope, audit_budgets
 from remit.kernel.errors import InvalidInputError
 from remit.runtime.installation import root_tools
 from tests.agents.test_subagents import ask, by_agent, pair
-from tests.support.agents import anthropic_runtime
+from tests.support.agents import Scripted, anthropic_runtime
 from tests.support.commands import run_remit
 from tests.support.stores import files_hold
 from tests.support.wire import message
@@ -18,11 +18,9 @@ from tests.support.wire import message
 _SECRET = "the hedgehog of Ann"
 
 
-def test_a_user_is_held_to_a_limit_of_their_own_in_every_session(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_user_is_held_to_a_limit_of_their_own_in_every_session(scripted: Scripted) -> None:
     answer = message("Hello.", input_tokens=400, output_tokens=100)
-    with anthropic_runtime(tmp_path / "root", monkeypatch, answer) as (runtime, server):
+    with scripted(answer) as (runtime, server):
         scope = BudgetScope(user_id="ann")
         runtime.budgeter.allocate(scope, limits=BudgetLimits(tokens=6_000))
         agent = runtime.agent("a", max_retries=0)
@@ -83,10 +81,8 @@ def test_a_person_is_erased_from_every_entry_of_their_sessions(
     assert files_hold(root, "ann@example.org") == []
 
 
-def test_for_whom_a_session_is_cannot_be_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hi.")) as (runtime, _):
+def test_for_whom_a_session_is_cannot_be_changed(scripted: Scripted) -> None:
+    with scripted(message("Hi.")) as (runtime, _):
         agent = runtime.agent("a")
         session = agent.session(user="ann")
         with pytest.raises(InvalidInputError, match="and the user of a session"):

@@ -16,7 +16,7 @@ from remit.gateway.budget import BudgetScope
 from remit.kernel.errors import NotFoundError
 from remit.kernel.root import Root
 from remit.ledger import LedgerClient
-from tests.support.agents import TEXT, WorkerBench, anthropic_runtime, tools_only
+from tests.support.agents import TEXT, Scripted, WorkerBench, tools_only
 from tests.support.packages import lay_out
 from tests.support.requests import anthropic_provider
 from tests.support.wire import Raw, message, serve, tool_use
@@ -35,12 +35,10 @@ def _who(metadata: dict[str, Any]) -> Any:
     return metadata.get("agent_id") or metadata["provenance"]["agent_id"]
 
 
-def test_every_entry_of_a_call_names_the_agent_that_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_entry_of_a_call_names_the_agent_that_asked(scripted: Scripted) -> None:
     script = tools_only(tool_use("look", {"text": "a"})), message("Seen."), message("Hello.")
     look = Tool("look", "Look.", TEXT, lambda text: text, on_unknown="retry")
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script) as (runtime, _):
+    with scripted(*script) as (runtime, _):
         runtime.agent("seller", tools=[look]).run("look")
         runtime.session().turn("hello")
         found: dict[str, set[str]] = {}
@@ -57,10 +55,8 @@ def test_every_entry_of_a_call_names_the_agent_that_asked(
     assert {entry.metadata["framework_id"] for entry in exchanges} == {"FMWK-RUNTIME-001"}
 
 
-def test_a_limit_of_the_agent_stops_its_calls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hi.")) as (runtime, server):
+def test_a_limit_of_the_agent_stops_its_calls(scripted: Scripted) -> None:
+    with scripted(message("Hi.")) as (runtime, server):
         session = runtime.agent("seller", max_retries=0).session()
         scope = BudgetScope(session.session_id, agent_id="seller")
         runtime.budgeter.allocate(scope, 10)
@@ -76,13 +72,11 @@ def test_a_limit_of_the_agent_stops_its_calls(
     assert spent.spent_tokens == 18
 
 
-def test_the_direct_call_of_a_degraded_turn_names_agent_and_framework(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_direct_call_of_a_degraded_turn_names_agent_and_framework(scripted: Scripted) -> None:
     def broken(_: TurnContext) -> Plan:
         raise RuntimeError("no plan")
 
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Hi.")) as (runtime, _):
+    with scripted(message("Hi.")) as (runtime, _):
         assert runtime.agent("seller", planner=broken).run("hello").degraded
         (exchange,) = runtime.ledger.read_by_event_type("EXCHANGE")
     assert exchange.metadata["agent_id"] == "seller"
@@ -107,7 +101,7 @@ _KEYS = {"api_key": "sk-of-the-config-1", "password": "pass-of-the-server"}
 
 @pytest.mark.parametrize("how", ["raised", "returned"])
 def test_configured_secrets_in_what_a_tool_says_reach_no_entry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setenv("TOKEN_OF_SHOP", "token-of-the-shop")
     secrets = [*_KEYS.values(), "token-of-the-shop"]
@@ -123,7 +117,7 @@ def test_configured_secrets_in_what_a_tool_says_reach_no_entry(
         "mcp.shop.env": {"PASSWORD": _KEYS["password"], "TOKEN": "Bearer ${TOKEN_OF_SHOP}"},
     }
     script = tools_only(tool_use("leak", {"text": "plain"})), message("Sorry.")
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=flags) as (runtime, srv):
+    with scripted(*script, flags=flags) as (runtime, srv):
         runtime.agent("a", tools=[Tool("leak", "Leak.", TEXT, leak)]).run("go")
         (call,) = runtime.ledger.read_by_event_type("TOOL_CALL")
         everything = json.dumps([repr(entry) for entry in runtime.ledger.query()])

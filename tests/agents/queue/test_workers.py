@@ -25,7 +25,7 @@ from remit.kernel.loops import start_background
 from remit.packages.gates import check_gates
 from remit.runtime import Agent, OrderWorker, load_app
 from tests.agents.queue import app
-from tests.support.agents import anthropic_runtime, tools_only
+from tests.support.agents import Scripted, anthropic_runtime, tools_only
 from tests.support.commands import run_remit
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Program, run_forked
@@ -149,11 +149,9 @@ def _check_dbos(runtime: Runtime, clerk: Agent[Any], order_ids: list[str]) -> No
     assert len(select("SELECT 1 FROM dbos.workflow_status")) == len(found) + 1
 
 
-def test_a_typed_answer_and_one_that_failed_come_back_as_such(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_typed_answer_and_one_that_failed_come_back_as_such(scripted: Scripted) -> None:
     script = [message('{"number": 42}'), _DOWN, _DOWN, message("Up again."), _DOWN]
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=FLAGS) as (runtime, _):
+    with scripted(*script, flags=FLAGS) as (runtime, _):
         finder = runtime.agent("finder", output_type=Found, max_retries=0)
         clerk = runtime.agent("clerk", max_retries=0)
         with working(runtime, [finder, clerk], at_once=1):
@@ -171,12 +169,12 @@ def test_a_typed_answer_and_one_that_failed_come_back_as_such(
 
 
 def test_a_worker_does_nothing_by_a_row_that_was_edited_and_no_order_stays_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted, tmp_path: Path
 ) -> None:
     async def gives_up(claim: Row) -> Any:
         raise asyncio.CancelledError
 
-    with anthropic_runtime(tmp_path / "root", monkeypatch, flags=FLAGS) as (runtime, server):
+    with scripted(flags=FLAGS) as (runtime, server):
         clerk, boss = (runtime.agent(name, max_retries=0) for name in ("clerk", "boss"))
         handle = clerk.submit("Go.")
         outside(str(tmp_path / "root/ledger.db"), "UPDATE orders SET agent_id = 'boss'")
@@ -189,11 +187,9 @@ def test_a_worker_does_nothing_by_a_row_that_was_edited_and_no_order_stays_with_
         assert any("'boss'" in str(said) for said in runtime.ledger.verify().problems)
 
 
-def test_a_running_order_stops_when_somebody_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_running_order_stops_when_somebody_says_so(scripted: Scripted) -> None:
     slow = Raw(b"{}", delay_s=60.0)
-    with anthropic_runtime(tmp_path / "root", monkeypatch, slow, flags=FLAGS) as (runtime, server):
+    with scripted(slow, flags=FLAGS) as (runtime, server):
         clerk = runtime.agent("clerk", max_retries=0)
         with working(runtime, [clerk]):
             handle = clerk.submit("Go.")
@@ -374,10 +370,8 @@ def test_what_takes_longer_than_draining_may_is_left_to_another_worker(
         check(runtime)
 
 
-def test_ticks_of_schedules_are_a_workers_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with anthropic_runtime(tmp_path / "root", monkeypatch, message("Counted.")) as (runtime, _):
+def test_ticks_of_schedules_are_a_workers_too(scripted: Scripted) -> None:
+    with scripted(message("Counted.")) as (runtime, _):
         agents, schedules = load_app(runtime, "tests.agents.queue.app:scheduled")
         with working(runtime, agents, schedules=schedules):
             until(lambda: runtime.ledger.count_by_event().get("TURN_RECORDED", 0) > 0)

@@ -12,7 +12,7 @@ import pytest
 from remit.agents.tools import McpServer, ToolDispatcher, ToolResult
 from remit.agents.workorders import ToolProgress
 from remit.kernel.settings import McpServerSettings, default_settings
-from tests.support.agents import anthropic_runtime
+from tests.support.agents import Scripted
 from tests.support.wire import message, tool_use
 
 SCRIPT = str(Path(__file__).parent / "context_server.py")
@@ -67,9 +67,7 @@ def test_a_question_to_the_person_is_declined_and_the_model_hears_of_it(server: 
     assert "Which colour?" not in str(_use(server, "count").output)
 
 
-def test_progress_is_in_the_stream_of_a_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_progress_is_in_the_stream_of_a_turn(scripted: Scripted) -> None:
     flags = {
         "supervisor.classify": False,
         "mcp.c.command": sys.executable,
@@ -77,7 +75,7 @@ def test_progress_is_in_the_stream_of_a_turn(
     }
     script = (message("I will.", tool_use("c__count", {"steps": 2}, "t1")), message("Done."))
     heard: list[Any] = []
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=flags) as (runtime, _):
+    with scripted(*script, flags=flags) as (runtime, _):
         agent = runtime.agent("counter", instructions="Count.", mcp=["c"])
         with agent.session() as session:
             result = session.turn("count", on_event=heard.append)

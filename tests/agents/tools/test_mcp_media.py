@@ -16,7 +16,7 @@ from remit.agents.tools.mcp.results import tool_output
 from remit.agents.tools.output import Illustrated
 from remit.kernel.settings import McpServerSettings, default_settings
 from remit.runtime import Runtime
-from tests.support.agents import anthropic_runtime
+from tests.support.agents import Scripted
 from tests.support.roots import new_root
 from tests.support.wire import completion, message, serve, tool_use
 
@@ -78,13 +78,13 @@ def _serve(file: Path, result: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("takes", [True, False])
 def test_an_image_reaches_a_model_that_takes_images(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes: bool
+    scripted: Scripted, tmp_path: Path, takes: bool
 ) -> None:
     content = [{"type": "text", "text": "A cat."}, IMAGE, AUDIO]
     flags = _serve(tmp_path / "f.json", {"content": content})
     flags["providers.anthropic.images"] = takes
     script = (message("I look.", tool_use("s__look", {}, "t1")), message("A cat."))
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=flags) as (runtime, wire):
+    with scripted(*script, flags=flags) as (runtime, wire):
         assert runtime.agent("a", instructions="Look.", mcp=["s"]).run("look").response == "A cat."
         (block,) = wire.calls[-1].body["messages"][-1]["content"]
         (call,) = runtime.ledger.query(event_type="TOOL_CALL")
@@ -125,11 +125,11 @@ GREAT = 2**64 + 1, -(2**70), 10**400
 
 @pytest.mark.parametrize("number", GREAT)
 def test_integers_beyond_64_bits_travel_exactly_to_model_and_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    scripted: Scripted, tmp_path: Path, number: int
 ) -> None:
     flags = _serve(tmp_path / "f.json", {"content": [], "structuredContent": {"id": number}})
     script = (message("I look.", tool_use("s__look", {"id": 7}, "t1")), message("Done."))
-    with anthropic_runtime(tmp_path / "root", monkeypatch, *script, flags=flags) as (runtime, wire):
+    with scripted(*script, flags=flags) as (runtime, wire):
         runtime.agent("a", instructions="Look.", mcp=["s"]).run("look")
         assert str(number) in json.dumps(wire.calls[-1].body)
         (call,) = runtime.ledger.query(event_type="TOOL_CALL")
