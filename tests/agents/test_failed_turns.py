@@ -12,28 +12,17 @@ from typing import Any
 import pytest
 
 from remit import Runtime
-from remit.agents.supervisor import Plan, PlanStep, TurnContext, TurnResult
+from remit.agents.supervisor import Plan, PlanStep, TurnContext
 from remit.agents.supervisor.failures import can_change
 from remit.agents.tools import Tool
 from remit.agents.workorders import WorkOrder, WorkOrderState, WorkOrderType
 from remit.kernel.errors import RemitError
 from tests.support.agents import TEXT, Scripted, tools_only
-from tests.support.roots import new_root
 from tests.support.wire import (
     Raw,
-    completion,
-    completion_stream,
-    function_call,
     message,
-    serve,
     tool_use,
 )
-
-
-def test_a_turn_that_is_answered_has_not_failed(scripted: Scripted) -> None:
-    with scripted(message("Three minutes.")) as (runtime, _):
-        result = runtime.agent("guide").run("How long?")
-    assert (result.failed, result.error_code, result.error_detail) == (False, "", "")
 
 
 def test_a_model_without_a_price_under_a_limit_in_dollars_is_called_that(
@@ -191,45 +180,3 @@ def test_a_failed_plan_keeps_instructions_and_acceptance(scripted: Scripted) -> 
     assert "Some minutes." not in refused.response
     assert (kept.degraded, kept.response, kept.error_code) == (True, "Three.", "")
     assert all("You know all about tea." in body for body in asked)
-
-
-def _paid_after(place: Path, word: str, answer: str) -> tuple[TurnResult, list[int], list[Any]]:
-    """Return a turn whose first answer calls a tool and ends with ``word``; calls; exchanges."""
-    paid: list[int] = []
-    pay = Tool("pay", "Pays.", {"type": "object"}, lambda: paid.append(1))
-    call = completion(calls=[function_call("pay", "{}")])
-    call["choices"][0]["finish_reason"] = word
-    with serve(completion_stream(call), completion_stream(completion(answer))) as server:
-        flags = {
-            "providers.own.kind": "openai", "providers.own.base_url": f"{server.url}/v1",
-            "providers.own.default_model": "m", "providers.own.api_key": "k",
-            "model.default": "own",
-        }  # fmt: skip
-        with Runtime.open(new_root(place / "r"), flags=flags) as runtime:
-            result = runtime.agent("clerk", tools=[pay]).run("Pay.")
-            outcomes = [
-                (entry.metadata["outcome"], entry.metadata.get("error_code"))
-                for entry in runtime.ledger.read_by_event_type("EXCHANGE")
-            ]
-    return result, paid, outcomes
-
-
-@pytest.mark.parametrize(
-    ("word", "code"),
-    [("SAFETY", "content_filter"), ("PROHIBITED_CONTENT", "content_filter"),
-     ("spii", "content_filter"), ("MAX_TOKENS", "length"), ("Length", "length"), ("STOP", "")],
-)  # fmt: skip
-def test_no_tool_runs_on_an_answer_that_a_server_stopped_in_words_of_its_own(
-    tmp_path: Path, word: str, code: str
-) -> None:
-    result, paid, _ = _paid_after(tmp_path, word, "Paid.")
-    assert (result.error_code, paid) == (code, [] if code else [1])
-
-
-@pytest.mark.parametrize("word", ["abort", "cancelled", "error"])
-def test_an_answer_that_a_provider_ended_with_a_failure_is_asked_again(
-    tmp_path: Path, word: str
-) -> None:
-    result, paid, outcomes = _paid_after(tmp_path, word, "Done.")
-    assert (result.response, result.error_code, paid) == ("Done.", "", [])
-    assert outcomes == [("error", "SERVER_ERROR"), ("success", None)]

@@ -260,16 +260,6 @@ def test_a_write_that_failed_stops_the_work_before_the_model_is_asked(
     assert {e.submission_id for e in calls} == planned
 
 
-def test_a_tool_call_of_an_answer_that_was_cut_short_does_not_run(
-    scripted: Scripted, payer: _Payer
-) -> None:
-    cut = tools_only(tool_use("pay", {"text": "1"}), stop="max_tokens")
-    with scripted(cut, message("Sorry."), flags=FLAGS) as (runtime, server):
-        assert runtime.agent("a", tools=payer.tools).run("pay 100").error_code == "length"
-        assert len(server.calls) == 1
-    assert payer.paid == []
-
-
 def test_tools_that_cannot_be_told_apart_are_refused(scripted: Scripted, payer: _Payer) -> None:
     with scripted(message("x")) as (runtime, _):
         with pytest.raises(ToolError, match="id 'pay'"):

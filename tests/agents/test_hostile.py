@@ -26,7 +26,7 @@ from remit.ledger import LedgerClient
 from tests.support.agents import ORDER, SESSION, Scripted, WorkerBench, tools_only
 from tests.support.packages import lay_out
 from tests.support.requests import anthropic_provider, openai_provider
-from tests.support.wire import completion, function_call, message, serve, tool_use
+from tests.support.wire import completion, message, serve, tool_use
 
 pytestmark = pytest.mark.any_store
 
@@ -38,16 +38,6 @@ def root(tmp_path: Path) -> Root:
     place = Root(tmp_path / "root")
     lay_out(place)
     return place
-
-
-def test_a_model_that_loops_for_ever_is_stopped(ledger: LedgerClient, root: Root) -> None:
-    with serve(tools_only(tool_use("shout", {"text": "again"}))) as server:
-        bench = WorkerBench(ledger, root, anthropic_provider(server.url))
-        done = bench.run(tools_allowed=("shout",), turn_limit=4)
-        assert len(server.calls) == 4
-    assert done.error is not None
-    assert done.error["code"] == "turn_limit_exceeded"
-    assert done.cost.llm_calls == 4
 
 
 def test_a_model_that_wants_too_many_tools_is_told(ledger: LedgerClient, root: Root) -> None:
@@ -84,22 +74,6 @@ def test_a_tool_that_misbehaves_costs_its_result_not_the_order(
     assert len(told["content"]) < 1_000
     (call,) = ledger.read_by_event_type("TOOL_CALL")
     assert call.metadata["status"] in ("error", "timeout")
-
-
-@pytest.mark.parametrize(
-    "arguments", ["{", "[]", '"text"', '{"text": 7}', '{"txt": "x"}', '{"text": 1e999}', ""]
-)
-def test_arguments_off_schema_are_told_and_nothing_runs(
-    ledger: LedgerClient, root: Root, arguments: str
-) -> None:
-    asked = completion("", [function_call("shout", arguments, "c1")])
-    with serve(asked, completion("Sorry.")) as server:
-        bench = WorkerBench(ledger, root, openai_provider(server.url))
-        done = bench.run(tools_allowed=("shout",))
-    assert done.state is WorkOrderState.COMPLETED
-    assert bench.shouted == []
-    (call,) = ledger.read_by_event_type("TOOL_CALL")
-    assert call.metadata["status"] == "error"
 
 
 def test_text_that_looks_like_a_template_stays_text(ledger: LedgerClient, root: Root) -> None:

@@ -57,77 +57,15 @@ def chat_runtime(root: Path, *script: Step, **more: Any) -> Iterator[tuple[Runti
 
 
 class Calls:
-    """Tools that note their calls: one without parameters, one open, one of a function."""
+    """A tool without parameters, and what it was called with."""
 
     def __init__(self) -> None:
         self.made: list[dict[str, Any]] = []
+        self.ping = Tool("ping", "Ping.", {"type": "object"}, self._note)
 
-        def note(**arguments: Any) -> str:
-            self.made.append(arguments)
-            return "done"
-
-        @tool
-        def visit(city: str, days: int = 1) -> str:
-            """Visit a city."""
-            return note(city=city, days=days)
-
-        days = {"days": {"type": "integer"}}
-        self.by_name = {
-            "ping": Tool("ping", "Ping.", {"type": "object"}, note),
-            "sweep": Tool("sweep", "Sweep.", {"type": "object", "properties": days}, note),
-            "visit": visit,
-        }
-
-
-REFUSED = "error: The arguments are not"
-ARGUMENTS: list[tuple[str, Any, Any]] = [
-    # The tool, its arguments on the wire, and what it is called with or what the model reads.
-    *((name, text, {}) for name in ("ping", "sweep") for text in ("", " ", None, "{}", "{ }")),
-    ("ping", "null", {}),
-    ("ping", " null\n", {}),
-    ("sweep", "null", f"{REFUSED} a JSON object but null"),
-    ("visit", "null", f"{REFUSED} a JSON object but null"),
-    ("visit", "", "error: city: Field required"),
-    ("visit", '{"city": "Wien"}', {"city": "Wien", "days": 1}),
-    ("visit", '{"city": "Wien", "days": "3"}', {"city": "Wien", "days": 3}),
-    ("visit", '{"city": "\\ud83d"}', {"city": "\ufffd", "days": 1}),
-    ("visit", '{"city": "\\ud83d\\ude00"}', {"city": "😀", "days": 1}),
-    ("visit", '{"city": "a", "city": "b"}', f"{REFUSED} JSON (an object has the name 'city' twice"),
-    ("visit", '{"city": "a", "c\\u0069ty": "b"}', f"{REFUSED} JSON (an object has the name"),
-    ("sweep", '{"a": [{"b": 1, "b": 1}]}', f"{REFUSED} JSON (an object has the name 'b' twice"),
-    ("sweep", f'{{"days": {"9" * 4301}}}', f"{REFUSED} JSON (an integer has 4,301 digits"),
-    ("sweep", '{"days": 1e999}', f"{REFUSED} JSON (a number is too great"),
-    *((name, text, f"{REFUSED} JSON (") for name in ("ping", "sweep", "visit") for text in (
-        '{"days": 3650, "dry_run": tru', '{"city": "Wien"', '{"city": "a\nb"}', "{}{}", "{'a': 1}",
-        '{"days": NaN}', '{"days": Infinity}', '{"days": 1,}', "days=1", "<days>1</days>", "\x00",
-        "```json\n{}\n```", "undefined", "None", '{"days": 01}', "\ufeff{}", '{"a": "\\u12"}',
-    )),
-    *((name, text, f"{REFUSED} a JSON object but") for name in ("ping", "sweep", "visit")
-      for text in ("[]", '"{}"', "3", "true", '[{"city": "Wien"}]', [], 3, True)),
-]  # fmt: skip
-
-
-def test_arguments_run_a_tool_or_the_model_reads_why_not(root: Path) -> None:
-    calls = Calls()
-    step: dict[str, Any] = {}
-    with chat_runtime(root, lambda body: next(step["answers"])) as (runtime, server):
-        agent = runtime.agent("a", tools=[*calls.by_name.values()])
-        for name, given, wanted in ARGUMENTS:
-            calls.made.clear()
-            call = function_call(name, "")
-            call["function"]["arguments"] = given
-            step["answers"] = iter([completion(calls=[call]), completion("fine")])
-            result = agent.run("go")
-            assert result.output == "fine", (name, given)
-            *_, asked, read = server.calls[-1].body["messages"]
-            sent_back = json.loads(asked["tool_calls"][0]["function"]["arguments"])
-            if isinstance(wanted, dict):
-                assert calls.made == [wanted], (name, given)
-                assert read["content"] == "done"
-            else:
-                assert calls.made == [], (name, given)
-                assert read["content"].startswith(wanted), (name, given, read["content"])
-                assert isinstance(sent_back, dict)  # some servers refuse anything else
+    def _note(self, **arguments: Any) -> str:
+        self.made.append(arguments)
+        return "done"
 
 
 def _halves(*texts: str) -> Raw:
@@ -306,29 +244,37 @@ def test_a_model_that_stopped_is_asked_once_and_its_reason_is_the_error(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("reason", ["content_filter", "length", "max_tokens", "safety"])
-@pytest.mark.parametrize("text", ["", "I will "])
+@pytest.mark.parametrize(
+    ("reason", "neutral"),
+    [
+        *dict.fromkeys(("length", "max_tokens", "MAX_TOKENS", "Length"), "length").items(),
+        *dict.fromkeys(
+            ("content_filter", "safety", "SAFETY", "PROHIBITED_CONTENT", "spii"), "content_filter"
+        ).items(),
+    ],
+)
 def test_no_tool_runs_that_an_answer_without_its_end_asks_for(
-    root: Path, reason: str, text: str, streamed: bool
+    root: Path, reason: str, neutral: str, streamed: bool
 ) -> None:
     calls = Calls()
-    answer = completion(text, calls=[function_call("ping", "{}")])
+    answer = completion("I will ", calls=[function_call("ping", "{}")])
     answer["choices"][0]["finish_reason"] = reason
     step: Step = completion_stream(answer) if streamed else answer
     with chat_runtime(root, step) as (runtime, server):
-        session = runtime.agent("a", tools=[calls.by_name["ping"]]).session()
+        session = runtime.agent("a", tools=[calls.ping]).session()
         result = session.turn("go") if not streamed else _last(session.stream("go"))
         (exchange,) = runtime.ledger.query(event_type="EXCHANGE", session_id=session.session_id)
-    neutral = "content_filter" if reason in ("content_filter", "safety") else "length"
     assert (result.failed, result.error_code) == (True, neutral)
-    assert text.strip() in result.error_detail
+    assert "I will" in result.error_detail
     assert exchange.metadata["finish_reason"] == neutral
     assert calls.made == []
     assert len(server.calls) == 1
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("word", ["error", "network_error", "MALFORMED_FUNCTION_CALL"])
+@pytest.mark.parametrize(
+    "word", ["error", "network_error", "MALFORMED_FUNCTION_CALL", "abort", "cancelled"]
+)
 def test_no_tool_runs_of_an_answer_that_the_provider_ended_with_an_error(
     root: Path, word: str, streamed: bool
 ) -> None:
@@ -337,7 +283,7 @@ def test_no_tool_runs_of_an_answer_that_the_provider_ended_with_an_error(
     answer["choices"][0]["finish_reason"] = word
     step: Step = completion_stream(answer) if streamed else answer
     with chat_runtime(root, step, **{"gateway.max_retries": 1}) as (runtime, server):
-        session = runtime.agent("a", tools=[calls.by_name["ping"]], max_retries=0).session()
+        session = runtime.agent("a", tools=[calls.ping], max_retries=0).session()
         result = session.turn("go") if not streamed else _last(session.stream("go"))
         exchanges = runtime.ledger.query(event_type="EXCHANGE", session_id=session.session_id)
         ended = {(each.metadata["finish_reason"], each.metadata["error_code"],
@@ -361,7 +307,7 @@ def test_no_tool_runs_of_an_unfinished_message(scripted: Scripted, reason: str, 
     calls = Calls()
     step = message("I will ", tool_use("ping", {}), stop=reason)
     with scripted(step) as (runtime, server):
-        result = runtime.agent("a", tools=[calls.by_name["ping"]]).run("go")
+        result = runtime.agent("a", tools=[calls.ping]).run("go")
     assert (result.failed, result.error_code) == (True, code)
     assert calls.made == []
     assert len(server.calls) == 1
@@ -394,9 +340,10 @@ def test_a_cut_answer_that_is_whole_all_the_same_is_an_answer(root: Path) -> Non
 def test_calls_of_one_id_get_distinct_ids(root: Path) -> None:
     calls = Calls()
     ask = completion(calls=[function_call("ping", "{}", "c"), function_call("ping", "{}", "c")])
+    ask["choices"][0]["finish_reason"] = "STOP"  # as some servers write it
     nameless = completion(calls=[function_call("no such tool!", "{}", "c")])
     with chat_runtime(root, ask, nameless, completion("fine")) as (runtime, server):
-        assert runtime.agent("a", tools=[calls.by_name["ping"]]).run("go").output == "fine"
+        assert runtime.agent("a", tools=[calls.ping]).run("go").output == "fine"
     sent = server.calls[-1].body["messages"]
     asked = [call for message in sent for call in message.get("tool_calls", ())]
     answered = [message["tool_call_id"] for message in sent if message["role"] == "tool"]

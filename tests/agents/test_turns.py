@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from remit import Runtime, Tool
+from remit import Runtime
 from remit.agents.workorders import AnswerRejected, Degraded
 from remit.kernel.errors import ConfigError, InvalidInputError, RemitError
 from remit.ledger import EVENTS, LedgerClient
-from remit.runtime import Conversation
 from tests.support.agents import CLASSIFIED, Scripted, anthropic_runtime, by_kind
 from tests.support.waiting import until
 from tests.support.wire import Raw, message, tool_use
@@ -164,66 +163,6 @@ def test_without_its_contract_an_agent_answers_nothing(scripted: Scripted, break
     assert "contract" not in result.response
     assert entry.metadata["error_code"].startswith("contract_")
     assert any(isinstance(event, Degraded) for event in heard)
-
-
-def test_a_failed_classification_costs_the_label_not_the_turn(scripted: Scripted) -> None:
-    odd = message(json.dumps({"speech_act": "song"}))
-    step = lambda body: odd if body.get("output_config") else message("Still here.")  # noqa: E731
-    with scripted(step) as (runtime, _):
-        result = runtime.session().turn("hello")
-    assert result.response == "Still here."
-    assert result.classification is None
-
-
-def test_classification_can_be_turned_off(scripted: Scripted) -> None:
-    flags = {"supervisor.classify": False}
-    with scripted(message("hi"), flags=flags) as (runtime, server):
-        runtime.session().turn("hello")
-        assert len(server.calls) == 1
-
-
-def test_a_blank_message_changes_nothing(scripted: Scripted) -> None:
-    with scripted(message("hi")) as (runtime, server):
-        conversation = runtime.session()
-        before = runtime.ledger.count()
-        with pytest.raises(InvalidInputError):
-            conversation.turn(" \n ")
-        assert runtime.ledger.count() == before
-        assert server.calls == []
-
-
-def test_a_spent_session_budget_refuses_and_says_so(scripted: Scripted) -> None:
-    flags = {"budget.session_tokens": 50}
-    with scripted(message("hi"), flags=flags) as (runtime, server):
-        result = runtime.session().turn("hello")
-        assert server.calls == []
-        assert result.error_code == "budget_exhausted"
-        assert runtime.ledger.count_by_event().get("DISPATCH", 0) == 0
-
-
-def test_ones_own_tools(scripted: Scripted) -> None:
-    add = Tool(
-        "add",
-        "Add two numbers.",
-        {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}},
-        lambda a, b: a + b,
-    )
-
-    def sum_up(body: dict[str, Any]) -> dict[str, Any]:
-        last = body["messages"][-1]["content"]
-        if isinstance(last, str):
-            return message(tool_use("add", {"a": 2, "b": 3}))
-        return message(f"It is {last[0]['content']}.")
-
-    with scripted(by_kind(sum_up), tools=[add]) as (runtime, _):
-        assert runtime.session().turn("2 + 3?").response == "It is 5."
-
-
-async def test_the_async_form(scripted: Scripted) -> None:
-    with scripted(by_kind(message("hi"))) as (runtime, _):
-        conversation: Conversation = runtime.session()
-        assert (await conversation.aturn("hello")).response == "hi"
-        await runtime.aclose()
 
 
 def test_a_root_that_is_not_there(tmp_path: Path) -> None:
