@@ -38,7 +38,6 @@ SCHEMA = {
 REFUND = Tool("refund", "Pay an order back.", SCHEMA, print)
 WANTED = {"order": 12, "usd": 5}
 SESSION = "SES-APPROVED"
-FLAGS = {"supervisor.classify": False}
 OTHERS = 1000
 
 
@@ -426,7 +425,7 @@ def _asked(
 ) -> Iterator[tuple[Runtime, WireServer, Conversation[Any], ApprovalNeeded]]:
     """A turn of a clerk that waits for a refund to be approved, before it says ``answer``."""
     script = tools_only(tool_use("refund", WANTED, "t1")), message(answer)
-    with anthropic_runtime(root, monkeypatch, *script, flags=FLAGS) as (runtime, server):
+    with anthropic_runtime(root, monkeypatch, *script) as (runtime, server):
         session = runtime.agent("clerk", tools=[_pay(paid)], approve=["refund"]).session()
         (request,) = session.turn("refund it").waiting_for
         yield runtime, server, session, request
@@ -493,7 +492,7 @@ def test_a_tool_that_changed_after_the_grant_is_refused_before_its_first_call(
 def test_who_the_session_is_for_is_who_asked(scripted: Scripted) -> None:
     script = message("", tool_use("refund", WANTED, "t1")), message("Done.")
     script[0]["content"] = script[0]["content"][1:]
-    flags = {**FLAGS, "approvals.tools": {"refund": {}}}
+    flags = {"approvals.tools": {"refund": {}}}
     with scripted(*script, flags=flags) as (runtime, _):
         agent = runtime.agent("clerk", tools=[_pay([])], approve=["refund"])
         (request,) = agent.session(user="eve").turn("refund it").waiting_for
@@ -518,7 +517,7 @@ def test_what_began_before_a_crash_takes_another_approval(
     def dies(*_: Any, **__: Any) -> Any:
         raise LedgerWriteError("The process ended here.")
 
-    with scripted(*script, flags=FLAGS) as (runtime, server):
+    with scripted(*script) as (runtime, server):
         session = runtime.agent("clerk", tools=[tool], approve=["refund"]).session()
         (request,) = session.turn("refund it").waiting_for
         queue = runtime.approvals
@@ -558,7 +557,7 @@ def test_approvals_of_the_version_before_hold_for_what_they_name_once(
     asks = message("", tool_use("refund", WANTED, "t1"))
     asks["content"] = asks["content"][1:]
     place = unpack(tmp_path, "51d42c2").path
-    options: dict[str, Any] = {"flags": {**FLAGS, "model.default": "anthropic"}}
+    options: dict[str, Any] = {"flags": {"model.default": "anthropic"}}
     with anthropic_runtime(place, monkeypatch, asks, message("Done."), **options) as (runtime, _):
         agent = runtime.agent("clerk", tools=[_pay(paid)], approve=["refund"])
         session = agent.session()

@@ -22,8 +22,6 @@ from tests.support.agents import TEXT, Scripted, tools_only
 from tests.support.packages import bring
 from tests.support.wire import Raw, message, tool_use
 
-FLAGS = {"supervisor.classify": False, "gateway.retry_base_ms": 1}
-
 
 class _Payer:
     """A tool with an effect that must not happen twice, and one that may."""
@@ -44,7 +42,7 @@ def payer() -> _Payer:
 
 def test_a_rejected_answer_never_repeats_a_payment(scripted: Scripted, payer: _Payer) -> None:
     pay = tools_only(tool_use("pay", {"text": "rent"}, "t1"), tool_use("look", {"text": "a"}, "t2"))
-    with scripted(pay, message("  "), message("Paid."), flags=FLAGS) as (runtime, server):
+    with scripted(pay, message("  "), message("Paid.")) as (runtime, server):
         result = runtime.agent("payer", tools=payer.tools).run("pay the rent")
         last = server.calls[-1].body
     assert result.response == "Paid."
@@ -60,7 +58,7 @@ def test_a_planner_cannot_widen_what_the_agent_may_do(scripted: Scripted, payer:
                      input={"tool_id": tool_id, "arguments": {"text": "x"}}),
         ))  # fmt: skip
 
-    with scripted(message("Direct."), flags=FLAGS) as (runtime, _):
+    with scripted(message("Direct.")) as (runtime, _):
         own: dict[str, Any] = {"tools": payer.tools, "approve": ["pay"]}
         waiting = runtime.agent("a", planner=lambda _: step("pay"), **own).run("go")
         strange = runtime.agent("b", planner=lambda _: step("read_file"), **own).run("go")
@@ -79,7 +77,7 @@ def test_a_step_that_waits_is_told_whichever_it_is_and_a_cancelled_turn_leaves_n
                  input={"tool_id": "pay", "arguments": {"text": "x"}}),
         PlanStep("answer", "PRC-EXECUTE-001", depends_on=("pay",)),
     ))  # fmt: skip
-    with scripted(message("ok"), flags=FLAGS) as (runtime, _):
+    with scripted(message("ok")) as (runtime, _):
         agent = runtime.agent("a", tools=payer.tools, approve=["pay"], planner=lambda _: plan)
         session = agent.session()
         (request,) = session.turn("go").waiting_for
@@ -97,7 +95,7 @@ def test_code_that_wants_to_exit_does_not_take_the_runtime_with_it(
     def leave(*_: Any) -> Any:
         raise ending
 
-    with scripted(message("Direct."), flags=FLAGS) as (runtime, _):
+    with scripted(message("Direct.")) as (runtime, _):
         assert runtime.agent("a", planner=leave).run("go").degraded
         heard = runtime.agent("b").run("go", on_event=leave)
         assert heard.response == "Direct."
@@ -105,7 +103,7 @@ def test_code_that_wants_to_exit_does_not_take_the_runtime_with_it(
 
 
 def test_a_planner_that_takes_for_ever_is_given_up(scripted: Scripted) -> None:
-    flags = {**FLAGS, "supervisor.planner_timeout_s": 0.2}
+    flags = {"supervisor.planner_timeout_s": 0.2}
     with scripted(message("Direct."), flags=flags) as (runtime, _):
         begun = time.monotonic()
         result = runtime.agent("a", planner=lambda _: time.sleep(30)).run("go")  # type: ignore[arg-type,return-value]
@@ -116,14 +114,14 @@ def test_a_planner_that_takes_for_ever_is_given_up(scripted: Scripted) -> None:
 
 
 def test_a_direct_answer_comes_from_the_agents_own_model(scripted: Scripted) -> None:
-    with scripted(message("Direct."), flags=FLAGS) as (runtime, server):
+    with scripted(message("Direct.")) as (runtime, server):
         agent = runtime.agent("a", model="anthropic/claude-other", planner=lambda _: 1 / 0)  # type: ignore[arg-type]
         assert agent.run("go").degraded
         assert server.calls[-1].body["model"] == "claude-other"
 
 
 def test_one_bad_policy_does_not_silence_an_agent(scripted: Scripted, tmp_path: Path) -> None:
-    with scripted(message("ok"), flags=FLAGS) as (runtime, server):
+    with scripted(message("ok")) as (runtime, server):
         texts = {"a": b"\xff\xfe", "b": b"long " * 200_000, "c": b"Be kind.", "d": b"x", "e": b"y"}
         files = {f"HOT/policy/{name}.md": text for name, text in texts.items()}
         bring(runtime.root.path, tmp_path, files)
@@ -146,7 +144,7 @@ def test_an_erased_turn_can_be_ended_and_not_gone_on_with(
     scripted: Scripted, payer: _Payer
 ) -> None:
     pay = tools_only(tool_use("pay", {"text": "rent"}))
-    with scripted(pay, message("Hello."), flags=FLAGS) as (runtime, _):
+    with scripted(pay, message("Hello.")) as (runtime, _):
         session = runtime.agent("a", tools=payer.tools, approve=["pay"]).session()
         (request,) = session.turn("pay the rent").waiting_for
         runtime.ledger.erase(session_id=session.session_id, reason="asked", requested_by="Ann")
@@ -164,7 +162,7 @@ def test_a_yes_holds_for_the_call_that_was_asked_about_only(
     scripted: Scripted, payer: _Payer
 ) -> None:
     pay = tools_only(tool_use("pay", {"text": "10"}))
-    with scripted(pay, message("ok"), flags=FLAGS) as (runtime, _):
+    with scripted(pay, message("ok")) as (runtime, _):
         agent = runtime.agent("a", tools=payer.tools, approve=["pay"])
         session = agent.session()
         (request,) = session.turn("pay").waiting_for
@@ -198,7 +196,7 @@ def test_a_client_of_the_gateway_cannot_become_an_orders_memory(
     scripted: Scripted, payer: _Payer
 ) -> None:
     pay = tools_only(tool_use("pay", {"text": "10"}))
-    with scripted(pay, message("evil"), message("Paid."), flags=FLAGS) as (runtime, server):
+    with scripted(pay, message("evil"), message("Paid.")) as (runtime, server):
         session = runtime.agent("a", tools=payer.tools, approve=["pay"]).session()
         (request,) = session.turn("pay 10").waiting_for
         mallory = Identity("mallory", "agent", key_id="KEY-MALLORY1")
@@ -231,7 +229,7 @@ def test_a_client_of_the_gateway_cannot_become_an_orders_memory(
 def test_a_write_that_failed_stops_the_work_before_the_model_is_asked(
     scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with scripted(message("Hello."), flags=FLAGS) as (runtime, server):
+    with scripted(message("Hello.")) as (runtime, server):
         session = runtime.agent("a").session()
         store = runtime.ledger._store
         whole = store.run
@@ -290,7 +288,7 @@ def test_an_order_without_a_key_can_be_gone_on_with_by_its_id(
     scripted: Scripted, payer: _Payer
 ) -> None:
     pay = tools_only(tool_use("pay", {"text": "10"}))
-    with scripted(pay, message("Paid."), flags=FLAGS) as (runtime, _):
+    with scripted(pay, message("Paid.")) as (runtime, _):
         session = runtime.agent("a", tools=payer.tools, approve=["pay"]).session()
         parked = session.work("pay 10")
         runtime.approvals.decide(parked.waiting_for[0], granted=True, by="Ann")
@@ -302,7 +300,7 @@ def test_an_order_without_a_key_can_be_gone_on_with_by_its_id(
 
 
 def test_an_order_that_failed_can_be_tried_again_under_its_key(scripted: Scripted) -> None:
-    flags = {**FLAGS, "gateway.max_retries": 0}
+    flags = {"gateway.max_retries": 0}
     with scripted(Raw(b"{}", 400), message("Done."), flags=flags) as (runtime, server):
         session = runtime.agent("a").session()
         first = session.work("do it", key="12")
@@ -322,7 +320,7 @@ def test_only_threads_that_a_session_knows_can_be_closed_by_it(scripted: Scripte
 
     opening = tools_only(tool_use("open_thread", {"title": "Mine", "due": "the HIV test of Bob"}))
     script = [opening, message("Noted.")]
-    with scripted(*script, flags=FLAGS) as (runtime, server):
+    with scripted(*script) as (runtime, server):
         runtime.agent("a", tools=thread_tools()).run("note it")
         (thread,) = open_threads(runtime.ledger)
         assert thread.due == ""
@@ -334,7 +332,7 @@ def test_only_threads_that_a_session_knows_can_be_closed_by_it(scripted: Scripte
 
 
 def test_a_listener_that_fails_costs_nothing(scripted: Scripted) -> None:
-    with scripted(message("Hello."), flags=FLAGS) as (runtime, _):
+    with scripted(message("Hello.")) as (runtime, _):
         result = runtime.agent("a").run("hello", on_event=lambda _: 1 / 0)  # type: ignore[arg-type,return-value]
     assert result.response == "Hello."
     assert not result.degraded

@@ -15,7 +15,7 @@ from remit.kernel.loops import run_blocking
 from remit.runtime import Agent, Runtime
 from remit.tools import ToolError
 from tests.agents.test_subagents import by_agent, check
-from tests.support.agents import TEXT, Scripted, anthropic_runtime, tools_only
+from tests.support.agents import TEXT, Scripted, tools_only
 from tests.support.wire import Step, message, tool_use
 
 
@@ -45,14 +45,12 @@ def _agents(runtime: Runtime) -> list[str]:
     return [entry.metadata["agent_id"] for entry in runtime.ledger.query(event_type="EXCHANGE")]
 
 
-def test_the_other_answers_this_turn_and_those_after_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_other_answers_this_turn_and_those_after_it(scripted: Scripted, tmp_path: Path) -> None:
     root = tmp_path / "root"
     script = by_agent(
         desk=[_transfer("billing"), message("By itself.")], billing=[message("You are owed 5.")]
     )
-    with anthropic_runtime(root, monkeypatch, script) as (runtime, server):
+    with scripted(script) as (runtime, server):
         session = _desk(runtime, []).session(tokens=100_000)
         result = session.turn("You charged me twice.")
         assert result.response == "You are owed 5."
@@ -105,11 +103,11 @@ def _refunding() -> Step:
 
 
 def test_a_turn_that_was_handed_over_waits_and_goes_on_in_another_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted, tmp_path: Path
 ) -> None:
     ran: list[str] = []
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, _refunding()) as (runtime, server):
+    with scripted(_refunding()) as (runtime, server):
         session = _desk(runtime, ran).session()
         (asked,) = session.turn("Refund me.").waiting_for
         with Runtime.open(root) as other:
@@ -206,7 +204,7 @@ def test_deps_are_checked_for_every_agent_that_may_answer(scripted: Scripted, ho
 
 
 def test_a_cancelled_turn_of_the_other_ends_what_its_sub_agents_wait_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted, tmp_path: Path
 ) -> None:
     root = tmp_path / "root"
     script = by_agent(
@@ -214,7 +212,7 @@ def test_a_cancelled_turn_of_the_other_ends_what_its_sub_agents_wait_for(
         billing=[message("Yes?"), tools_only(tool_use("helper", {"task": "Pay."}))],
         helper=[tools_only(tool_use("pay", {"text": "Ann"}))],
     )
-    with anthropic_runtime(root, monkeypatch, script) as (runtime, _):
+    with scripted(script) as (runtime, _):
 
         def desk(of: Runtime) -> Agent[Any]:
             pay = Tool("pay", "Pay.", TEXT, lambda text: text)

@@ -18,8 +18,6 @@ from remit.kernel.errors import InvalidInputError
 from tests.support.agents import Scripted
 from tests.support.wire import Raw, message
 
-FLAGS = {"supervisor.classify": False, "gateway.retry_base_ms": 1}
-
 
 def _tool_step(name: str, tool_id: str, *depends_on: str) -> PlanStep:
     return PlanStep(
@@ -85,7 +83,7 @@ def test_steps_that_wait_for_nobody_run_at_once_and_their_results_meet(scripted:
             PlanStep("answer", "PRC-EXECUTE-001", depends_on=("up", "down")),
         )
     )
-    with scripted(message("Both found."), flags=FLAGS) as (runtime, server):
+    with scripted(message("Both found.")) as (runtime, server):
         agent = runtime.agent("scout", tools=tools, planner=lambda _: plan)
         with agent.session() as session:
             result = session.turn("look around")
@@ -112,7 +110,7 @@ def test_a_step_whose_forerunner_failed_never_begins(scripted: Scripted) -> None
             PlanStep("answer", "PRC-EXECUTE-001", depends_on=("first",)),
         )
     )
-    with scripted(message("never"), flags=FLAGS) as (runtime, server):
+    with scripted(message("never")) as (runtime, server):
         agent = runtime.agent("scout", planner=lambda _: plan, max_retries=0)
         result = agent.run("look around")
         failed = runtime.ledger.read_by_event_type("WO_FAILED")
@@ -127,7 +125,7 @@ def test_a_planner_that_fails_degrades_and_says_so(scripted: Scripted) -> None:
     def planner(_: Any) -> Any:
         return {"steps": []}
 
-    with scripted(message("Direct."), flags=FLAGS) as (runtime, _):
+    with scripted(message("Direct.")) as (runtime, _):
         result = runtime.agent("scout", planner=planner).run("look around")
     assert result.degraded
     assert result.response == "Direct."
@@ -144,7 +142,7 @@ def test_a_reviewer_can_send_an_answer_back(scripted: Scripted) -> None:
             verdict = {"verdict": "reject", "reasons": ["it is not cheese"]}
         return message(json.dumps(verdict))
 
-    with scripted(reply, flags=FLAGS) as (runtime, _):
+    with scripted(reply) as (runtime, _):
         result = runtime.agent("guide", verify=True, max_retries=1).run("what is the moon?")
         gates = runtime.ledger.read_by_event_type("WO_QUALITY_GATE")
         planned = runtime.ledger.read_by_event_type("WO_PLANNED")
@@ -158,7 +156,7 @@ def test_a_review_that_fails_is_not_a_yes(scripted: Scripted) -> None:
     def reply(body: dict[str, Any]) -> Any:
         return Raw(b"{}", 400) if body.get("output_config") else message("Trust me.")
 
-    with scripted(reply, flags=FLAGS) as (runtime, _):
+    with scripted(reply) as (runtime, _):
         result = runtime.agent("guide", verify=True, max_retries=0).run("what is the moon?")
         (escalation,) = runtime.ledger.read_by_event_type("ESCALATION")
     assert not result.quality_gate_passed
@@ -168,7 +166,7 @@ def test_a_review_that_fails_is_not_a_yes(scripted: Scripted) -> None:
 
 def test_an_answer_that_claims_what_no_tool_did_is_sent_back(scripted: Scripted) -> None:
     script = (message("I checked the ledger: all is well."), message("I cannot see the ledger."))
-    with scripted(*script, flags=FLAGS) as (runtime, _):
+    with scripted(*script) as (runtime, _):
         result = runtime.agent("guide").run("is all well?")
         gates = runtime.ledger.read_by_event_type("WO_QUALITY_GATE")
     assert result.response == "I cannot see the ledger."
@@ -177,7 +175,7 @@ def test_an_answer_that_claims_what_no_tool_did_is_sent_back(scripted: Scripted)
 
 async def test_orders_by_themselves_run_at_once_and_are_done_once(scripted: Scripted) -> None:
     reply = lambda body: message(f"row {body['messages'][-1]['content']}")  # noqa: E731
-    with scripted(reply, flags=FLAGS) as (runtime, server):
+    with scripted(reply) as (runtime, server):
         session = runtime.agent("clerk").session()
         first = await asyncio.gather(
             *(session.awork(f"{number}", key=f"row-{number}") for number in range(12))

@@ -10,7 +10,7 @@ import pytest
 
 from remit import Runtime
 from remit.ledger import Erased, RetentionSchedule
-from tests.support.agents import CLASSIFIED, Scripted, anthropic_runtime
+from tests.support.agents import CLASSIFIED, Scripted
 from tests.support.postgres import PostgresServer
 from tests.support.stores import outside
 from tests.support.wire import message
@@ -27,16 +27,16 @@ def url(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_conversation_goes_on_after_a_restart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+    scripted: Scripted, tmp_path: Path, url: str
 ) -> None:
     root = tmp_path / "root"
     script = (_CLASSIFY, message("Blue, you said."))
-    with anthropic_runtime(root, monkeypatch, *script) as (runtime, _):
+    with scripted(*script) as (runtime, _):
         assert runtime.ledger.location.startswith("postgresql://")
         conversation = runtime.session()
         conversation.turn("My colour is blue.")
         session = conversation.session_id
-    with anthropic_runtime(root, monkeypatch, *script) as (runtime, server):
+    with scripted(*script) as (runtime, server):
         with runtime.session(session) as conversation:
             assert conversation.turn("Which colour?").response == "Blue, you said."
         assert "My colour is blue." in str(server.calls[-1].body)

@@ -22,7 +22,7 @@ from remit.ledger import LedgerEntry
 from remit.runtime.schedules import _Cron
 from tests.agents import killed_schedule
 from tests.agents.test_subagents import check, store
-from tests.support.agents import TEXT, Scripted, anthropic_runtime, tools_only
+from tests.support.agents import TEXT, Scripted, tools_only
 from tests.support.processes import run_forked
 from tests.support.wire import message, tool_use
 
@@ -47,10 +47,10 @@ def _ticks(runtime: Runtime) -> list[dict[str, Any]]:
 
 
 def test_each_tick_is_one_turn_whichever_process_looks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+    scripted: Scripted, tmp_path: Path, store: str
 ) -> None:
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, message("Counted.")) as (runtime, server):
+    with scripted(message("Counted.")) as (runtime, server):
 
         def hourly(of: Runtime) -> Schedule[str]:
             at = lambda tick: f"Count what came before {tick:%H:%M}."  # noqa: E731
@@ -77,10 +77,10 @@ def test_each_tick_is_one_turn_whichever_process_looks(
 
 
 def test_processes_that_look_at_once_do_it_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+    scripted: Scripted, tmp_path: Path, store: str
 ) -> None:
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, message("Counted.")) as (runtime, server):
+    with scripted(message("Counted.")) as (runtime, server):
         others = 4
         together = threading.Barrier(others)
 
@@ -143,10 +143,10 @@ def test_a_tick_that_waits_for_a_person_does_not_hold_up_the_next(scripted: Scri
 
 @pytest.mark.parametrize("at", [1, 2, 3, 4, 5, 6])
 def test_a_tick_whose_process_is_killed_is_gone_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+    scripted: Scripted, tmp_path: Path, at: int
 ) -> None:
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, message("Counted.")) as (runtime, _):
+    with scripted(message("Counted.")) as (runtime, _):
         schedule = Schedule(runtime.agent("clerk", max_retries=0), "hourly", "Count.", every_s=HOUR)
         _due(schedule, NOON)
         done = run_forked(
@@ -207,10 +207,9 @@ def test_ticks_of_a_time_zone(cron: str, zone: str, day: datetime, expected: lis
 
 
 def test_a_clock_that_is_ahead_for_one_tick_does_not_silence_a_schedule(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+    scripted: Scripted, store: str
 ) -> None:
-    root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, message("Counted.")) as (runtime, server):
+    with scripted(message("Counted.")) as (runtime, server):
         hourly = Schedule(runtime.agent("clerk"), "hourly", "Count.", every_s=HOUR)
         assert _due(hourly, NOON) is None
         assert _due(hourly, NOON + HOUR).response == "Counted."

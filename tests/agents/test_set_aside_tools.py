@@ -21,7 +21,7 @@ from remit.packages import IncomingArchive, pack, update_hashes
 from remit.runtime import Conversation, Runtime, package_manager
 from remit.runtime.state import check_state
 from tests.packages.shipped import SHIPPED
-from tests.support.agents import Scripted, anthropic_runtime
+from tests.support.agents import Scripted
 from tests.support.roots import new_root
 from tests.support.wire import message, tool_use
 
@@ -90,14 +90,14 @@ def _with_policy(root: Path, scratch: Path, change: Callable[[str], str]) -> Non
 
 
 def test_a_tool_that_keeps_failing_is_not_offered_until_the_session_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted, tmp_path: Path
 ) -> None:
     root, shop = tmp_path / "root", _Shop()
     _with_policy(
         root, tmp_path,
         lambda text: text.replace('_fallbacks": {}', '_fallbacks": {"stock": ["no", "list"]}'),
     )  # fmt: skip
-    with anthropic_runtime(root, monkeypatch, shop.answer, flags=FLAGS) as (runtime, _):
+    with scripted(shop.answer, flags=FLAGS) as (runtime, _):
         agent = runtime.agent("seller", tools=shop.tools())
         with agent.session() as session:
             for _turn in range(3):
@@ -125,11 +125,11 @@ def test_a_tool_that_keeps_failing_is_not_offered_until_the_session_ends(
         assert len(_signals(runtime, session.session_id)) == 1
 
 
-def test_how_many_turns_it_takes_is_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_many_turns_it_takes_is_policy(scripted: Scripted, tmp_path: Path) -> None:
     root, shop = tmp_path / "root", _Shop()
     _with_policy(root, tmp_path, lambda text: text.replace('_after": 3', '_after": 1'))
     with (
-        anthropic_runtime(root, monkeypatch, shop.answer, flags=FLAGS) as (runtime, _),
+        scripted(shop.answer, flags=FLAGS) as (runtime, _),
         runtime.agent("seller", tools=shop.tools()).session() as session,
     ):
         session.turn("Is there any oolong?")
@@ -227,7 +227,7 @@ def test_cancelled_calls_do_not_set_a_tool_aside(scripted: Scripted) -> None:
 
 
 def test_nothing_but_what_is_permitted_stands_in_and_a_plan_gets_what_it_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted, tmp_path: Path
 ) -> None:
     root, shop = tmp_path / "root", _Shop()
     _with_policy(
@@ -235,7 +235,7 @@ def test_nothing_but_what_is_permitted_stands_in_and_a_plan_gets_what_it_names(
         lambda text: text.replace('_fallbacks": {}', '_fallbacks": {"stock": ["list"]}'),
     )  # fmt: skip
     only = shop.tools()[:1]
-    with anthropic_runtime(root, monkeypatch, shop.answer, flags=FLAGS) as (runtime, _):
+    with scripted(shop.answer, flags=FLAGS) as (runtime, _):
         with runtime.agent("seller", tools=only).session() as session:
             for _turn in range(4):
                 session.turn("Is there any oolong?")

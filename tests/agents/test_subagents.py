@@ -18,7 +18,7 @@ from remit.gateway.budget import audit_budgets
 from remit.packages.gates import check_gates
 from remit.runtime import Agent
 from remit.views import prompt_journey
-from tests.support.agents import Scripted, anthropic_runtime, tools_only
+from tests.support.agents import Scripted, tools_only
 from tests.support.commands import run_remit
 from tests.support.postgres import PostgresServer
 from tests.support.wire import Step, message, tool_use
@@ -252,11 +252,11 @@ def _paying() -> Step:
 
 @pytest.mark.parametrize("granted", [True, False])
 def test_an_approval_inside_it_parks_its_caller_and_is_gone_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str, granted: bool
+    scripted: Scripted, tmp_path: Path, store: str, granted: bool
 ) -> None:
     ran: list[str] = []
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, _paying()) as (runtime, server):
+    with scripted(_paying()) as (runtime, server):
         session = _asking(runtime, ran).session()
         result = session.turn("Pay Ann.")
         (asked,) = result.waiting_for
@@ -341,7 +341,7 @@ def test_one_that_calls_itself_through_another_is_refused(scripted: Scripted) ->
 
 
 def test_one_at_work_ends_with_its_cancelled_caller(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+    scripted: Scripted, tmp_path: Path, store: str
 ) -> None:
     asked, released = threading.Event(), threading.Event()
 
@@ -353,7 +353,7 @@ def test_one_at_work_ends_with_its_cancelled_caller(
     root = tmp_path / "root"
     script = by_agent(boss=[ask(), message("Never.")], helper=[late])
     with (
-        anthropic_runtime(root, monkeypatch, script) as (runtime, server),
+        scripted(script) as (runtime, server),
         ThreadPoolExecutor(1) as pool,
         Runtime.open(root) as other,
     ):
@@ -400,7 +400,7 @@ def test_the_cost_of_a_caller_that_timed_out_holds_the_call_that_was_running(
 
 
 def test_one_that_the_program_has_no_more_does_not_keep_others_waiting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted, tmp_path: Path
 ) -> None:
     root = tmp_path / "root"
     both = tools_only(
@@ -408,7 +408,7 @@ def test_one_that_the_program_has_no_more_does_not_keep_others_waiting(
     )
     pays: list[Any] = [tools_only(tool_use("pay", {"text": "Ann"}))]
     script = by_agent(boss=[both], helper=pays, gone=pays)
-    with anthropic_runtime(root, monkeypatch, script) as (runtime, _):
+    with scripted(script) as (runtime, _):
 
         def boss(of: Runtime, *names: str) -> Agent:
             schema = {"type": "object", "properties": {"text": {"type": "string"}}}

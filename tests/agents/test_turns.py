@@ -15,7 +15,7 @@ from remit import Runtime
 from remit.agents.workorders import AnswerRejected, Degraded
 from remit.kernel.errors import ConfigError, InvalidInputError, RemitError
 from remit.ledger import EVENTS, LedgerClient
-from tests.support.agents import CLASSIFIED, Scripted, anthropic_runtime, by_kind
+from tests.support.agents import CLASSIFIED, Scripted, by_kind
 from tests.support.waiting import until
 from tests.support.wire import Raw, message, tool_use
 
@@ -70,9 +70,8 @@ def test_the_trace_hash_can_be_computed_again(scripted: Scripted) -> None:
     assert gate.metadata["trace_hash"] == chain.metadata["trace_hash"] == expected
 
 
-def test_a_session_goes_on_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, by_kind(message("Nice to meet you."))) as (first, _):
+def test_a_session_goes_on_after_a_restart(scripted: Scripted) -> None:
+    with scripted(by_kind(message("Nice to meet you."))) as (first, _):
         conversation = first.session()
         conversation.turn("my name is Ada")
         session_id = conversation.session_id  # no end: the process just goes away
@@ -81,7 +80,7 @@ def test_a_session_goes_on_after_a_restart(tmp_path: Path, monkeypatch: pytest.M
         said = [turn["content"] for turn in body["messages"] if turn["role"] == "user"]
         return message(f"You said: {said[-2]}")
 
-    with anthropic_runtime(root, monkeypatch, by_kind(recall)) as (second, _):
+    with scripted(by_kind(recall)) as (second, _):
         with second.session(session_id) as conversation:
             assert conversation.turn_count == 1
             assert (
@@ -188,9 +187,9 @@ def test_an_unknown_provider_or_model_is_refused_with_advice(
     assert "remit model pull smollm2-135m" in caught.value.next_step
 
 
-def test_keys_are_nowhere_in_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_nowhere_in_the_root(scripted: Scripted, tmp_path: Path) -> None:
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, by_kind(message("hi"))) as (runtime, server):
+    with scripted(by_kind(message("hi"))) as (runtime, server):
         runtime.session().turn("hello")
         assert server.calls[0].headers["x-api-key"] == "sk-secret"
         assert "sk-secret" not in json.dumps([str(row) for row in runtime.loaded.rows()])
@@ -199,11 +198,9 @@ def test_keys_are_nowhere_in_the_root(tmp_path: Path, monkeypatch: pytest.Monkey
             assert b"sk-secret" not in file.read_bytes()
 
 
-def test_the_ledger_is_plain_sqlite_to_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_ledger_is_plain_sqlite_to_others(scripted: Scripted, tmp_path: Path) -> None:
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, by_kind(message("The answer."))) as (runtime, _):
+    with scripted(by_kind(message("The answer."))) as (runtime, _):
         runtime.session().turn("The question?")
     import sqlite3
 

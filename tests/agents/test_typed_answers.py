@@ -17,10 +17,14 @@ from pydantic import BaseModel, Field, field_validator
 from typing_extensions import TypedDict
 
 from remit import Runtime, TurnFailedError, tool
+from remit.agents.supervisor.claims import hidden_failure, unsourced
 from remit.agents.workorders import AnswerRejected, PartialOutput, ToolStarted
 from remit.kernel.errors import InvalidInputError
 from remit.runtime import TurnEnded
-from tests.support.agents import anthropic_runtime
+from remit.tools import ToolError
+from tests.agents.phrases import FILES, measure
+from tests.agents.test_local_model import WHY_NOT
+from tests.support.agents import Scripted, anthropic_runtime, tools_only
 from tests.support.processes import run_forked
 from tests.support.roots import new_root
 from tests.support.wire import (
@@ -318,3 +322,247 @@ def test_the_schema_is_on_record(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     schema = json.loads(text)
     assert schema["required"] == ["name", "minutes"]
     assert done.metadata["output_result"]["output"] == OOLONG
+
+
+# -- With a model that may not speak for the system, all that is said comes from code ------------
+
+
+LIE = "There are 12 packages, all gates pass, and it cost 4.20 dollars."
+FLAGS = {"providers.anthropic.prose": False, "supervisor.classify": False}
+
+
+def _first_allowed(body: dict[str, Any]) -> dict[str, Any]:
+    """A model that lies in prose, and takes the first thing it may choose."""
+    schema = body.get("output_config", {}).get("format", {}).get("schema", {})
+    return message(json.dumps(schema["enum"][0]) if "enum" in schema else LIE)
+
+
+def test_nothing_that_the_model_says_is_shown(scripted: Scripted) -> None:
+    with scripted(_first_allowed, flags=FLAGS) as (runtime, _):
+        with runtime.session() as session:
+            said = {
+                phrase: session.turn(phrase)
+                for phrase in (
+                    "hello",
+                    "list all installed packages",
+                    "query the ledger for TURN_RECORDED events",
+                    "read the file nowhere.txt",
+                    "why did you choose this model?",
+                    "what did that cost?",
+                    "who won the world cup in 1998?",
+                    "restart the packages",
+                    "Which files exist under HO1?",
+                    "list the files of yesterday",
+                    "is PKG-NOWHERE-404 installed?",
+                    "what can you do?",
+                )
+            }
+        calls = [e.metadata for e in runtime.ledger.read_by_event_type("TOOL_CALL")]
+        verified = runtime.ledger.verify().verified
+    assert all(LIE not in result.response for result in said.values())
+    assert said["hello"].response.startswith("Hello!")
+    packages = said["list all installed packages"]
+    assert "PKG-KERNEL-001" in packages.response
+    assert packages.response.startswith("list_packages (list all installed packages):\n")
+    assert packages.quality_gate_passed
+    assert said["restart the packages"].response.startswith("I cannot answer that")
+    assert "HO1/contracts/PRC-EXECUTE-001.json" in said["Which files exist under HO1?"].response
+    unsure = said["list the files of yesterday"].response
+    assert unsure.startswith("I cannot answer that: no tool here mentions 'yesterday'. I can:")
+    assert "ask 'list the files'" in unsure
+    absent = said["is PKG-NOWHERE-404 installed?"].response
+    assert absent.startswith("I cannot answer that from list_packages")
+    assert absent.endswith("the result does not mention PKG-NOWHERE-404.")
+    assert [call["tool_id"] for call in calls] == [
+        "list_packages", "query_ledger", "read_file", "explain_route", "usage", "list_files",
+        "list_packages",
+    ]  # fmt: skip
+    assert calls[1]["arguments"] == {"event_type": "TURN_RECORDED"}
+    assert "read_file failed" in said["read the file nowhere.txt"].response
+    assert "This session:" in said["what did that cost?"].response
+    assert said["who won the world cup in 1998?"].response.startswith("I cannot answer that")
+    assert verified
+
+
+def test_what_it_can_do_is_said_by_code_with_any_model(scripted: Scripted) -> None:
+    with scripted(message(LIE), flags={"supervisor.classify": False}) as (runtime, server):
+        with runtime.session() as session:
+            for phrase in ("what can you do?", "Which tools do you have?", "help"):
+                said = session.turn(phrase)
+                assert said.response.startswith("I answer from ")
+                assert "- list all installed packages: ask" in said.response
+                assert "(verify_ledger)" in said.response
+                assert said.quality_gate_passed
+        assert server.calls == []
+        guide = runtime.agent("guide").session()
+        assert guide.turn("what can you do?").response == LIE  # a program's agent: its model's
+
+
+def test_what_was_just_said_is_a_tools_result(scripted: Scripted) -> None:
+    odd = "My  order\nis \u2116 7, \u201cquoted\u201d."
+    with scripted(_first_allowed, flags=FLAGS) as (runtime, server):
+        with runtime.session() as session:
+            first = session.turn("what did I just say?")
+            assert first.response.endswith("\nNothing was said before that in this session.")
+            said = session.turn(odd)
+            assert session.turn("What did I just say?").response.endswith(f"\nYou said: {odd}")
+            before = session.turn("what did you say before that?")
+            assert before.response.endswith(f"\nI said: {said.response}")
+            assert before.tool_results[0]["tool_id"] == "recall_turn"
+        assert all("What did I just say?" not in str(call.body) for call in server.calls)
+        gates = runtime.ledger.read_by_event_type("WO_QUALITY_GATE")
+        guide = runtime.agent("guide").session()
+        assert guide.turn("Show my last message").response == LIE  # a program's agent: its model's
+    assert [gate.metadata["verdict"] for gate in gates] == ["accept"] * 4
+
+
+def test_what_must_not_be_said_is_not_recalled(scripted: Scripted) -> None:
+    acceptance = {"must_not_contain": ["4111 1111"]}
+    with scripted(message("4111 1111"), flags=FLAGS) as (runtime, _):
+        session = runtime.agent("guide", acceptance=acceptance, max_retries=0).session()
+        session.turn("My card is 4111 1111 1111 1111.")
+        shown = session.turn("Show my last message")
+    assert (shown.quality_gate_passed, shown.notice) == (False, True)
+    assert "4111" not in shown.response
+
+
+@pytest.mark.local_model
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is here")
+def test_a_few_phrases_of_each_kind_with_the_small_model(tmp_path: Path) -> None:
+    cases = [case for file in FILES.values() for case in json.loads(file.read_text())[::14]]
+    found = [(outcome, case["phrase"]) for case, outcome, _ in measure(cases, tmp_path / "root")]
+    assert [phrase for outcome, phrase in found if outcome == "invented"] == []
+    assert sum(outcome == "right" for outcome, _ in found) > len(found) / 2
+
+
+# -- Models that lie: values that nothing holds, and failures that are kept quiet ----------------
+
+
+ORDER = {"id": "ORD-4711", "rows": [{"n": 3, "usd": 1.25}, {"n": 4, "usd": 2.5}], "limit_s": 90}
+SEEN = f"Refund 12.50 EUR of ORD-4711. {ORDER}"
+
+
+@tool(on_unknown="retry")
+def balance(account: str) -> dict[str, Any]:
+    """The balance of an account, in dollars."""
+    if account != "A-1":
+        raise ToolError(f"There is no account {account}.")
+    return {"account": account, "balance": 310.25}
+
+
+def _run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *script: Any, said: str = "") -> Any:
+    with anthropic_runtime(tmp_path / "root", monkeypatch, *script) as (runtime, server):
+        agent = runtime.agent("teller", instructions="A transfer takes 14 days.", tools=[balance])
+        result = agent.run(said or "What is my balance?")
+        gates = runtime.ledger.read_by_event_type("WO_QUALITY_GATE")
+    return result, [gate.metadata["verdict"] for gate in gates], server.calls
+
+
+def test_a_value_without_a_source_is_asked_for_again_and_then_not_delivered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lie = message("Your balance is $4,210.00.")
+    result, verdicts, calls = _run(tmp_path, monkeypatch, lie)
+    assert verdicts == ["reject", "reject"]
+    assert "holds 4,210.00" in str(calls[-1].body["messages"][-1])  # the reason, once more asked
+    assert "4,210" not in result.response
+    assert result.error_code == "answer_rejected"
+    assert "4,210.00" in result.error_detail
+
+
+def test_the_tools_own_value_is_delivered_and_another_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = tools_only(tool_use("balance", {"account": "A-1"}))
+    other, own = message("It is 999.99 dollars."), message("It is $310.25, in 14 days.")
+    result, verdicts, _ = _run(tmp_path, monkeypatch, ask, other, own)
+    assert verdicts == ["reject", "accept"]
+    assert result.response == "It is $310.25, in 14 days."
+
+
+def test_an_answer_after_a_failed_tool_says_that_it_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = tools_only(tool_use("balance", {"account": "A-2"}))
+    lie, truth = message("Your balance is fine."), message("I could not find the account A-2.")
+    result, verdicts, _ = _run(tmp_path, monkeypatch, ask, lie, truth, said="Balance of A-2?")
+    assert verdicts == ["reject", "accept"]
+    assert result.response == "I could not find the account A-2."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The order ORD-4711 of 12.50 EUR is refunded.",
+        "There are 7 items, costing $3.75 in 2 rows.",
+        "It took 1.5 minutes, 1.88 dollars per row.",
+        "That is HTTP 404 of RFC 9110, step 12, since 2024.",
+        "1. First\n2. Second\n\nThese are 2 things.",
+        "Call it with `retries=77`.",
+        "About 43 % of them are of the first kind.",
+    ],
+)
+def test_values_that_were_seen_or_follow_are_no_inventions(text: str) -> None:
+    assert unsourced(text, SEEN, [ORDER]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("The order ORD-4712 is refunded.", "ORD-4712"),
+        ("There are 58 items.", "58"),
+        ("It was paid on 2024-05-05.", "2024-05-05"),
+        ("The total is 3.80.", "3.80"),
+        ("Write to bob@example.org.", "bob@example.org"),
+        ("The balance is $1,234.56.", "1,234.56"),
+    ],
+)
+def test_values_that_nothing_holds_are_found(text: str, value: str) -> None:
+    assert unsourced(text, SEEN, [ORDER]) == [value]
+
+
+def test_without_a_tools_result_only_what_is_stated_as_a_fact_needs_a_source() -> None:
+    assert unsourced("Water boils near 100 degrees, after some 12 minutes.", "hi") == []
+    assert unsourced("Your limit is 250 a day.", "hi") == ["250"]
+
+
+def test_a_failure_that_was_overcome_or_admitted_is_none() -> None:
+    failed, fine = {"tool_id": "a", "status": "error"}, {"tool_id": "b", "status": "ok"}
+    assert hidden_failure("The price is fair.", [failed]) == "a"
+    assert hidden_failure("The price is fair.", [failed, fine]) == ""
+    assert hidden_failure("It can\u2019t be looked up.", [failed]) == ""
+    assert hidden_failure("Der Preis stimmt nicht.", [failed]) == ""  # not read
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ab1",
+        "x",
+        "A-",
+        "AB-",
+        "1",
+        "1,111",
+        "a@",
+        "a.",
+        "`",
+        "``` a",
+        "0a-",
+        " ",
+        "is 5 ",
+        "ABC-1234 ",
+    ],
+)
+def test_a_long_text_takes_time_in_proportion(text: str) -> None:
+    """Where a pattern looks at the rest of the text from each place, this takes an hour."""
+    long = text * (100_000 // len(text))
+    for answer in (long, f"It is 0.{long}"):
+        unsourced(answer, "hi")
+        hidden_failure(f"the {answer}", [{"status": "error", "tool_id": "balance"}])
+
+
+def test_many_values_against_many_sources() -> None:
+    values = " ".join(f"is {value}" for value in range(20_000))
+    sources = " ".join(f"{value}.5" for value in range(20_000, 60_000))
+    assert len(unsourced(values, sources, [[value] for value in range(1000)])) > 1000

@@ -16,17 +16,20 @@ import pytest
 from pydantic import BaseModel
 
 from remit import LedgerClient, Runtime
-from remit.agents.queue import Row, Submission, check_orders
+from remit.agents.queue import OrderQueue, Row, Submission, check_orders
 from remit.agents.supervisor import TurnCancelledError
 from remit.gateway.auth import KeyStore
-from remit.gateway.budget import BudgetScope
-from remit.kernel.errors import InvalidInputError
+from remit.gateway.budget import BudgetLimits, BudgetScope
+from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.kernel.loops import start_background
+from remit.kernel.settings import default_settings
 from remit.packages.gates import check_gates
 from remit.runtime import Agent, OrderWorker, load_app
 from tests.agents.queue import app
-from tests.support.agents import Scripted, anthropic_runtime, tools_only
+from tests.agents.queue.bench import Bench, settings
+from tests.support.agents import Scripted, tools_only
 from tests.support.commands import run_remit
+from tests.support.cutting import CuttingProxy
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Program, run_forked
 from tests.support.stores import outside
@@ -88,10 +91,10 @@ class Found(BaseModel):
 
 
 def test_submitted_turns_are_done_and_their_results_come_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+    scripted: Scripted, tmp_path: Path, store: str
 ) -> None:
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, message("Done."), flags=FLAGS) as (runtime, server):
+    with scripted(message("Done."), flags=FLAGS) as (runtime, server):
         clerk = runtime.agent("clerk", max_retries=0)
         handles = [
             clerk.submit(f"Task {number}.", user="u-1", subject_id="ann", key=f"k{number}")
@@ -203,12 +206,12 @@ def test_a_running_order_stops_when_somebody_says_so(scripted: Scripted) -> None
 
 
 def test_a_turn_that_waits_for_a_person_goes_on_on_another_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+    scripted: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:
     monkeypatch.setenv("PAID", str(tmp_path / "paid"))
     root = tmp_path / "root"
     script = [tools_only(tool_use("pay", {"text": "Ann"})), message("Paid.")]
-    with anthropic_runtime(root, monkeypatch, *script, flags=FLAGS) as (runtime, server):
+    with scripted(*script, flags=FLAGS) as (runtime, server):
         _, till, _ = app.agents(runtime)
         assert isinstance(till, Agent)
         handle = till.submit("Pay Ann.")
@@ -227,7 +230,7 @@ def test_a_turn_that_waits_for_a_person_goes_on_on_another_worker(
 
 
 def test_what_a_killed_worker_left_is_gone_on_with_and_no_tool_runs_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+    scripted: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:
     monkeypatch.setenv("PAID", str(tmp_path / "paid"))
     root = tmp_path / "root"
@@ -236,7 +239,7 @@ def test_what_a_killed_worker_left_is_gone_on_with_and_no_tool_runs_twice(
         tools_only(tool_use("payer", {"task": "Pay Ann."})),
         tools_only(tool_use("pay", {"text": "Ann"})), slow, message("Paid."), message("Done."),
     ]  # fmt: skip
-    with anthropic_runtime(root, monkeypatch, *script, flags=FLAGS) as (runtime, server):
+    with scripted(*script, flags=FLAGS) as (runtime, server):
         _, _, boss = app.agents(runtime)
         assert isinstance(boss, Agent)
         key_id = KeyStore(runtime.ledger).create("shop").key_id
@@ -290,9 +293,9 @@ def test_submission_and_the_callers_entry_are_both_there_or_neither(target: str)
     assert rows == sum(at - at % 2 for at in steps)
 
 
-def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands(scripted: Scripted, tmp_path: Path) -> None:
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, message("Done."), flags=FLAGS) as (runtime, server):
+    with scripted(message("Done."), flags=FLAGS) as (runtime, server):
 
         def remit(*arguments: object, code: int = 0) -> Any:
             done = run_remit(*arguments, "--root", root)
@@ -329,12 +332,10 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         check(runtime)
 
 
-def test_a_worker_ends_at_sigterm_when_its_turns_have(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_ends_at_sigterm_when_its_turns_have(scripted: Scripted, tmp_path: Path) -> None:
     root = tmp_path / "root"
     reply = Raw(json.dumps(message("Done.")).encode(), delay_s=0.5)
-    with anthropic_runtime(root, monkeypatch, reply, flags=FLAGS) as (runtime, server):
+    with scripted(reply, flags=FLAGS) as (runtime, server):
         clerk = runtime.agent("clerk")
         first = clerk.submit("One.")
         line = ("-m", "remit", "worker", "--root", str(root), "--concurrency", "1", "--app",
@@ -349,12 +350,12 @@ def test_a_worker_ends_at_sigterm_when_its_turns_have(
 
 
 def test_what_takes_longer_than_draining_may_is_left_to_another_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "root"
     script = [Raw(b"{}", delay_s=60.0), message("Done.")]
     monkeypatch.setenv("REMIT_WORKER__ORDERS__DRAIN_S", "0.1")
-    with anthropic_runtime(root, monkeypatch, *script, flags=FLAGS) as (runtime, server):
+    with scripted(*script, flags=FLAGS) as (runtime, server):
         clerk = runtime.agent("clerk", max_retries=0)
         handle = clerk.submit("Go.")
         line = ("-m", "remit", "worker", "--root", str(root), "--app",
@@ -379,3 +380,174 @@ def test_ticks_of_schedules_are_a_workers_too(scripted: Scripted) -> None:
                       "tests.agents.queue.app:nothing", "tests.agents.queue.app:os"):  # fmt: skip
             with pytest.raises(InvalidInputError):
                 load_app(runtime, wrong)
+
+
+# -- Orders that are done for a virtual key: its limits are theirs -------------------------------
+
+
+def test_what_a_key_may_not_do_its_orders_may_not(scripted: Scripted, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    script = [
+        tools_only(tool_use("helper", {"task": "Look."})), message("Seen."), message("Done."),
+        message("Again."),
+    ]  # fmt: skip
+    with scripted(*script, flags=FLAGS) as (runtime, server):
+        keys = KeyStore(runtime.ledger)
+        helper = runtime.agent("helper", instructions="Look.", max_retries=0)
+        clerk = runtime.agent("clerk", tools=[helper.as_tool()], max_retries=0)
+        made = keys.create("shop", user_id="ann", team_id="tea")
+        scope = BudgetScope(key_id=made.key_id)
+        runtime.budgeter.allocate(scope, limits=BudgetLimits(tokens=1_000_000), by="t")
+        keys.create("small", models=["gpt-*"])
+        keys.create("others", agents=["till"])
+
+        def spent() -> int:
+            return runtime.budgeter.status(scope)[0].spent_tokens
+
+        with working(runtime, [clerk], at_once=1):
+            first = clerk.submit("Go.", for_key="shop")
+            assert first.result(60).response == "Done."
+            assert spent() == 3 * 18  # its sub-agent's call too
+            refused = clerk.submit("Go.", for_key="small").result(60)
+            assert refused.error_code == "MODEL_NOT_ALLOWED"
+            for wrong, options in (
+                (InvalidInputError, {"for_key": "others"}),
+                (InvalidInputError, {"for_key": "shop", "user": "bob"}),
+                (NotFoundError, {"for_key": "nobody"}),
+            ):
+                with pytest.raises(wrong):
+                    clerk.submit("Go.", **options)
+            runtime.budgeter.allocate(scope, limits=BudgetLimits(tokens=60), by="t")
+            assert (
+                clerk.submit("Go.", for_key=made.key_id).result(60).error_code == "budget_exhausted"
+            )
+            runtime.budgeter.allocate(scope, limits=BudgetLimits(requests_per_minute=3), by="t")
+            limited = clerk.submit("Go.", for_key=made.key_id).result(60)
+            assert limited.error_code == "RATE_LIMITED"
+            runtime.budgeter.allocate(scope, limits=BudgetLimits(), by="t")
+            last = clerk.submit("Go.", for_key=made.key_id)
+            assert last.result(60).response == "Again."
+            keys.rotate("shop")  # the key goes on
+            later = clerk.submit("Go.", for_key="shop", queue="later")
+            keys.revoke("shop")
+        with working(runtime, [clerk], queues=("later",)):
+            assert later.result(60).error_code == "AUTH_ERROR"
+        assert len(server.calls) == 4
+        done = run_remit("usage", "--by", "key,user,team", "--json", "--root", root)
+        rows: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
+        assert [(row["key"], row["user"], row["team"], row["calls"]) for row in rows] == [
+            (made.key_id, "ann", "tea", 4)
+        ]
+        submitted = run_remit("order", "submit", "clerk", "x", "--for-key", "shop", "--root", root)
+        assert submitted.returncode == 1
+        assert "is revoked" in submitted.stderr
+        assert run_remit("budget", "check", "--root", root).returncode == 0
+        check(runtime)
+
+
+# -- DBOS over connections that break: each order is begun once, and none is left ----------------
+
+
+_RETRY_S = 0.6  # longer than the ledger tries
+_QUICK = default_settings().ledger.model_copy(update={"lock_timeout_s": 0.3})
+
+
+class _Taker:
+    """A worker that keeps what it has begun until the test ends it."""
+
+    queues = ("default",)
+    at_once = 8
+    draining = False
+
+    def __init__(self, seat: str) -> None:
+        self.seat = seat
+        self.begun: list[Row] = []
+        self.may_end = asyncio.Event()
+
+    def room(self) -> int:
+        return self.at_once
+
+    def begin(self, claim: Row) -> asyncio.Task[Any]:
+        self.begun.append(claim)
+        return asyncio.create_task(self.may_end.wait())
+
+    async def nudged(self, timeout_s: float | None) -> None:
+        await asyncio.sleep(timeout_s or 0)
+
+
+@pytest.fixture
+def url(postgres: PostgresServer) -> str:
+    pytest.importorskip("dbos")
+    return postgres.database()
+
+
+def test_an_order_whose_beginning_was_lost_is_begun_once(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from remit.agents.queue import dbos
+
+    monkeypatch.setattr(dbos, "_RETRY_S", 0.1)
+    monkeypatch.setattr(dbos, "_LOSS_CHECK_S", 0.5)
+    with (
+        CuttingProxy(url, tmp_path / "p") as proxy,
+        LedgerClient(proxy.url, settings=_QUICK) as ledger,
+    ):
+        bench = Bench(ledger)
+        engine = dbos.DbosEngine(ledger, settings(), url)
+        queue = OrderQueue(ledger, settings(), engine)
+        breaks = _breaking(ledger, engine, proxy)
+        worker = _Taker(bench.worker())
+        running = start_background(engine.hand_out(worker))
+        until(lambda: ledger.select("SELECT to_regclass('dbos.workflow_input')")[0][0] is not None)
+        for number, where in enumerate(("before", "after")):
+            breaks.append(where)
+            order_id = queue.submit(Submission(agent_id="clerk", task="x"), by="t")
+            until(lambda number=number: len(worker.begun) > number)
+            assert not breaks
+            assert worker.begun[-1].order_id == order_id
+        order_id, put = queue.prepare(Submission(agent_id="clerk", task="x"), by="t")
+
+        def taken_and_not_known(tx: Any) -> None:  # as when DBOS's own commit is not answered
+            put(tx)
+            tx.execute_many(
+                "UPDATE dbos.workflow_status SET status = 'PENDING', executor_id = ? "
+                "WHERE workflow_uuid = ?", [(worker.seat, f"{order_id}.1")],
+            )  # fmt: skip
+
+        ledger.transact(taken_and_not_known)
+        until(lambda: len(worker.begun) == 3)
+        assert {row.attempts for row in worker.begun} == {1}
+        bench.check()
+        worker.draining = True
+        worker.may_end._loop.call_soon_threadsafe(worker.may_end.set)  # type: ignore[attr-defined]
+        running.result(60)
+        assert len(worker.begun) == 3
+        for claim in worker.begun:
+            assert bench.end(claim)
+        bench.check()
+
+
+def _breaking(ledger: LedgerClient, engine: Any, proxy: CuttingProxy) -> list[str]:
+    """Break the connection at the commit of the next beginnings, before it is sent or after it
+    took place, for longer than the ledger tries; the list says where."""
+    breaks: list[str] = []
+    now: list[str] = []
+    begin, writer = engine._begin, ledger._store._writer  # type: ignore[attr-defined]
+    fetch = writer.fetch
+
+    def beginning(*arguments: Any) -> Any:
+        claim = begin(*arguments)
+        if claim is not None and breaks:
+            now.append(breaks.pop())
+        return claim
+
+    def fetching(sql: str, *arguments: Any) -> Any:
+        if sql != "COMMIT" or not now:
+            return fetch(sql, *arguments)
+        if now.pop() == "after":
+            fetch(sql)
+        proxy.sever(_RETRY_S)
+        return fetch(sql)
+
+    engine._begin, writer.fetch = beginning, fetching
+    return breaks

@@ -13,7 +13,7 @@ from remit.agents.tools import ToolError
 from remit.kernel.errors import InvalidInputError
 from remit.runtime import Runtime
 from tests.agents.test_subagents import by_agent
-from tests.support.agents import Scripted, anthropic_runtime, tools_only
+from tests.support.agents import Scripted, tools_only
 from tests.support.wire import message, tool_use
 
 
@@ -95,11 +95,9 @@ def test_a_turn_without_it_is_refused_before_anything_is_done(
         assert "WO_PLANNED" not in runtime.ledger.count_by_event()
 
 
-def test_a_turn_that_is_resumed_is_given_it_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_turn_that_is_resumed_is_given_it_again(scripted: Scripted, tmp_path: Path) -> None:
     root = tmp_path / "root"
-    with anthropic_runtime(root, monkeypatch, _script()) as (runtime, _):
+    with scripted(_script()) as (runtime, _):
         session = _seller(runtime, approve=["sell"]).session()
         first = Shop("one")
         (asked,) = session.turn("Bread, please.", deps=first).waiting_for
