@@ -20,7 +20,7 @@ from remit.kernel.errors import InvalidInputError
 from remit.kernel.loops import run_blocking
 from remit.ledger import LedgerEntry
 from remit.runtime.schedules import _Cron
-from tests.agents import killed_schedule
+from tests.agents import killed
 from tests.agents.test_subagents import check, store
 from tests.support.agents import TEXT, Scripted, tools_only
 from tests.support.processes import run_forked
@@ -149,9 +149,7 @@ def test_a_tick_whose_process_is_killed_is_gone_on_with(
     with scripted(message("Counted.")) as (runtime, _):
         schedule = Schedule(runtime.agent("clerk", max_retries=0), "hourly", "Count.", every_s=HOUR)
         _due(schedule, NOON)
-        done = run_forked(
-            killed_schedule.main, str(root), at, NOON + HOUR, environment=dict(os.environ)
-        )
+        done = run_forked(killed.tick, str(root), at, NOON + HOUR, environment=dict(os.environ))
         assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
         for later in (1, 2):
             _due(schedule, NOON + HOUR + later)

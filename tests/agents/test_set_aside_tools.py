@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,12 @@ from remit.ledger import LedgerEntry, open_root_ledger
 from remit.packages import IncomingArchive, pack, update_hashes
 from remit.runtime import Conversation, Runtime, package_manager
 from remit.runtime.state import check_state
+from tests.agents import killed
 from tests.packages.shipped import SHIPPED
 from tests.support.agents import Scripted
+from tests.support.processes import run_forked
 from tests.support.roots import new_root
-from tests.support.wire import message, tool_use
+from tests.support.wire import message, serve, tool_use
 
 FLAGS = {"supervisor.max_retries": 0}
 ANY = {"type": "object"}
@@ -145,7 +149,7 @@ def test_a_policy_that_cannot_be_read_fails_no_turn(
         scripted(shop.answer, flags=FLAGS) as (runtime, _),
         runtime.agent("seller", tools=shop.tools()).session() as session,
     ):
-        (tmp_path / "r/HOT/documents/signals.json").write_text("{}")
+        (tmp_path / "root/HOT/documents/signals.json").write_text("{}")
         assert not [turn for _ in range(4) if (turn := session.turn("Oolong?")).failed]
         assert _signals(runtime, session.session_id) == []
     assert "nothing is set aside" in caplog.text
@@ -302,3 +306,46 @@ def test_which_failures_are_a_tools_own(error: Exception, fault: bool) -> None:
     dispatcher = ToolDispatcher(tools, default_settings().tools)
     assert dispatcher.execute("fails", {}).fault is fault
     assert dispatcher.execute("strict", {}).fault is False
+
+
+# -- kill -9 between the last failure and the signal that sets its tool aside --------------------
+
+
+def _answer(body: dict[str, Any]) -> dict[str, Any]:
+    last = body["messages"][-1]["content"]
+    if isinstance(last, list) and last[-1].get("type") == "tool_result":
+        return message("The tool failed.")
+    return message("", tool_use("stock", {}))
+
+
+def _resumed(session: Any) -> None:
+    assert session.resume() is not None
+
+
+def _asked_again(session: Any) -> None:
+    session.turn("And now?")
+
+
+@pytest.mark.parametrize("go_on", [_resumed, _asked_again])
+def test_who_goes_on_sets_aside_what_the_killed_process_should_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, go_on: Callable[[Any], None]
+) -> None:
+    root = tmp_path / "root"
+    new_root(root)
+    with serve(_answer) as upstream:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", upstream.url)
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
+        done = run_forked(killed.fail_often, str(root), environment=dict(os.environ))
+        assert done.returncode == -signal.SIGKILL
+        session_id = done.stdout.split()[0]
+        with Runtime.open(root) as runtime:
+            which = {"session_id": session_id, "event_type": "SIGNAL_OBSERVED"}
+            assert list(runtime.ledger.query(**which)) == []
+            session = killed.seller_of(runtime).session(session_id)
+            go_on(session)
+            (aside,) = runtime.ledger.query(**which)
+            assert len(aside.metadata["evidence"]) == 3
+            session.turn("And now?")
+            assert [tool["name"] for tool in upstream.calls[-2].body["tools"]] == ["list"]
+            assert len(list(runtime.ledger.query(**which))) == 1
+            assert runtime.ledger.verify().verified
