@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +14,6 @@ from remit.kernel.errors import InvalidInputError
 from remit.ledger import (
     EntryNotFoundError,
     LedgerClient,
-    LedgerClosedError,
     LedgerEntry,
     RecordTooLargeError,
     Transaction,
@@ -25,24 +22,6 @@ from remit.ledger import (
 
 def _entry(event: str = "EVENT", submission: str = "SUB", **metadata: Any) -> LedgerEntry:
     return LedgerEntry(event, submission, "DONE", "because", metadata=metadata)
-
-
-def test_what_is_written_is_read_back(ledger: LedgerClient) -> None:
-    entry = LedgerEntry(
-        "EXCHANGE", "PRC-A-001", "SUCCESS", "ok", ["PRM-A-001"], {"prompt": "hi", "n": 1.5}
-    )
-    entry_id = ledger.write(entry)
-    assert ledger.read(entry_id) == entry
-    assert ledger.head() == (0, entry.entry_hash)
-    assert ledger.count() == 1
-
-
-def test_reads_by_event_and_submission_are_in_ledger_order(ledger: LedgerClient) -> None:
-    for number in range(30):
-        ledger.write(_entry("EVEN" if number % 2 == 0 else "ODD", f"SUB-{number % 3}", n=number))
-    assert [e.metadata["n"] for e in ledger.read_by_event_type("ODD")] == list(range(1, 30, 2))
-    assert [e.metadata["n"] for e in ledger.read_by_submission("SUB-0")] == list(range(0, 30, 3))
-    assert len(ledger.read_all()) == 30
 
 
 def test_query_takes_columns_from_metadata_provenance_and_scope(ledger: LedgerClient) -> None:
@@ -78,16 +57,6 @@ def test_write_many_is_all_or_nothing(ledger: LedgerClient) -> None:
     assert ledger.verify().verified
 
 
-def test_a_transaction_that_raises_leaves_nothing(ledger: LedgerClient) -> None:
-    def call(tx: Transaction) -> None:
-        tx.append(_entry(n=1))
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        ledger.transact(call)
-    assert ledger.count() == 0
-
-
 def test_one_failing_unit_does_not_harm_its_neighbours_in_the_group(ledger: LedgerClient) -> None:
     def write(number: int) -> None:
         if number % 5 == 0:
@@ -103,13 +72,6 @@ def test_one_failing_unit_does_not_harm_its_neighbours_in_the_group(ledger: Ledg
         thread.join()
     assert sorted(e.metadata["n"] for e in ledger.query()) == [n for n in range(100) if n % 5]
     assert ledger.verify().verified
-
-
-async def test_the_async_form_is_the_same(ledger: LedgerClient) -> None:
-    entries = [_entry(n=n) for n in range(40)]
-    ids = await asyncio.gather(*(ledger.submit([entry]) for entry in entries))
-    assert ids == [[entry.id] for entry in entries]
-    assert [entry.id for entry in entries] == [e.id for e in ledger.query()]
 
 
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -183,31 +145,6 @@ async def test_content_is_shared_across_a_unit_that_fails_in_the_same_transactio
 
 async def _wait(future: asyncio.Future[Any]) -> Any:
     return await future
-
-
-def test_a_closed_client_says_so(tmp_path: Path) -> None:
-    client = LedgerClient(tmp_path / "l.db")
-    client.close()
-    client.close()
-    with pytest.raises(LedgerClosedError):
-        client.write(_entry())
-
-
-def _write_in_child(client: LedgerClient, answer: Any) -> None:
-    try:
-        client.write(_entry())
-    except LedgerClosedError as error:
-        answer.send(str(error))
-
-
-def test_a_client_does_not_survive_a_fork(ledger: LedgerClient) -> None:
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe()
-    child = context.Process(target=_write_in_child, args=(ledger, theirs))
-    child.start()
-    assert ours.poll(20)
-    assert "fork" in ours.recv()
-    child.join()
 
 
 def test_subjects_are_beside_the_content_and_never_in_the_record(ledger: LedgerClient) -> None:

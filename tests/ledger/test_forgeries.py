@@ -294,12 +294,11 @@ def test_writers_of_one_text_and_an_eraser(target: str) -> None:
         assert report.verified, report.problems
 
 
-def test_a_wrong_subject_is_its_writers_own_error(target: str) -> None:
-    with LedgerClient(target) as client:
-        for subject in ("\ud800", "a\0b", 5):
-            with pytest.raises(InvalidInputError, match="subject_id"):
-                client.write(LedgerEntry("E", "S", "D", "r"), subject_id=subject)  # type: ignore[arg-type]
-        assert client.count() == 0
+def test_a_wrong_subject_is_its_writers_own_error(ledger: LedgerClient) -> None:
+    for subject in ("\ud800", "a\0b", 5):
+        with pytest.raises(InvalidInputError, match="subject_id"):
+            ledger.write(LedgerEntry("E", "S", "D", "r"), subject_id=subject)  # type: ignore[arg-type]
+    assert ledger.count() == 0
 
 
 def test_an_older_snapshot_keeps_erased_rows_and_that_is_said(tmp_path: Path) -> None:
@@ -357,29 +356,29 @@ def test_a_closed_client_says_so_and_closing_twice_is_harmless(target: str) -> N
             call()
 
 
-def test_a_transaction_inside_a_transaction_is_an_error_not_a_deadlock(target: str) -> None:
-    with LedgerClient(target) as client:
-        with pytest.raises(LedgerError, match="cannot wait"):
-            client.transact(lambda tx: client.write(LedgerEntry("E", "S", "D", "r")))
-        client.write(LedgerEntry("E", "S", "D", "r"))
-        assert client.count() == 1
+def test_a_transaction_inside_a_transaction_is_an_error_not_a_deadlock(
+    ledger: LedgerClient,
+) -> None:
+    with pytest.raises(LedgerError, match="cannot wait"):
+        ledger.transact(lambda tx: ledger.write(LedgerEntry("E", "S", "D", "r")))
+    ledger.write(LedgerEntry("E", "S", "D", "r"))
+    assert ledger.count() == 1
 
 
-def test_a_client_in_a_forked_child_is_refused(target: str) -> None:
-    with LedgerClient(target) as client:
-        client.write(LedgerEntry("E", "S", "D", "r"))
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                client.write(LedgerEntry("E", "S", "D", "r"))
-            except LedgerClosedError:
-                client.close()
-                code = 0
-            finally:
-                os._exit(code)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert client.count() == 1
+def test_a_client_in_a_forked_child_is_refused(ledger: LedgerClient) -> None:
+    ledger.write(LedgerEntry("E", "S", "D", "r"))
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            ledger.write(LedgerEntry("E", "S", "D", "r"))
+        except LedgerClosedError:
+            ledger.close()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert ledger.count() == 1
 
 
 def test_garbage_among_the_checkpoints_does_not_stop_new_ones(target: str) -> None:
@@ -395,17 +394,16 @@ def test_garbage_among_the_checkpoints_does_not_stop_new_ones(target: str) -> No
         assert not client.verify().verified
 
 
-def test_filters_take_texts_that_a_database_can_hold(target: str) -> None:
-    with LedgerClient(target) as client:
-        for wrong in ("\ud800", "a\0b", 5):
-            with pytest.raises(InvalidInputError):
-                list(client.query(session_id=wrong))  # type: ignore[arg-type]
-            with pytest.raises(InvalidInputError):
-                client.erase(session_id=wrong, reason="r")  # type: ignore[arg-type]
-        with pytest.raises(InvalidInputError, match="range"):
-            list(client.query(since="9999-12-31T23:59:59-05:00"))
-        with pytest.raises(TypeError, match="unexpected keyword"):
-            client.query(**{"1=1 OR event_type": "x"})  # type: ignore[arg-type]
+def test_filters_take_texts_that_a_database_can_hold(ledger: LedgerClient) -> None:
+    for wrong in ("\ud800", "a\0b", 5):
+        with pytest.raises(InvalidInputError):
+            list(ledger.query(session_id=wrong))  # type: ignore[arg-type]
+        with pytest.raises(InvalidInputError):
+            ledger.erase(session_id=wrong, reason="r")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="range"):
+        list(ledger.query(since="9999-12-31T23:59:59-05:00"))
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        ledger.query(**{"1=1 OR event_type": "x"})  # type: ignore[arg-type]
 
 
 # -- exports -------------------------------------------------------------------------------------

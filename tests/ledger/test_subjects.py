@@ -119,18 +119,19 @@ def test_erasure_takes_all_that_names_a_person_and_the_name(target: str) -> None
         assert client.verify().problems == []
 
 
-def test_what_later_entries_say_of_a_person_outlives_the_erasure_of_one(target: str) -> None:
-    with LedgerClient(target) as client:
-        ids = conversation(client, "SES-A", 1, subject="person-1")
-        client.write(
-            LedgerEntry("E", "S", "D", "r", metadata={"session_id": "SES-A", "x": content("y")}),
-            subject_id="person-1",
-        )
-        client.erase(ids[0], reason="asked")
-        assert client.select("SELECT count(*) FROM content_subjects") == [(1,)]
-        report = client.erase(subject_id="person-1", reason="asked")
-        assert report.values == 2  # what it says, and the name
-        assert client.verify().problems == []
+def test_what_later_entries_say_of_a_person_outlives_the_erasure_of_one(
+    ledger: LedgerClient,
+) -> None:
+    ids = conversation(ledger, "SES-A", 1, subject="person-1")
+    ledger.write(
+        LedgerEntry("E", "S", "D", "r", metadata={"session_id": "SES-A", "x": content("y")}),
+        subject_id="person-1",
+    )
+    ledger.erase(ids[0], reason="asked")
+    assert ledger.select("SELECT count(*) FROM content_subjects") == [(1,)]
+    report = ledger.erase(subject_id="person-1", reason="asked")
+    assert report.values == 2  # what it says, and the name
+    assert ledger.verify().problems == []
 
 
 def test_an_export_brings_people_along(target: str, tmp_path: Path) -> None:
