@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,10 @@ from remit.ledger import (
     EntryNotFoundError,
     LedgerClient,
     LedgerEntry,
+    LedgerError,
     RecordTooLargeError,
+    ScopedLedger,
+    ScopeError,
     Transaction,
 )
 
@@ -162,3 +166,146 @@ def test_orphans_are_dispatches_without_an_end(ledger: LedgerClient) -> None:
 def test_stats_count_by_event(ledger: LedgerClient) -> None:
     ledger.write_many([_entry("A"), _entry("B"), _entry("A")])
     assert ledger.count_by_event() == {"A": 2, "B": 1}
+
+
+# -- A tier writes its own entries and sees no higher one's --------------------------------------
+
+
+def _entry_scoped(tier: str | None = None, order: str | None = None) -> LedgerEntry:
+    metadata = {}
+    if tier:
+        metadata["scope"] = {"tier": tier}
+    if order:
+        metadata["provenance"] = {"work_order_id": order}
+    return LedgerEntry("E", "S", "D", "r", metadata=metadata)
+
+
+def test_what_each_tier_sees(ledger: LedgerClient) -> None:
+    for tier, order in (("hot", None), ("ho2", "WO-1"), ("ho1", "WO-1"), ("ho1", "WO-2")):
+        ledger.write(_entry_scoped(tier, order))
+    ledger.write(_entry_scoped())
+
+    def seen(tier: str, order: str | None = None) -> list[str]:
+        return [e.id[-1] for e in ledger.scoped(tier=tier, work_order_id=order).query()]
+
+    assert seen("hot") == ["0", "1", "2", "3", "4"]
+    assert seen("ho2") == ["1", "2", "3"]
+    assert seen("ho1", "WO-1") == ["2"]
+    assert seen("ho1") == []
+
+
+def test_a_filter_does_not_widen_the_view(ledger: LedgerClient) -> None:
+    ledger.write(_entry_scoped("ho2", "WO-1"))
+    ledger.write(_entry_scoped("ho1", "WO-2"))
+    worker = ledger.scoped(tier="ho1", work_order_id="WO-1")
+    assert list(worker.query(tier="ho2")) == []
+    assert list(worker.query(work_order_id="WO-2")) == []
+    for entry_id in ("LED-00000000", "LED-00000001"):
+        with pytest.raises(EntryNotFoundError):
+            worker.read(entry_id)
+
+
+def test_limit_counts_what_is_visible(ledger: LedgerClient) -> None:
+    for _ in range(5):
+        ledger.write(_entry_scoped("hot"))
+        ledger.write(_entry_scoped("ho2"))
+    found = list(ledger.scoped(tier="ho2").query(limit=3, order="desc"))
+    assert [e.id[-1] for e in found] == ["9", "7", "5"]
+
+
+def test_it_writes_only_its_own(ledger: LedgerClient) -> None:
+    worker = ledger.scoped(tier="ho1", work_order_id="WO-1")
+    entry_id = worker.write(_entry_scoped(order="WO-1"))
+    assert worker.read(entry_id).metadata["scope"] == {"tier": "ho1"}
+    for foreign in (_entry_scoped("ho2", "WO-1"), _entry_scoped("ho1", "WO-2")):
+        with pytest.raises(ScopeError):
+            worker.write(foreign)
+    assert ledger.count() == 1
+    with pytest.raises(ScopeError):
+        worker.write(LedgerEntry("E", "S", "D", "r", metadata={"tier": ""}))
+    unnamed = worker.write(LedgerEntry("E", "S", "D", "r"))
+    assert worker.read(unnamed).metadata["provenance"] == {"work_order_id": "WO-1"}
+
+
+def test_a_handle_is_narrowed_to_an_order_and_never_widened(ledger: LedgerClient) -> None:
+    worker = ledger.scoped(tier="ho1")
+    one = ScopedLedger(worker, tier="ho1", work_order_id="WO-1")
+    entry_id = one.write(_entry_scoped())
+    assert one.read(entry_id).metadata["provenance"] == {"work_order_id": "WO-1"}
+    with pytest.raises(InvalidInputError):
+        ScopedLedger(worker, tier="hot")
+    assert list(ScopedLedger(one, tier="ho1", work_order_id="WO-2").query()) == []
+
+
+def test_there_are_three_tiers(ledger: LedgerClient) -> None:
+    with pytest.raises(InvalidInputError):
+        ledger.scoped(tier="ho3")
+
+
+# -- ``select`` only reads, whatever statement it is given, and so does every later one ----------
+
+
+_WRITES = [
+    "WITH one AS (SELECT 0 AS n) DELETE FROM entries WHERE seq IN (SELECT n FROM one)",
+    "SELECT 1; DELETE FROM entries",
+]
+_NO_QUERIES = [
+    "DELETE FROM entries",
+    " delete from entries returning seq",
+    "/* SELECT */ DELETE FROM entries",
+    "-- SELECT\nDELETE FROM entries",
+    "SELECTED",
+    "BEGIN IMMEDIATE",
+    "BEGIN READ WRITE",
+    "PRAGMA query_only=OFF",
+    "PRAGMA wal_checkpoint(TRUNCATE)",
+    "ATTACH 'stray.db' AS other",
+    "VACUUM INTO 'stray.db'",
+    "VACUUM",
+    "CHECKPOINT",
+    "COPY entries TO PROGRAM 'cat > stray.db'",
+    "SET default_transaction_read_only = off",
+    "EXPLAIN ANALYZE DELETE FROM entries",
+]
+_OF_SQLITE = [
+    "SELECT * FROM pragma_query_only('OFF')",
+    "SELECT * FROM pragma_journal_mode('delete')",
+    "SELECT * FROM pragma_wal_checkpoint('TRUNCATE')",
+    "SELECT load_extension('stray')",
+    "SELECT writefile('stray.db', 'x')",
+]
+_OF_POSTGRESQL = [
+    "SELECT set_config('transaction_read_only', 'off', true)",
+    "WITH one AS (DELETE FROM entries RETURNING seq) SELECT * FROM one",
+    "SELECT * INTO stray FROM entries",
+    "SELECT lo_create(0)",
+    "SELECT seq FROM entries FOR UPDATE",
+]
+_FOR_ONE_STATEMENT = "SELECT set_config('default_transaction_read_only', 'off', false)"
+
+
+def test_it_only_reads(
+    ledger: LedgerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ledger.write(LedgerEntry("E", "S", "D", "r"))
+    before = {path.name for path in tmp_path.iterdir()}
+    for statement in _NO_QUERIES:
+        with pytest.raises(LedgerError, match="not a query"):
+            ledger.select(statement)
+    on_server = str(ledger.location).startswith("postgresql")
+    if on_server:
+        ledger.select(_FOR_ONE_STATEMENT)
+    for statement in [*_WRITES, *(_OF_POSTGRESQL if on_server else _OF_SQLITE)]:
+        with pytest.raises(LedgerError):
+            ledger.select(statement)
+    for query in (
+        "\n select seq from entries",
+        "WITH a AS (SELECT 0) SELECT * FROM a",
+        "VALUES (0)",
+    ):
+        assert ledger.select(query) == [(0,)]
+    ledger.write(LedgerEntry("E", "S", "D", "r"))  # nothing holds a lock
+    assert ledger.count() == 2
+    assert {path.name for path in tmp_path.iterdir()} == before
+    assert ledger.verify().verified

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from remit.ledger import Content, LedgerClient, LedgerEntry, content
 from remit.ledger.preparation import prepare
-from tests.kernel.test_canonical import json_values, texts
+from tests.kernel.test_json_text import json_values, texts
 
 
 def _entry(**metadata: Any) -> LedgerEntry:

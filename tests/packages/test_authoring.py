@@ -6,11 +6,19 @@ import io
 import json
 import os
 import random
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
+from remit.cli.package_files import diff_, new, pack_, show
 from remit.contracts import ContractLoader, check_examples
 from remit.kernel.schemas import shipped_schema
 from remit.kernel.settings import default_settings
@@ -27,6 +35,9 @@ from remit.packages import (
 )
 from tests.packages.making import FILES, directory_of, encoded, manifest_of, sha256
 from tests.support.agents import anthropic_runtime
+from tests.support.processes import run_program
+from tests.support.upstream import Upstream
+from tests.support.upstream import upstream as running_upstream
 from tests.support.wire import anthropic_answer, message, tool_use
 
 LIMITS = default_settings().packages
@@ -279,3 +290,169 @@ def test_a_rejected_answer_is_asked_for_again_with_the_reason(
         again = json.dumps(server.calls[1].body["messages"])
     assert result.response == "Yes."
     assert "Your previous answer was not delivered" in again
+
+
+# -- ``remit package new``, ``pack``, ``show``, ``diff`` as an author uses them ------------------
+
+
+_GROUP = click.Group("package", {"new": new, "pack": pack_, "show": show, "diff": diff_})
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(_GROUP, [str(one) for one in arguments])
+
+
+def ran(*arguments: str | Path) -> str:
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refused(*arguments: str | Path) -> PackageError:
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert isinstance(result.exception, PackageError), result.output
+    return result.exception
+
+
+@pytest.fixture(autouse=True)
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory without a root above it that counts."""
+    monkeypatch.setenv("REMIT_ROOT", str(tmp_path / "no-root"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_from_nothing_to_two_versions(work: Path) -> None:
+    assert ran("new", "tea", "--id", "PKG-TEA-001", "--title", "Tea").startswith(
+        "PKG-TEA-001 0.1.0 in tea\n"
+    )
+    first = ran("pack", "tea")
+    archive = Path("PKG-TEA-001-0.1.0.tar.gz")
+    assert first.startswith(f"{archive} (")
+    told = json.loads(ran("pack", "tea", "--json", "--out", "again/x.tar.gz"))
+    assert told["digest"] in first
+    assert Path("again/x.tar.gz").read_bytes() == archive.read_bytes()
+    assert told["bytes"] == archive.stat().st_size
+
+    prompt = Path("tea/HO1/prompt_packs/PRM-TEA-001.txt")
+    prompt.write_text(prompt.read_text().replace("You are an agent", "You are the tea guide"))
+    manifest = Path("tea/manifest.json")
+    manifest.write_text(
+        manifest.read_text().replace("0.1.0", "0.2.0").replace('"list_files"', '"*"')
+    )
+    assert refused("pack", "tea").code == "wrong_hash"
+    assert "--update" in str(refused("pack", "tea"))
+    ran("pack", "tea", "--update")
+
+    changed = run("diff", archive, "tea")
+    assert changed.exit_code == 0
+    assert "PKG-TEA-001 0.1.0 → 0.2.0" in changed.stdout
+    assert "+ tool *" in changed.stdout
+    assert "+You are the tea guide that works" in changed.stdout
+    assert "more permissions" in changed.stderr
+    plain = json.loads(ran("diff", archive, "PKG-TEA-001-0.2.0.tar.gz", "--json"))
+    assert plain["widened"] is True
+    assert [one["path"] for one in plain["assets"]] == ["HO1/prompt_packs/PRM-TEA-001.txt"]
+    back = run("diff", "tea", archive)
+    assert "more permissions" not in back.output
+
+
+def test_a_package_is_shown() -> None:
+    ran("new", "tea", "--id", "PKG-TEA-001", "--title", "Tea")
+    ran("pack", "tea")
+    text = ran("show", "tea")
+    assert text == ran("show", "PKG-TEA-001-0.1.0.tar.gz")
+    assert text.startswith("PKG-TEA-001 0.1.0: Tea\n")
+    assert "  the tool list_files\n" in text
+    assert "  HO2/agents/tea.json (agent) sha256:" in text
+    plain = json.loads(ran("show", "tea", "--json"))
+    assert plain["permissions"]["tools"] == ["list_files"]
+    assert plain["dependencies"][0]["package_id"] == "PKG-AGENT-001"
+    assert plain["manifest_digest"].startswith("sha256:")
+    assert {asset["classification"] for asset in plain["assets"]} == {
+        "agent", "contract", "prompt_pack",
+    }  # fmt: skip
+
+
+def test_what_is_no_package_is_refused(work: Path) -> None:
+    assert refused("show", "nothing").code == "unreadable"
+    (work / "x.tar.gz").write_bytes(b"PK\x03\x04")
+    assert refused("show", "x.tar.gz").code == "not_gzip"
+    assert refused("diff", work, "x.tar.gz").code == "manifest_missing"
+    assert run("new", "tea").exit_code == 2
+
+
+def test_the_roots_limits_hold(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran("new", "tea", "--id", "PKG-TEA-001")
+    monkeypatch.setenv("REMIT_PACKAGES__FILE_BYTES", "100")
+    assert refused("pack", "tea").code == "file_too_large"
+    assert not (work / "PKG-TEA-001-0.1.0.tar.gz").exists()
+    root = work / "root"
+    root.mkdir()
+    (root / "remit.toml").write_text("[packages]\nfiles = 2\n")
+    monkeypatch.delenv("REMIT_PACKAGES__FILE_BYTES")
+    assert refused("pack", "tea", "--root", root).code == "too_many_files"
+    ran("pack", "tea")
+    assert refused("show", "PKG-TEA-001-0.1.0.tar.gz", "--root", root).code == "too_many_files"
+    assert "There is no root" in str(run("pack", "tea", "--root", work / "none").exception)
+
+
+def test_an_archive_that_cannot_be_written_is_reported(work: Path) -> None:
+    ran("new", "tea", "--id", "PKG-TEA-001")
+    (work / "file").write_text("")
+    error = run("pack", "tea", "--out", "file/x.tar.gz").exception
+    assert "file/x.tar.gz cannot be written" in str(error)
+
+
+# -- docs/packages.md, followed to the letter ----------------------------------------------------
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "packages.md"
+_BLOCK = re.compile(r"(?:`([\w./-]+)`:\n\n```json\n(.*?)```)|```console\n(.*?)```", re.DOTALL)
+
+
+@pytest.fixture
+def upstream() -> Iterator[Upstream]:
+    with running_upstream() as server:
+        yield server
+
+
+def test_the_page_does_what_it_says(tmp_path: Path, upstream: Upstream) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "remit").write_text(f'#!/bin/sh\nexec {sys.executable} -m remit "$@"\n')
+    (programs / "remit").chmod(0o755)
+    work = tmp_path / "work"
+    work.mkdir()
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("REMIT_")}
+    environment = {
+        **kept,
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "OPENAI_BASE_URL": f"{upstream.url}/v1",
+        "OPENAI_API_KEY": "test",
+    }
+    commands = 0
+    for found in _BLOCK.finditer(PAGE.read_text()):
+        path, content, console = found.groups()
+        if path:
+            (work / path).write_text(content)
+            continue
+        for step in re.split(r"^\$ ", console, flags=re.MULTILINE)[1:]:
+            command, _, told = step.partition("\n")
+            if re.fullmatch(r"remit [^|<>$&;]*", command):  # forked: it begins with its imports
+                arguments = shlex.split(command)[1:]
+                run = run_program("-m", "remit", *arguments, environment=environment, cwd=work)
+            else:
+                run = subprocess.run(
+                    ["sh", "-c", command], cwd=work, env=environment, capture_output=True, text=True
+                )
+            said = run.stdout + run.stderr
+            expected = [line for line in told.splitlines() if line.strip("… ")]
+            fails = any(line.startswith(("error:", "FAIL")) for line in expected)
+            assert (run.returncode != 0) == fails, (command, said)
+            for line in expected:
+                wanted = re.escape(line).replace("…", ".*")
+                assert re.search(wanted, said), (command, line, said)
+            commands += 1
+    assert commands > 20

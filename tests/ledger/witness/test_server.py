@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -293,29 +292,3 @@ async def test_a_fork_answered_with_its_size(log: Log, signer: Signer) -> None:
         with pytest.raises(WitnessError, match="refuses the very size") as failed:
             await request_cosignature(url, log.checkpoint(6), signer.verifier_key, log.prove)
         assert not isinstance(failed.value, WitnessConflictError)
-
-
-async def test_many_at_once_never_roll_back(
-    witness: Witness, log: Log, state: WitnessState
-) -> None:
-    key, sizes = witness.verifier_key, list(range(1, 65)) * 2
-    random.Random(4).shuffle(sizes)
-    highest = 0
-
-    async def ask(url: str, size: int) -> None:
-        nonlocal highest
-        floor = highest
-        try:
-            await request_cosignature(url, log.checkpoint(size), key, log.prove)
-        except WitnessConflictError as error:
-            assert error.witness_size > size
-        except WitnessError as error:
-            assert "at the same time" in str(error)
-        else:
-            assert size >= floor  # what was cosigned before this was asked is not undone
-            highest = max(highest, size)
-
-    async with _running(witness) as url:
-        await asyncio.gather(*(ask(url, size) for size in sizes))
-    assert state.seen(log.signer.name).size >= highest
-    assert state.evidence_counts() == {}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remit.packages import Permissions, Registry
+from remit.kernel.schemas import schema_problem, shipped_schema
+from remit.packages import AgentDocument, Framework, PackageError, Permissions, Registry
 from remit.packages.checks import (
     Finding,
+    RootDisk,
     allows_named,
     check_acceptance,
     check_ceilings,
@@ -21,8 +24,9 @@ from remit.packages.checks import (
     check_ownership,
     check_resolution,
 )
+from remit.packages.documents import Specification, read_cases, read_schema
 from remit.providers.prices import PriceTable
-from tests.packages.checks.building import AGENT, CASES, CONTRACT, FRAMEWORK, SPEC, Small
+from tests.packages.checks.building import AGENT, CASES, CONTRACT, FRAMEWORK, SPEC, Small, encoded
 
 SPEC_FILE = "HOT/specs/SPEC-GREET-001.json"
 FRAMEWORK_FILE = "HOT/frameworks/FMWK-GREET-001.json"
@@ -338,3 +342,185 @@ def test_what_an_operation_repairs_is_no_breach(small: Small) -> None:
     changing = {AGENT_FILE, PACK_FILE, "HO1/new.txt"}
     (finding,) = check_ownership(small.registry, small.disk, changing)
     assert finding.message.startswith(f"{PACK_FILE} is not the file")
+
+
+# -- Specifications, frameworks, agents and cases: what is one, and what is not ------------------
+
+
+_READERS: dict[str, tuple[Any, Any, str]] = {
+    "spec": (Specification.parse, SPEC, "HOT/specs/SPEC-GREET-001.json"),
+    "framework": (Framework.parse, FRAMEWORK, "HOT/frameworks/FMWK-GREET-001.json"),
+    "agent": (AgentDocument.parse, AGENT, "HO2/agents/greeter.json"),
+    "acceptance": (read_cases, CASES, "HOT/acceptance/PKG-GREET-001.json"),
+}
+
+
+@pytest.mark.parametrize("kind", _READERS)
+def test_whole_documents_are_read(kind: str) -> None:
+    reader, value, path = _READERS[kind]
+    assert reader(encoded(value), path)
+
+
+@pytest.mark.parametrize("name", ["specification", "framework", "agent", "acceptance"])
+def test_schemas_are_valid_and_describe_every_property(name: str) -> None:
+    schema = shipped_schema(name)
+    assert schema_problem(schema) == ""
+
+    def walk(value: dict[str, Any], place: str) -> None:
+        for key, item in value.get("properties", {}).items():
+            assert item.get("description"), f"{place}/{key}"
+            walk(item, f"{place}/{key}")
+        if value.get("type") == "object" and "properties" in value:
+            assert value["additionalProperties"] is False, place
+        if isinstance(value.get("items"), dict):
+            walk(value["items"], f"{place}/items")
+
+    walk(schema, name)
+
+
+@pytest.mark.parametrize("kind", _READERS)
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "is not JSON"),
+        (b"[]", "is not a valid"),
+        (b"\xff", "is not UTF-8"),
+        (b'{"a": NaN}', "is not JSON"),
+        (b"[" * 5000, "JSON|too deeply"),
+        (b'{"version": "1.0.0", "version": "1.0.0"}', "twice"),
+    ],
+)
+def test_what_is_no_document_is_refused(kind: str, data: bytes, says: str) -> None:
+    reader, _, path = _READERS[kind]
+    with pytest.raises(PackageError, match=says) as caught:
+        reader(data, path)
+    assert caught.value.code == "document_invalid"
+    assert path in caught.value.message
+
+
+@pytest.mark.parametrize("kind", ["spec", "framework", "agent"])
+def test_an_id_is_the_files_name(kind: str) -> None:
+    reader, value, path = _READERS[kind]
+    with pytest.raises(PackageError, match="contains") as caught:
+        reader(encoded(value), path.replace("GREET", "OTHER").replace("greeter", "other"))
+    assert "Rename the file" in caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("spec", {"extra": 1}),
+        ("spec", {"framework_id": "SPEC-GREET-001"}),
+        ("spec", {"version": "1"}),
+        ("spec", {"contracts": ["PRC-GREET-001", "PRC-GREET-001"]}),
+        ("spec", {"schemas": ["HO1/x.json"]}),
+        ("framework", {"rules": {"gates": ["G7"]}}),
+        ("framework", {"rules": {"paths": ["/etc/"]}}),
+        ("framework", {"rules": {"permissions": {"budgets": {"usd_budget": 1.5}}}}),
+        ("framework", {"config": {"nodot": {}}}),
+        ("framework", {"config": {"a.b": {"type": "nonsense"}}}),
+        ("agent", {"tools": ["has space"]}),
+        ("agent", {"approve": ["read_file"]}),
+        ("agent", {"usd_budget": 0.5}),
+        ("agent", {"token_budget": -1}),
+        ("agent", {"contract_id": "PRC-1"}),
+        ("acceptance", {"cases": []}),
+        ("acceptance", {"cases": [CASES["cases"][1], CASES["cases"][1]]}),
+        ("acceptance", {"cases": [{"name": "x", "kind": "schema", "value": 1, "valid": True}]}),
+        ("acceptance", {"cases": [{**CASES["cases"][3], "schema": "HOT/schemas/a.schema.json"}]}),
+        ("acceptance", {"cases": [{**CASES["cases"][3], "usd": 0.75}]}),
+    ],
+)
+def test_values_outside_the_schema_are_refused(kind: str, changes: dict[str, Any]) -> None:
+    reader, value, path = _READERS[kind]
+    with pytest.raises(PackageError) as caught:
+        reader(encoded({**value, **changes}), path)
+    assert caught.value.code == "document_invalid"
+
+
+def test_a_schema_file_holds_a_schema() -> None:
+    assert read_schema(b'{"type": "object"}', "a.schema.json") == {"type": "object"}
+    for data in (b"[]", b'{"type": "nonsense"}', b"{"):
+        with pytest.raises(PackageError):
+            read_schema(data, "a.schema.json")
+
+
+# -- Reading governed files: no link is followed, nothing outside is read ------------------------
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    for path in (
+        "HOT/specs/a.json",
+        "HO1/contracts/b.json",
+        "HOT/keys/k.pem",
+        "HOT/installed/PKG-X-001/receipt.json",
+        "HOT/registries/packages.json",
+    ):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(path)
+    (root / "remit.toml").write_text("")
+    return root
+
+
+def test_only_governed_files_are_listed(root: Path) -> None:
+    disk = RootDisk(root)
+    assert list(disk.walk()) == [("HO1/contracts/b.json", ""), ("HOT/specs/a.json", "")]
+    assert disk.read("HOT/specs/a.json") == b"HOT/specs/a.json"
+    assert disk.read("HOT/registries/packages.json") == b"HOT/registries/packages.json"
+    assert disk.names("HOT/installed") == ["PKG-X-001"]
+    assert disk.names("HOT/nowhere") == []
+
+
+def test_a_ledger_below_a_tier_is_not_governed_and_nothing_that_only_begins_like_it(
+    root: Path,
+) -> None:
+    for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm", "ledger.db-evil"):
+        (root / "HOT" / name).write_text("x")
+    for ledger_path in ("HOT/ledger.db", str(root / "HOT/ledger.db")):
+        found = RootDisk(root, ledger_path=ledger_path).walk()
+        assert [path for path, _ in found if "ledger" in path] == ["HOT/ledger.db-evil"]
+    for elsewhere in ("ledger.db", "postgresql://host/db", "../ledger.db", ""):
+        found = RootDisk(root, ledger_path=elsewhere).walk()
+        assert len([path for path, _ in found if "ledger" in path]) == 4
+
+
+def test_links_and_pipes_are_found_and_never_read(root: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("secret")
+    (root / "HOT/specs/link.json").symlink_to(outside / "secret")
+    (root / "HO1/linked").symlink_to(outside)
+    (root / "HO2").symlink_to(outside)
+    os.mkfifo(root / "HO1/pipe")
+    disk = RootDisk(root)
+    assert {path: problem for path, problem in disk.walk() if problem} == {
+        "HO1/linked": "is a link",
+        "HO1/pipe": "is neither a file nor a folder",
+        "HO2": "is a link",
+        "HOT/specs/link.json": "is a link",
+    }
+    for path in ("HOT/specs/link.json", "HO1/linked/secret", "HO2/secret", "HO1/pipe",
+                 "HO1/contracts", "/etc/passwd", "HOT/../../outside/secret", ""):  # fmt: skip
+        with pytest.raises(PackageError) as caught:
+            disk.read(path)
+        assert caught.value.code in ("unsafe_file", "unreadable_file")
+        assert caught.value.next_step
+    with pytest.raises(FileNotFoundError):
+        disk.read("HO1/contracts/none.json")
+    with pytest.raises(FileNotFoundError):
+        disk.read("HO1/contracts/b.json/below")
+
+
+def test_files_are_read_as_they_would_be(root: Path) -> None:
+    overlay = RootDisk(
+        root,
+        added={"HOT/specs/a.json": b"new", "HO2/agents/c.json": b"added"},
+        removed=["HO1/contracts/b.json", "HOT/specs/a.json"],
+    )
+    assert overlay.read("HOT/specs/a.json") == b"new"
+    assert overlay.read("HO2/agents/c.json") == b"added"
+    assert overlay.read("HOT/keys/k.pem") == b"HOT/keys/k.pem"
+    with pytest.raises(FileNotFoundError):
+        overlay.read("HO1/contracts/b.json")
