@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from remit.agents import ApprovalError, ApprovalQueue
-from remit.agents.approvals import webhook
 from remit.agents.supervisor import Plan, PlanStep, TurnPendingError
 from remit.agents.tools import Tool
 from remit.agents.workorders import ApprovalNeeded, WorkOrderState, WorkOrderType
@@ -231,6 +230,7 @@ def test_what_needs_a_person_by_now_needs_one_for_orders_that_began_before(
 
 TOOL = Tool("refund", "Pay an order back.", {"type": "object"}, print)
 ARGUMENTS = {"order": 12, "card": "private"}
+_WEBHOOK = "remit.agents.approvals.webhook"
 SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
 
 
@@ -243,7 +243,7 @@ def ledger(tmp_path: Path) -> Iterator[LedgerClient]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhook, "_PAUSES_S", (0.0, 0.01, 0.01, 0.01))
+    monkeypatch.setattr(f"{_WEBHOOK}._PAUSES_S", (0.0, 0.01, 0.01, 0.01))
 
 
 def _queue(ledger: LedgerClient, url: str, **more: Any) -> ApprovalQueue:
@@ -323,8 +323,8 @@ def test_redirects_are_not_followed(ledger: LedgerClient, caplog: pytest.LogCapt
 def test_a_host_that_never_answers_holds_nobody_up(
     ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhook, "_MAX_WAITING", 5)
-    monkeypatch.setattr(webhook, "_CLOSE_S", 0.1)
+    monkeypatch.setattr(f"{_WEBHOOK}._MAX_WAITING", 5)
+    monkeypatch.setattr(f"{_WEBHOOK}._CLOSE_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         queue = _queue(ledger, f"http://127.0.0.1:{port}/")

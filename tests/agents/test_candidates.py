@@ -17,6 +17,7 @@ from remit.agents.tools import Tool
 from remit.agents.worker.arguments import narrow_schema, only_value, schemas_for_names
 from remit.agents.worker.candidates import asks_to_act, choose
 from remit.agents.worker.english import stem
+from remit.agents.worker.model_answer import with_distinct_ids
 from remit.kernel.installation import InstalledFiles
 from remit.testing import ScriptedModel
 from tests.support.agents import TEXT
@@ -268,3 +269,10 @@ def test_the_rules_are_a_file_of_the_supervisors_package(tmp_path: Path) -> None
     assert [dict(rule.when) for rule in rules.rules] == [
         rule["when"] for rule in json.loads((root / path).read_text())["rules"]
     ]
+
+
+def test_a_long_id_of_a_call_is_replaced() -> None:
+    blocks = [{"type": "tool_use", "id": "i" * 100_000, "name": "a", "input": {}}] * 2
+    assert [block["id"] for block in with_distinct_ids(blocks, [])] == ["call", "call_2"]
+    kept = "signature" * 400
+    assert with_distinct_ids([{**blocks[0], "id": kept}], [])[0]["id"] == kept

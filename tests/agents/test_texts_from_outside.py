@@ -13,7 +13,6 @@ import pytest
 from pydantic import BaseModel
 
 from remit import File, Runtime, tool
-from remit.agents.worker.model_answer import with_distinct_ids
 from remit.kernel.errors import InvalidInputError, RemitError, excerpt
 from remit.providers import ProviderResponse
 from remit.runtime import Conversation, Schedule
@@ -278,20 +277,12 @@ def test_the_words_of_an_answer_that_stopped_are_quoted_in_part(root: Path, reas
     assert max(map(len, [result.error_detail or "", *reasons])) < _MOST
 
 
-def test_a_long_id_of_a_call_is_replaced() -> None:
-    blocks = [{"type": "tool_use", "id": LONG, "name": "a", "input": {}}] * 2
-    assert [block["id"] for block in with_distinct_ids(blocks, [])] == ["call", "call_2"]
-    kept = "signature" * 400
-    assert with_distinct_ids([{**blocks[0], "id": kept}], [])[0]["id"] == kept
-
-
 def test_an_excerpt_says_that_there_is_more() -> None:
     assert excerpt("a" * 200) == "a" * 200
     assert excerpt("a" * 201) == "a" * 200 + "…"
 
 
-# Images and documents in a message: sent to the provider, recorded whole, named in the text.
-
+# -- Images and documents in a message: sent to the provider, recorded whole ----------------------
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

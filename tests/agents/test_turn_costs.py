@@ -17,7 +17,6 @@ from remit.agents.supervisor import thread_tools
 from remit.agents.tools import Tool, ToolError
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import LedgerClient, LedgerWriteError
-from remit.ledger.sqlite import SqliteStore
 from remit.runtime import Runtime
 from remit.views import prompt_journey
 from tests.agents.test_subagents import ask, by_agent, check
@@ -42,21 +41,22 @@ class _Counted:
 @contextmanager
 def _counting(ledger: LedgerClient) -> Iterator[_Counted]:
     counted = _Counted()
-    run, select, before = SqliteStore.run, SqliteStore.select, ledger.count()
+    kind = type(ledger._store)
+    run, select, before = kind.run, kind.select, ledger.count()
 
-    def counted_run(store: SqliteStore, units: Any) -> Any:
+    def counted_run(store: Any, units: Any) -> Any:
         if "Breakers" not in repr(units[0].call):  # looked at by the clock, as below
             counted.commits.append(len(units))
         return run(store, units)
 
-    def counted_select(store: SqliteStore, sql: str, parameters: Any = ()) -> Any:
+    def counted_select(store: Any, sql: str, parameters: Any = ()) -> Any:
         if "breakers" not in sql:  # read now and then by the clock, whatever is done
             counted.reads.append(sql)
         return select(store, sql, parameters)
 
     with (
-        patch.object(SqliteStore, "run", counted_run),
-        patch.object(SqliteStore, "select", counted_select),
+        patch.object(kind, "run", counted_run),
+        patch.object(kind, "select", counted_select),
     ):
         yield counted
     counted.entries = [entry.event_type for entry in ledger.query(after=before - 1)]

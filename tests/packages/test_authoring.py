@@ -13,12 +13,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
-from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
-from remit.cli.package_files import diff_, new, pack_, show
 from remit.contracts import ContractLoader, check_examples
 from remit.kernel.schemas import shipped_schema
 from remit.kernel.settings import default_settings
@@ -290,119 +287,6 @@ def test_a_rejected_answer_is_asked_for_again_with_the_reason(
         again = json.dumps(server.calls[1].body["messages"])
     assert result.response == "Yes."
     assert "Your previous answer was not delivered" in again
-
-
-# -- ``remit package new``, ``pack``, ``show``, ``diff`` as an author uses them ------------------
-
-
-_GROUP = click.Group("package", {"new": new, "pack": pack_, "show": show, "diff": diff_})
-
-
-def run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(_GROUP, [str(one) for one in arguments])
-
-
-def ran(*arguments: str | Path) -> str:
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def refused(*arguments: str | Path) -> PackageError:
-    result = run(*arguments)
-    assert result.exit_code == 1
-    assert isinstance(result.exception, PackageError), result.output
-    return result.exception
-
-
-@pytest.fixture(autouse=True)
-def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory without a root above it that counts."""
-    monkeypatch.setenv("REMIT_ROOT", str(tmp_path / "no-root"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def test_from_nothing_to_two_versions(work: Path) -> None:
-    assert ran("new", "tea", "--id", "PKG-TEA-001", "--title", "Tea").startswith(
-        "PKG-TEA-001 0.1.0 in tea\n"
-    )
-    first = ran("pack", "tea")
-    archive = Path("PKG-TEA-001-0.1.0.tar.gz")
-    assert first.startswith(f"{archive} (")
-    told = json.loads(ran("pack", "tea", "--json", "--out", "again/x.tar.gz"))
-    assert told["digest"] in first
-    assert Path("again/x.tar.gz").read_bytes() == archive.read_bytes()
-    assert told["bytes"] == archive.stat().st_size
-
-    prompt = Path("tea/HO1/prompt_packs/PRM-TEA-001.txt")
-    prompt.write_text(prompt.read_text().replace("You are an agent", "You are the tea guide"))
-    manifest = Path("tea/manifest.json")
-    manifest.write_text(
-        manifest.read_text().replace("0.1.0", "0.2.0").replace('"list_files"', '"*"')
-    )
-    assert refused("pack", "tea").code == "wrong_hash"
-    assert "--update" in str(refused("pack", "tea"))
-    ran("pack", "tea", "--update")
-
-    changed = run("diff", archive, "tea")
-    assert changed.exit_code == 0
-    assert "PKG-TEA-001 0.1.0 → 0.2.0" in changed.stdout
-    assert "+ tool *" in changed.stdout
-    assert "+You are the tea guide that works" in changed.stdout
-    assert "more permissions" in changed.stderr
-    plain = json.loads(ran("diff", archive, "PKG-TEA-001-0.2.0.tar.gz", "--json"))
-    assert plain["widened"] is True
-    assert [one["path"] for one in plain["assets"]] == ["HO1/prompt_packs/PRM-TEA-001.txt"]
-    back = run("diff", "tea", archive)
-    assert "more permissions" not in back.output
-
-
-def test_a_package_is_shown() -> None:
-    ran("new", "tea", "--id", "PKG-TEA-001", "--title", "Tea")
-    ran("pack", "tea")
-    text = ran("show", "tea")
-    assert text == ran("show", "PKG-TEA-001-0.1.0.tar.gz")
-    assert text.startswith("PKG-TEA-001 0.1.0: Tea\n")
-    assert "  the tool list_files\n" in text
-    assert "  HO2/agents/tea.json (agent) sha256:" in text
-    plain = json.loads(ran("show", "tea", "--json"))
-    assert plain["permissions"]["tools"] == ["list_files"]
-    assert plain["dependencies"][0]["package_id"] == "PKG-AGENT-001"
-    assert plain["manifest_digest"].startswith("sha256:")
-    assert {asset["classification"] for asset in plain["assets"]} == {
-        "agent", "contract", "prompt_pack",
-    }  # fmt: skip
-
-
-def test_what_is_no_package_is_refused(work: Path) -> None:
-    assert refused("show", "nothing").code == "unreadable"
-    (work / "x.tar.gz").write_bytes(b"PK\x03\x04")
-    assert refused("show", "x.tar.gz").code == "not_gzip"
-    assert refused("diff", work, "x.tar.gz").code == "manifest_missing"
-    assert run("new", "tea").exit_code == 2
-
-
-def test_the_roots_limits_hold(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran("new", "tea", "--id", "PKG-TEA-001")
-    monkeypatch.setenv("REMIT_PACKAGES__FILE_BYTES", "100")
-    assert refused("pack", "tea").code == "file_too_large"
-    assert not (work / "PKG-TEA-001-0.1.0.tar.gz").exists()
-    root = work / "root"
-    root.mkdir()
-    (root / "remit.toml").write_text("[packages]\nfiles = 2\n")
-    monkeypatch.delenv("REMIT_PACKAGES__FILE_BYTES")
-    assert refused("pack", "tea", "--root", root).code == "too_many_files"
-    ran("pack", "tea")
-    assert refused("show", "PKG-TEA-001-0.1.0.tar.gz", "--root", root).code == "too_many_files"
-    assert "There is no root" in str(run("pack", "tea", "--root", work / "none").exception)
-
-
-def test_an_archive_that_cannot_be_written_is_reported(work: Path) -> None:
-    ran("new", "tea", "--id", "PKG-TEA-001")
-    (work / "file").write_text("")
-    error = run("pack", "tea", "--out", "file/x.tar.gz").exception
-    assert "file/x.tar.gz cannot be written" in str(error)
 
 
 # -- docs/packages.md, followed to the letter ----------------------------------------------------

@@ -16,20 +16,17 @@ import pytest
 from pydantic import BaseModel
 
 from remit import LedgerClient, Runtime
-from remit.agents.queue import OrderQueue, Row, Submission, check_orders
+from remit.agents.queue import Row, Submission, check_orders
 from remit.agents.supervisor import TurnCancelledError
 from remit.gateway.auth import KeyStore
 from remit.gateway.budget import BudgetLimits, BudgetScope
 from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.kernel.loops import start_background
-from remit.kernel.settings import default_settings
 from remit.packages.gates import check_gates
 from remit.runtime import Agent, OrderWorker, load_app
 from tests.agents.queue import app
-from tests.agents.queue.bench import Bench, settings
 from tests.support.agents import Scripted, tools_only
 from tests.support.commands import run_remit
-from tests.support.cutting import CuttingProxy
 from tests.support.postgres import PostgresServer
 from tests.support.processes import Program, run_forked
 from tests.support.stores import outside
@@ -446,108 +443,3 @@ def test_what_a_key_may_not_do_its_orders_may_not(scripted: Scripted, tmp_path: 
 
 
 # -- DBOS over connections that break: each order is begun once, and none is left ----------------
-
-
-_RETRY_S = 0.6  # longer than the ledger tries
-_QUICK = default_settings().ledger.model_copy(update={"lock_timeout_s": 0.3})
-
-
-class _Taker:
-    """A worker that keeps what it has begun until the test ends it."""
-
-    queues = ("default",)
-    at_once = 8
-    draining = False
-
-    def __init__(self, seat: str) -> None:
-        self.seat = seat
-        self.begun: list[Row] = []
-        self.may_end = asyncio.Event()
-
-    def room(self) -> int:
-        return self.at_once
-
-    def begin(self, claim: Row) -> asyncio.Task[Any]:
-        self.begun.append(claim)
-        return asyncio.create_task(self.may_end.wait())
-
-    async def nudged(self, timeout_s: float | None) -> None:
-        await asyncio.sleep(timeout_s or 0)
-
-
-@pytest.fixture
-def url(postgres: PostgresServer) -> str:
-    pytest.importorskip("dbos")
-    return postgres.database()
-
-
-def test_an_order_whose_beginning_was_lost_is_begun_once(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from remit.agents.queue import dbos
-
-    monkeypatch.setattr(dbos, "_RETRY_S", 0.1)
-    monkeypatch.setattr(dbos, "_LOSS_CHECK_S", 0.5)
-    with (
-        CuttingProxy(url, tmp_path / "p") as proxy,
-        LedgerClient(proxy.url, settings=_QUICK) as ledger,
-    ):
-        bench = Bench(ledger)
-        engine = dbos.DbosEngine(ledger, settings(), url)
-        queue = OrderQueue(ledger, settings(), engine)
-        breaks = _breaking(ledger, engine, proxy)
-        worker = _Taker(bench.worker())
-        running = start_background(engine.hand_out(worker))
-        until(lambda: ledger.select("SELECT to_regclass('dbos.workflow_input')")[0][0] is not None)
-        for number, where in enumerate(("before", "after")):
-            breaks.append(where)
-            order_id = queue.submit(Submission(agent_id="clerk", task="x"), by="t")
-            until(lambda number=number: len(worker.begun) > number)
-            assert not breaks
-            assert worker.begun[-1].order_id == order_id
-        order_id, put = queue.prepare(Submission(agent_id="clerk", task="x"), by="t")
-
-        def taken_and_not_known(tx: Any) -> None:  # as when DBOS's own commit is not answered
-            put(tx)
-            tx.execute_many(
-                "UPDATE dbos.workflow_status SET status = 'PENDING', executor_id = ? "
-                "WHERE workflow_uuid = ?", [(worker.seat, f"{order_id}.1")],
-            )  # fmt: skip
-
-        ledger.transact(taken_and_not_known)
-        until(lambda: len(worker.begun) == 3)
-        assert {row.attempts for row in worker.begun} == {1}
-        bench.check()
-        worker.draining = True
-        worker.may_end._loop.call_soon_threadsafe(worker.may_end.set)  # type: ignore[attr-defined]
-        running.result(60)
-        assert len(worker.begun) == 3
-        for claim in worker.begun:
-            assert bench.end(claim)
-        bench.check()
-
-
-def _breaking(ledger: LedgerClient, engine: Any, proxy: CuttingProxy) -> list[str]:
-    """Break the connection at the commit of the next beginnings, before it is sent or after it
-    took place, for longer than the ledger tries; the list says where."""
-    breaks: list[str] = []
-    now: list[str] = []
-    begin, writer = engine._begin, ledger._store._writer  # type: ignore[attr-defined]
-    fetch = writer.fetch
-
-    def beginning(*arguments: Any) -> Any:
-        claim = begin(*arguments)
-        if claim is not None and breaks:
-            now.append(breaks.pop())
-        return claim
-
-    def fetching(sql: str, *arguments: Any) -> Any:
-        if sql != "COMMIT" or not now:
-            return fetch(sql, *arguments)
-        if now.pop() == "after":
-            fetch(sql)
-        proxy.sever(_RETRY_S)
-        return fetch(sql)
-
-    engine._begin, writer.fetch = beginning, fetching
-    return breaks

@@ -7,6 +7,7 @@ import sqlite3
 import struct
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,9 @@ from remit.ledger.witness import (
     WitnessError,
     WitnessState,
 )
-from remit.ledger.witness import state as state_module
-from remit.ledger.witness.state import create_state
 from tests.ledger.witness.logs import Log, body
+
+_STATE = "remit.ledger.witness.state"
 
 
 def _accept(witness: Witness, log: Log, *sizes: int) -> None:
@@ -332,7 +333,7 @@ def test_durable_settings(state: WitnessState, tmp_path: Path) -> None:
 def test_it_never_goes_back_whoever_asks(log: Log, state: WitnessState) -> None:
     def put(before: int, size: int, tree: Log) -> SignedCheckpoint | None:
         signed = tree.checkpoint(size)
-        held = state_module.Seen(log.signer.name, before, log.root(before))
+        held = replace(state.seen(log.signer.name), size=before, root=log.root(before))
         return state.update(held, signed, lambda: signed)
 
     assert put(0, 20, log) is not None
@@ -370,7 +371,7 @@ def test_nothing_is_cosigned_when_the_record_cannot_be_written(
 def test_evidence_is_bounded_and_forks_come_first(
     log: Log, state: WitnessState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_module, "MAX_EVIDENCE_ROWS", 5)
+    monkeypatch.setattr(f"{_STATE}.MAX_EVIDENCE_ROWS", 5)
     held = state.seen(log.signer.name)
     for size in range(1, 9):
         kept = state.keep_evidence(UNPROVEN, b"%d" % size, log.checkpoint(size), held)
@@ -386,7 +387,7 @@ def test_evidence_is_bounded_and_forks_come_first(
 def test_evidence_is_bounded_in_bytes(
     log: Log, state: WitnessState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_module, "MAX_EVIDENCE_BYTES", 1_000)
+    monkeypatch.setattr(f"{_STATE}.MAX_EVIDENCE_BYTES", 1_000)
     held = state.seen(log.signer.name)
     assert state.keep_evidence(UNPROVEN, b"x" * 600, log.checkpoint(1), held)
     assert not state.keep_evidence(UNPROVEN, b"x" * 600, log.checkpoint(2), held)
@@ -394,13 +395,19 @@ def test_evidence_is_bounded_in_bytes(
     assert [item.reason for item in state.evidence(log.signer.name)] == [FORK]
 
 
+def _made(place: Path) -> Path:
+    """Return a new record."""
+    directory = WitnessDirectory(place)
+    directory.create("witness.example/w1")
+    return directory.state
+
+
 @pytest.mark.parametrize("shared", [True, False])
 def test_racing_requests_never_roll_back(
     tmp_path: Path, log: Log, signer: Signer, shared: bool
 ) -> None:
     """Threads on one connection, and on one each, as processes have."""
-    path = tmp_path / "witness.db"
-    create_state(path)
+    path = _made(tmp_path)
     states = [WitnessState(path) for _ in range(1 if shared else 4)]
     start, accepted = threading.Barrier(4), []
     failures: list[BaseException] = []
@@ -446,10 +453,10 @@ def test_racing_requests_never_roll_back(
 def test_a_busy_record_is_an_error_and_not_an_answer(
     tmp_path: Path, log: Log, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state_module, "_BUSY_S", 0.05)
-    create_state(tmp_path / "witness.db")
-    state = WitnessState(tmp_path / "witness.db")
-    blocking = sqlite3.connect(tmp_path / "witness.db", isolation_level=None)
+    monkeypatch.setattr(f"{_STATE}._BUSY_S", 0.05)
+    path = _made(tmp_path)
+    state = WitnessState(path)
+    blocking = sqlite3.connect(path, isolation_level=None)
     try:
         blocking.execute("BEGIN IMMEDIATE")
         with pytest.raises(WitnessError, match="locked"):
