@@ -106,14 +106,13 @@ def test_what_was_left_out_of_a_turn_is_on_record(scripted: Scripted) -> None:
 def test_a_thread_stays_open_across_sessions_of_its_agent_until_it_is_closed(
     scripted: Scripted,
 ) -> None:
-    opening = message("", tool_use("open_thread", {"title": "Call Bo back", "due": "2026-05-02"}))
-    opening["content"] = opening["content"][1:]
+    opening = tools_only(tool_use("open_thread", {"title": "Call Bo back", "due": "2026-05-02"}))
     script = [opening, message("Noted."), message("You owe Bo a call."), message("x")]
 
     def last(body: dict[str, Any]) -> str:
         return json.dumps(body["messages"])
 
-    with scripted(*script) as (runtime, server):
+    with scripted(*script, flags={"supervisor.classify": False}) as (runtime, server):
         with runtime.session() as first:
             first.turn("remind me to call Bo")
         (thread,) = runtime.ledger.read_by_event_type("THREAD_OPENED")
@@ -123,8 +122,7 @@ def test_a_thread_stays_open_across_sessions_of_its_agent_until_it_is_closed(
         stranger = runtime.agent("another")
         stranger.run("what is open?")
         assert "Call Bo back" not in last(server.calls[-1].body)  # no agent hears of another's
-        closing = message("", tool_use("close_thread", {"thread_id": thread.metadata["thread_id"]}))
-        closing["content"] = closing["content"][1:]
+        closing = tools_only(tool_use("close_thread", {"thread_id": thread.metadata["thread_id"]}))
         server.script[:] = [closing, message("Settled."), message("Nothing.")]
         with runtime.session() as third:
             third.turn("I called Bo")

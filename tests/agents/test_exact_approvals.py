@@ -490,8 +490,7 @@ def test_a_tool_that_changed_after_the_grant_is_refused_before_its_first_call(
 
 
 def test_who_the_session_is_for_is_who_asked(scripted: Scripted) -> None:
-    script = message("", tool_use("refund", WANTED, "t1")), message("Done.")
-    script[0]["content"] = script[0]["content"][1:]
+    script = tools_only(tool_use("refund", WANTED, "t1")), message("Done.")
     flags = {"approvals.tools": {"refund": {}}}
     with scripted(*script, flags=flags) as (runtime, _):
         agent = runtime.agent("clerk", tools=[_pay([])], approve=["refund"])
@@ -509,8 +508,7 @@ def test_what_began_before_a_crash_takes_another_approval(
     """Also one that may be repeated, where it was changed; and the person's arguments stay."""
     paid: list[dict[str, Any]] = []
     less = {"order": 12, "usd": 1}
-    script = message("", tool_use("refund", WANTED, "t1")), message("Done.")
-    script[0]["content"] = script[0]["content"][1:]
+    script = tools_only(tool_use("refund", WANTED, "t1")), message("Done.")
     tool = replace(_pay(paid), on_unknown=unknown)
     record = Toolbox._record
 
@@ -554,8 +552,7 @@ def test_approvals_of_the_version_before_hold_for_what_they_name_once(
 ) -> None:
     """Requests and grants that name neither hash nor time, in a root of an earlier version."""
     paid: list[dict[str, Any]] = []
-    asks = message("", tool_use("refund", WANTED, "t1"))
-    asks["content"] = asks["content"][1:]
+    asks = tools_only(tool_use("refund", WANTED, "t1"))
     place = unpack(tmp_path, "51d42c2").path
     options: dict[str, Any] = {"flags": {"model.default": "anthropic"}}
     with anthropic_runtime(place, monkeypatch, asks, message("Done."), **options) as (runtime, _):

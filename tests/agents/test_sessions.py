@@ -21,7 +21,7 @@ from remit.gateway.leases import LeaseBusyError, LeaseLostError, LeaseManager, O
 from remit.kernel.errors import NotFoundError
 from remit.kernel.settings import LeaseSettings
 from remit.ledger import LedgerClient
-from tests.support.agents import Scripted
+from tests.support.agents import Scripted, tools_only
 from tests.support.wire import Raw, message, serve, tool_use
 
 _TALKER = """
@@ -126,8 +126,7 @@ def test_a_tool_may_not_start_a_turn_in_its_own_session(scripted: Scripted) -> N
             inner.append(str(error))
             raise
 
-    script = (message("", tool_use("recurse", {})), message("No way."))
-    script[0]["content"] = script[0]["content"][1:]
+    script = (tools_only(tool_use("recurse", {})), message("No way."))
     tool = Tool("recurse", "Call yourself.", {"type": "object"}, recurse)
     with scripted(
         *script, tools=[tool],
