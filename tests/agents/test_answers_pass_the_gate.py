@@ -147,9 +147,7 @@ def test_typed_answers_contain_what_their_values_contain(tmp_path: Path) -> None
         ("Hello.", "The text is not JSON"),
     ],
 )
-def test_a_schema_of_the_acceptance_is_held_against_the_answer(
-    tmp_path: Path, text: str, why: str
-) -> None:
+def test_the_acceptances_schema_holds_for_the_answer(tmp_path: Path, text: str, why: str) -> None:
     acceptance = {"output_schema": {"type": "object", "required": ["a"]}}
     world = World(tmp_path, text, acceptance=acceptance)
     with world.runtime:
@@ -311,9 +309,7 @@ def test_a_sub_agents_answer_to_its_caller(tmp_path: Path, said: str) -> None:
     assert call.metadata["result"] == (ANSWER if said == ANSWER else None)
 
 
-def test_a_degraded_answer_has_passed_the_acceptance_and_is_marked(
-    tmp_path: Path, said: str
-) -> None:
+def test_a_degraded_answer_passed_the_acceptance_and_is_marked(tmp_path: Path, said: str) -> None:
     def broken(_: Any) -> Plan:
         return Plan((PlanStep("s", "PRC-NOSUCH-001"),))
 

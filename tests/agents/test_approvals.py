@@ -201,9 +201,7 @@ def test_asking_again_and_again_writes_nothing(scripted: Scripted) -> None:
         assert runtime.ledger.count() == before
 
 
-def test_what_needs_a_person_by_now_needs_one_for_orders_that_began_before(
-    scripted: Scripted,
-) -> None:
+def test_a_new_need_for_a_person_holds_for_orders_that_began_before(scripted: Scripted) -> None:
     till = _Till()
     script = (
         message("", tool_use("pay", {"text": "a"}, "t1")),
@@ -271,9 +269,7 @@ def _until(done: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("content", [False, True])
-def test_a_message_is_signed_and_says_no_more_than_it_may(
-    ledger: LedgerClient, content: bool
-) -> None:
+def test_a_message_is_signed_and_says_what_it_may(ledger: LedgerClient, content: bool) -> None:
     with serve({}) as server:
         queue = _queue(ledger, f"{server.url}/hook", webhook_content=content)
         request_id = _ask(queue)
@@ -320,9 +316,7 @@ def test_redirects_are_not_followed(ledger: LedgerClient, caplog: pytest.LogCapt
         assert inside.calls == []
 
 
-def test_a_host_that_never_answers_holds_nobody_up(
-    ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_host_delays_nobody(ledger: LedgerClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{_WEBHOOK}._MAX_WAITING", 5)
     monkeypatch.setattr(f"{_WEBHOOK}._CLOSE_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:

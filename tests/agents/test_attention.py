@@ -103,9 +103,7 @@ def test_what_was_left_out_of_a_turn_is_on_record(scripted: Scripted) -> None:
     assert told["left_out"] == [{"kind": "turn", "ref": turns[0].id, "why": "budget", "tokens": 18}]
 
 
-def test_a_thread_stays_open_across_sessions_of_its_agent_until_it_is_closed(
-    scripted: Scripted,
-) -> None:
+def test_a_thread_is_open_in_all_sessions_of_its_agent_until_closed(scripted: Scripted) -> None:
     opening = tools_only(tool_use("open_thread", {"title": "Call Bo back", "due": "2026-05-02"}))
     script = [opening, message("Noted."), message("You owe Bo a call."), message("x")]
 

@@ -136,9 +136,7 @@ def test_the_next_prompt_reports_what_was_done_and_what_may_have_been(
 
 
 @pytest.mark.parametrize("policy", ["ask", "fail", "retry"])
-def test_the_policy_for_unknown_outcomes_holds_in_the_next_turn(
-    tmp_path: Path, policy: str
-) -> None:
+def test_the_policy_for_unknown_outcomes_holds_next_turn(tmp_path: Path, policy: str) -> None:
     shop = Shop(policy)
     script = [HANG, HANG, shop.look("I cannot say.")]
 

@@ -241,9 +241,7 @@ def test_what_is_no_session_id_is_refused_in_a_sentence(tmp_path: Path, given: A
 
 
 @pytest.mark.parametrize("name", ["user", "subject_id"])
-def test_an_id_of_a_person_that_is_too_long_is_refused_as_it_is_given(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_persons_id_that_is_too_long_is_refused_when_given(tmp_path: Path, name: str) -> None:
     with remit.Runtime.open(new_root(tmp_path / "root")) as runtime:
         agent = runtime.agent("a")
         agent.session(**{name: "p" * 512})
@@ -255,9 +253,7 @@ def test_an_id_of_a_person_that_is_too_long_is_refused_as_it_is_given(
 
 
 @pytest.mark.parametrize("named", ["lookup", 5, "n" * 3000])
-def test_an_agent_that_must_use_a_tool_it_has_not_is_refused_as_it_is_made(
-    tmp_path: Path, named: Any
-) -> None:
+def test_an_agent_that_lacks_a_tool_it_must_use_is_refused(tmp_path: Path, named: Any) -> None:
     with remit.Runtime.open(new_root(tmp_path / "root")) as runtime:
         wanted = {"tools_used": ["add", named]}
         with pytest.raises(

@@ -145,9 +145,7 @@ def test_of_many_that_begin_at_once_one_does(ledger: LedgerClient) -> None:
     assert ledger.count() == 3
 
 
-def test_what_else_is_in_the_transaction_stands_though_the_approval_is_refused(
-    ledger: LedgerClient,
-) -> None:
+def test_a_refused_approval_undoes_nothing_else_of_its_transaction(ledger: LedgerClient) -> None:
     queue = ApprovalQueue(ledger, _settings())
     approval = _ask(queue)
     queue.decide(approval.request_id, granted=True, by="Ann")

@@ -25,9 +25,7 @@ from tests.support.wire import (
 )
 
 
-def test_a_model_without_a_price_under_a_limit_in_dollars_is_called_that(
-    scripted: Scripted,
-) -> None:
+def test_a_model_without_a_price_under_a_limit_in_dollars_is_named(scripted: Scripted) -> None:
     with scripted(message("Three minutes.")) as (runtime, server):
         result = runtime.agent("guide", order_usd=1.0, model="own-model").run("How long?")
         assert server.calls == []
@@ -72,9 +70,7 @@ def test_a_rejected_answer_names_the_reasons_in_the_detail(scripted: Scripted) -
 
 
 @pytest.mark.parametrize("rejected", [0, 1])
-def test_the_results_of_tools_are_given_whatever_became_of_the_answer(
-    scripted: Scripted, rejected: int
-) -> None:
+def test_results_of_tools_are_given_whatever_the_answer(scripted: Scripted, rejected: int) -> None:
     paid = Tool("pay", "Pays.", {"type": "object"}, lambda **arguments: arguments["cents"])
     script = (message(tool_use("pay", {"cents": 5})), message("Bad."), message("Good."))
     with scripted(*script) as (runtime, _):

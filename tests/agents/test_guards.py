@@ -140,9 +140,7 @@ def test_one_bad_policy_does_not_silence_an_agent(scripted: Scripted, tmp_path: 
     assert [one["ref"] for one in told["left_out"]] == ["HOT/policy/b.md"]
 
 
-def test_an_erased_turn_can_be_ended_and_not_gone_on_with(
-    scripted: Scripted, payer: _Payer
-) -> None:
+def test_an_erased_turn_can_be_ended_and_not_resumed(scripted: Scripted, payer: _Payer) -> None:
     pay = tools_only(tool_use("pay", {"text": "rent"}))
     with scripted(pay, message("Hello.")) as (runtime, _):
         session = runtime.agent("a", tools=payer.tools, approve=["pay"]).session()
@@ -158,9 +156,7 @@ def test_an_erased_turn_can_be_ended_and_not_gone_on_with(
     assert payer.paid == []
 
 
-def test_a_yes_holds_for_the_call_that_was_asked_about_only(
-    scripted: Scripted, payer: _Payer
-) -> None:
+def test_a_yes_holds_for_the_requested_call_alone(scripted: Scripted, payer: _Payer) -> None:
     pay = tools_only(tool_use("pay", {"text": "10"}))
     with scripted(pay, message("ok")) as (runtime, _):
         agent = runtime.agent("a", tools=payer.tools, approve=["pay"])
@@ -284,9 +280,7 @@ def test_limits_that_are_none_are_refused(scripted: Scripted, limits: dict[str, 
         runtime.agent("a", **limits)
 
 
-def test_an_order_without_a_key_can_be_gone_on_with_by_its_id(
-    scripted: Scripted, payer: _Payer
-) -> None:
+def test_an_order_without_a_key_resumes_by_its_id(scripted: Scripted, payer: _Payer) -> None:
     pay = tools_only(tool_use("pay", {"text": "10"}))
     with scripted(pay, message("Paid.")) as (runtime, _):
         session = runtime.agent("a", tools=payer.tools, approve=["pay"]).session()

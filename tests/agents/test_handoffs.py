@@ -102,9 +102,7 @@ def _refunding() -> Step:
     )
 
 
-def test_a_turn_that_was_handed_over_waits_and_goes_on_in_another_process(
-    scripted: Scripted, tmp_path: Path
-) -> None:
+def test_a_handed_over_turn_waits_and_resumes_elsewhere(scripted: Scripted, tmp_path: Path) -> None:
     ran: list[str] = []
     root = tmp_path / "root"
     with scripted(_refunding()) as (runtime, server):
@@ -245,9 +243,7 @@ def test_a_cancelled_turn_of_the_other_ends_what_its_sub_agents_wait_for(
         check(runtime)
 
 
-def test_the_other_answers_under_a_contract_of_its_own_folder(
-    scripted: Scripted, tmp_path: Path
-) -> None:
+def test_the_other_answers_under_its_own_contract(scripted: Scripted, tmp_path: Path) -> None:
     folder = tmp_path / "own"
     (folder / "contracts").mkdir(parents=True)
     (folder / "prompt_packs").mkdir()
@@ -293,9 +289,7 @@ def test_agents_that_hand_over_to_each_other_end(scripted: Scripted) -> None:
         check(runtime)
 
 
-def test_names_of_sub_agents_handoffs_and_tools_that_collide_are_refused(
-    scripted: Scripted,
-) -> None:
+def test_colliding_names_of_sub_agents_handoffs_and_tools_are_refused(scripted: Scripted) -> None:
     with scripted(message("x")) as (runtime, _):
         one, other = runtime.agent("law firm"), runtime.agent("law_firm")
         own = Tool("transfer_to_law_firm", "Mine.", TEXT, lambda text: text)

@@ -59,9 +59,7 @@ def test_the_tools_own_value_is_delivered_and_another_is_not(
     assert result.response == "It is $310.25, in 14 days."
 
 
-def test_an_answer_after_a_failed_tool_says_that_it_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_admits_a_failed_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ask = tools_only(tool_use("balance", {"account": "A-2"}))
     lie, truth = message("Your balance is fine."), message("I could not find the account A-2.")
     result, verdicts, _ = _run(tmp_path, monkeypatch, ask, lie, truth, said="Balance of A-2?")

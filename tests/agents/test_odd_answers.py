@@ -280,9 +280,7 @@ def test_no_tool_runs_that_an_answer_without_its_end_asks_for(
 @pytest.mark.parametrize(
     "word", ["error", "network_error", "MALFORMED_FUNCTION_CALL", "abort", "cancelled"]
 )
-def test_no_tool_runs_of_an_answer_that_the_provider_ended_with_an_error(
-    root: Path, word: str, streamed: bool
-) -> None:
+def test_no_tool_runs_of_an_answer_ended_by_an_error(root: Path, word: str, streamed: bool) -> None:
     calls = Calls()
     answer = completion("I will ", calls=[function_call("ping", "{}")])
     answer["choices"][0]["finish_reason"] = word
@@ -466,9 +464,7 @@ def test_an_answer_that_cannot_be_read_is_an_error_and_no_warning(
 
 
 @pytest.mark.parametrize("ends", ["swallows", "raises", "refuses"])
-def test_a_tool_that_outlives_its_time_prints_nothing(
-    own_root: Path, heard: _Heard, ends: str
-) -> None:
+def test_a_tool_beyond_its_time_prints_nothing(own_root: Path, heard: _Heard, ends: str) -> None:
     gone = threading.Event()
 
     @tool(timeout_s=0.05)

@@ -27,9 +27,7 @@ def _tool_step(name: str, tool_id: str, *depends_on: str) -> PlanStep:
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.lists(st.integers(0, 6), max_size=3)), max_size=6))
-def test_a_plan_is_refused_exactly_when_it_cannot_be_carried_out(
-    drawn: list[tuple[int, list[int]]],
-) -> None:
+def test_a_plan_is_refused_if_it_cannot_be_done(drawn: list[tuple[int, list[int]]]) -> None:
     steps = tuple(
         PlanStep(str(name), "PRC-X-001", depends_on=tuple(map(str, waits))) for name, waits in drawn
     )

@@ -26,9 +26,7 @@ def url(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> str:
     return place
 
 
-def test_a_conversation_goes_on_after_a_restart(
-    scripted: Scripted, tmp_path: Path, url: str
-) -> None:
+def test_a_conversation_survives_a_restart(scripted: Scripted, tmp_path: Path, url: str) -> None:
     root = tmp_path / "root"
     script = (_CLASSIFY, message("Blue, you said."))
     with scripted(*script) as (runtime, _):
@@ -54,9 +52,7 @@ def test_a_conversation_goes_on_after_a_restart(
     assert reserved == 0
 
 
-def test_two_runtimes_on_one_database_hold_one_budget(
-    scripted: Scripted, tmp_path: Path, url: str
-) -> None:
+def test_two_runtimes_hold_one_budget(scripted: Scripted, tmp_path: Path, url: str) -> None:
     from remit.gateway.budget import BudgetRefusedError, BudgetScope, TokenBudgeter
 
     with scripted(message("x")) as (one, _):
@@ -88,9 +84,7 @@ def test_two_runtimes_on_one_database_hold_one_budget(
             assert len(granted) == 10  # of sixty that were asked for
 
 
-def test_retention_runs_by_itself(
-    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, url: str
-) -> None:
+def test_retention_runs(scripted: Scripted, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setattr("remit.runtime.runtime._RETENTION_EVERY_S", 0.1)
     flags = {"ledger.retention_days": {"*": 1e-9}}
     script = (_CLASSIFY, message("Noted."))

@@ -76,9 +76,7 @@ def test_each_tick_is_one_turn_whichever_process_looks(
         check(runtime)
 
 
-def test_processes_that_look_at_once_do_it_once(
-    scripted: Scripted, tmp_path: Path, store: str
-) -> None:
+def test_processes_at_once_do_it_once(scripted: Scripted, tmp_path: Path, store: str) -> None:
     root = tmp_path / "root"
     with scripted(message("Counted.")) as (runtime, server):
         others = 4
@@ -204,9 +202,7 @@ def test_ticks_of_a_time_zone(cron: str, zone: str, day: datetime, expected: lis
     assert found == expected
 
 
-def test_a_clock_that_is_ahead_for_one_tick_does_not_silence_a_schedule(
-    scripted: Scripted, store: str
-) -> None:
+def test_a_clock_ahead_for_one_tick_silences_no_schedule(scripted: Scripted, store: str) -> None:
     with scripted(message("Counted.")) as (runtime, server):
         hourly = Schedule(runtime.agent("clerk"), "hourly", "Count.", every_s=HOUR)
         assert _due(hourly, NOON) is None

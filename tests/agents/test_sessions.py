@@ -226,9 +226,7 @@ async def test_a_lease_that_was_taken_over_is_noticed(ledger: LedgerClient) -> N
     assert ledger.select("SELECT owner FROM leases") == [("another",)]  # and left alone
 
 
-def test_a_cancelled_wait_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cancelled_wait_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serve(Raw(delay_s=30)), LedgerClient(tmp_path / "ledger.db") as ledger:
         office = LeaseManager(ledger, _SETTINGS)
 

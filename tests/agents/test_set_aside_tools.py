@@ -165,9 +165,7 @@ def test_a_policy_that_cannot_be_read_fails_no_turn(
         ZeroDivisionError(),
     ],
 )
-def test_arguments_that_make_a_tool_refuse_do_not_set_it_aside(
-    scripted: Scripted, error: Exception
-) -> None:
+def test_refused_arguments_do_not_set_a_tool_aside(scripted: Scripted, error: Exception) -> None:
     shop = _Shop()
     shop.error = error
     with (

@@ -126,9 +126,7 @@ def test_a_provider_of_the_program_is_stated_by_its_sessions_and_passes_the_gate
     assert "8 of 8 gates pass" in done.stdout
 
 
-def test_a_value_of_a_contract_that_the_model_does_not_take_is_recorded_as_changed(
-    tmp_path: Path,
-) -> None:
+def test_a_contracts_value_that_a_model_does_not_take_is_recorded(tmp_path: Path) -> None:
     with serve(completion("Hi.")) as server:
         flags = {
             "providers.fake.kind": "openai", "providers.fake.base_url": server.url,
@@ -176,9 +174,7 @@ def test_what_is_used_and_not_on_record_fails(
     assert problem in " ".join(told.errors)
 
 
-def test_a_quality_gate_that_checks_nothing_and_a_limit_above_its_ceiling_fail(
-    scripted: Scripted,
-) -> None:
+def test_a_gate_without_checks_and_a_limit_above_its_ceiling_fail(scripted: Scripted) -> None:
     with scripted(message("Hi.")) as (runtime, _):
         off = dict.fromkeys(DEFAULT_CRITERIA, False)
         runtime.agent("lax", acceptance=off).run("hello")
@@ -243,9 +239,7 @@ def test_settings_are_on_record_when_they_come_into_force_and_secrets_never(
         assert "very-secret" not in repr(list(runtime.ledger.query()))
 
 
-def test_settings_that_are_not_on_record_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_not_on_record_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remit.runtime.runtime.record_settings", lambda *_, **__: "")
     with Runtime.open(
         tmp_path / "root", flags={"supervisor.max_retries": 3}, create=True

@@ -129,9 +129,7 @@ def _check_trace(runtime: Runtime, session_id: str, sub: str) -> None:
 
 
 @pytest.mark.parametrize("limit", ["session tokens", "session usd", "order tokens"])
-def test_one_that_would_overspend_its_callers_budget_is_not_sent(
-    scripted: Scripted, limit: str
-) -> None:
+def test_one_that_would_overspend_its_callers_is_not_sent(scripted: Scripted, limit: str) -> None:
     script = by_agent(boss=[ask(), message("I could not.")], helper=[message("42")])
     with scripted(script) as (runtime, server):
         order = {"order_tokens": 20_000} if limit == "order tokens" else {}
@@ -294,9 +292,7 @@ def test_a_cancelled_turn_ends_what_its_sub_agents_wait_for(scripted: Scripted) 
         check(runtime)
 
 
-def test_different_ones_at_once_stay_within_their_callers_dollars(
-    scripted: Scripted, store: str
-) -> None:
+def test_several_at_once_stay_within_their_callers_dollars(scripted: Scripted, store: str) -> None:
     names = [f"helper{n}" for n in range(6)]
     uses = [tool_use(name, {"task": "Find."}, f"t{n}") for n, name in enumerate(names)]
     helpers: dict[str, list[Any]] = {
@@ -340,9 +336,7 @@ def test_one_that_calls_itself_through_another_is_refused(scripted: Scripted) ->
         check(runtime)
 
 
-def test_one_at_work_ends_with_its_cancelled_caller(
-    scripted: Scripted, tmp_path: Path, store: str
-) -> None:
+def test_one_ends_with_its_cancelled_caller(scripted: Scripted, tmp_path: Path, store: str) -> None:
     asked, released = threading.Event(), threading.Event()
 
     def late(_: dict[str, Any]) -> dict[str, Any]:
@@ -377,9 +371,7 @@ def test_one_at_work_ends_with_its_cancelled_caller(
         check(runtime)
 
 
-def test_the_cost_of_a_caller_that_timed_out_holds_the_call_that_was_running(
-    scripted: Scripted, store: str
-) -> None:
+def test_a_timed_out_callers_cost_holds_the_running_call(scripted: Scripted, store: str) -> None:
     released = threading.Event()
 
     def late(_: dict[str, Any]) -> dict[str, Any]:
@@ -399,9 +391,7 @@ def test_the_cost_of_a_caller_that_timed_out_holds_the_call_that_was_running(
         check(runtime)
 
 
-def test_one_that_the_program_has_no_more_does_not_keep_others_waiting(
-    scripted: Scripted, tmp_path: Path
-) -> None:
+def test_one_that_is_gone_does_not_keep_others_waiting(scripted: Scripted, tmp_path: Path) -> None:
     root = tmp_path / "root"
     both = tools_only(
         tool_use("gone", {"task": "Pay Ann."}, "t1"), tool_use("helper", {"task": "Pay."}, "t2")

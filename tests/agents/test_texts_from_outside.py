@@ -295,9 +295,7 @@ def look(what: str) -> str:
     return what
 
 
-def test_an_image_and_a_document_reach_the_model_and_the_record(
-    scripted: Scripted, tmp_path: Path
-) -> None:
+def test_image_and_document_reach_model_and_record(scripted: Scripted, tmp_path: Path) -> None:
     (tmp_path / "dot.png").write_bytes(PNG)
     use = message(tool_use("look", {"what": "dots"}))
     said: list[str | File] = [
@@ -332,9 +330,7 @@ def test_an_image_and_a_document_reach_the_model_and_the_record(
     "wrong",
     [[], "  ", [""], [File(b"x", "image/png")], ["x", 3], ["x", b"y"], ["x", {"type": "image"}]],
 )
-def test_what_is_no_message_is_refused_before_anything_is_done(
-    scripted: Scripted, wrong: Any
-) -> None:
+def test_what_is_no_message_is_refused_before_any_work(scripted: Scripted, wrong: Any) -> None:
     with scripted(message("x")) as (runtime, server):
         with runtime.agent("viewer").session() as session, pytest.raises(InvalidInputError):
             session.turn(wrong)

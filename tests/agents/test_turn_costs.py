@@ -96,9 +96,7 @@ def _sent(call: Any) -> str:
     return json.dumps(call.body["messages"])
 
 
-def test_what_another_process_did_in_the_session_is_seen(
-    scripted: Scripted, tmp_path: Path
-) -> None:
+def test_what_another_process_did_is_seen(scripted: Scripted, tmp_path: Path) -> None:
     root = tmp_path / "root"
     with scripted(message("Hello.")) as (runtime, server):
         session = runtime.agent("a").session()
@@ -234,9 +232,7 @@ def test_a_sub_agents_tool_is_paid_by_its_caller_too(scripted: Scripted) -> None
         check(runtime)
 
 
-def test_a_call_that_waits_for_a_person_is_paid_once_it_begins(
-    scripted: Scripted, tmp_path: Path
-) -> None:
+def test_an_approved_call_is_paid_once_it_begins(scripted: Scripted, tmp_path: Path) -> None:
     ran: list[str] = []
     root = tmp_path / "root"
     with scripted(*_uses(1)) as (runtime, _):

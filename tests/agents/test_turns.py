@@ -223,9 +223,7 @@ def test_the_ledger_is_plain_sqlite_to_others(scripted: Scripted, tmp_path: Path
     other.close()
 
 
-def test_a_full_disk_stops_the_turn_with_a_clear_error_before_anything_is_asked(
-    scripted: Scripted,
-) -> None:
+def test_a_full_disk_stops_the_turn_with_an_error_before_any_call(scripted: Scripted) -> None:
     with scripted(by_kind(message("yes"))) as (runtime, server):
         conversation = runtime.session()
         ledger: LedgerClient = runtime.ledger

@@ -129,9 +129,7 @@ def test_the_type_belongs_to_the_agent_and_a_turn_may_have_another(
     assert result.output == result.response == "Three minutes."
 
 
-def test_tools_are_offered_beside_the_schema_in_both_dialects(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tools_are_offered_beside_the_schema(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use = message(tool_use("stock", {"tea": "oolong"}))
     answer = message(json.dumps(OOLONG))
     with anthropic_runtime(root, monkeypatch, use, answer) as (runtime, server):
@@ -256,9 +254,7 @@ def _killed_in_a_turn(root: str, at: str) -> None:
 
 
 @pytest.mark.parametrize("at", ["AnswerRejected"])
-def test_a_killed_turn_resumes_to_the_same_typed_value(
-    root: Path, monkeypatch: pytest.MonkeyPatch, at: str
-) -> None:
+def test_a_killed_turn_keeps_its_type(root: Path, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
     script = [
         message(tool_use("stock", {"tea": "oolong"})),
         message("Three."),
@@ -277,9 +273,7 @@ def test_a_killed_turn_resumes_to_the_same_typed_value(
     assert len(server.calls) == 3  # none was made twice
 
 
-def test_a_waiting_turn_gives_its_type_or_without_it_the_data(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_waiting_turn_gives_its_type_or_data(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = [message(tool_use("stock", {"tea": "oolong"})), message('{"result":[1,2]}')]
     for resumed_as, value in ((list[int], [1, 2]), (None, {"result": [1, 2]})):
         with anthropic_runtime(root, monkeypatch, *script) as (runtime, _):

@@ -54,9 +54,7 @@ def test_a_user_is_held_to_a_limit_of_their_own_in_every_session(scripted: Scrip
         assert audit.equal, audit.differences
 
 
-def test_a_person_is_erased_from_every_entry_of_their_sessions(
-    scripted: Scripted, tmp_path: Path
-) -> None:
+def test_a_person_is_erased_from_all_their_sessions(scripted: Scripted, tmp_path: Path) -> None:
     script = by_agent(
         boss=[ask(f"Find {_SECRET}."), message(f"Here is {_SECRET}.")],
         helper=[message(f"I found {_SECRET}.")],

@@ -131,9 +131,7 @@ def test_tools_of_one_answer_run_side_by_side(ledger: LedgerClient, root: Root) 
     ]  # fmt: skip
 
 
-def test_a_forbidden_tool_is_refused_recorded_and_the_model_is_told(
-    ledger: LedgerClient, root: Root
-) -> None:
+def test_a_forbidden_tool_is_refused_and_the_model_told(ledger: LedgerClient, root: Root) -> None:
     with serve(message(tool_use("forbidden", {"text": "x"})), message("Sorry.")) as server:
         bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         done = bench.run(tools_allowed=("shout",))
@@ -268,9 +266,7 @@ async def test_a_cancelled_order_is_failed_on_record(ledger: LedgerClient, root:
     assert ledger.orphans() == []
 
 
-def test_max_tokens_is_never_above_what_the_order_has_left(
-    ledger: LedgerClient, root: Root
-) -> None:
+def test_max_tokens_is_at_most_what_the_order_has_left(ledger: LedgerClient, root: Root) -> None:
     use = message(tool_use("shout", {"text": "hi"}))
     with serve(use, message("ok")) as server:
         bench = WorkerBench(ledger, root, anthropic_provider(server.url))
@@ -469,9 +465,7 @@ def test_a_new_version_of_the_contract_does_not_touch_an_order_that_began(
     assert len(set(began)) == 1
 
 
-def test_an_order_whose_record_was_erased_cannot_go_on_and_says_so(
-    ledger: LedgerClient, root: Root
-) -> None:
+def test_an_order_with_an_erased_record_cannot_go_on(ledger: LedgerClient, root: Root) -> None:
     with serve(*_script()) as server:
         bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         _interrupted(bench, 2)
@@ -482,9 +476,7 @@ def test_an_order_whose_record_was_erased_cannot_go_on_and_says_so(
     assert done.error["code"] == "record_erased"
 
 
-def test_an_order_that_has_ended_is_given_back_as_it_ended(
-    ledger: LedgerClient, root: Root
-) -> None:
+def test_an_ended_order_is_given_back_as_it_ended(ledger: LedgerClient, root: Root) -> None:
     with serve(message("once")) as server:
         bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         first = bench.run(tools_allowed=("shout",))
@@ -494,9 +486,7 @@ def test_an_order_that_has_ended_is_given_back_as_it_ended(
     assert again.cost == first.cost
 
 
-def test_whoever_lost_the_order_stops_before_the_next_step(
-    ledger: LedgerClient, root: Root
-) -> None:
+def test_who_lost_the_order_stops_before_the_next_step(ledger: LedgerClient, root: Root) -> None:
     class _TakenError(RemitError):
         pass
 
@@ -564,9 +554,7 @@ def test_an_agent_that_cannot_be(scripted: Scripted) -> None:
             assert told.value.message
 
 
-def test_a_model_without_native_tools_goes_on_where_it_stopped(
-    ledger: LedgerClient, root: Root
-) -> None:
+def test_a_model_without_native_tools_resumes(ledger: LedgerClient, root: Root) -> None:
     ran: list[str] = []
     dying = True
 

@@ -135,9 +135,7 @@ def _device(path: Path, outside: Path) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("name", ["contracts/PRC-TEST-001.json", "prompt_packs/PRM-TEST-001.txt"])
-def test_what_is_no_file_of_the_folder(
-    folder: Path, name: str, put: Callable[[Path, Path], None]
-) -> None:
+def test_what_is_no_plain_file(folder: Path, name: str, put: Callable[[Path, Path], None]) -> None:
     put(folder / name, folder.parent / "outside")
     loader = ContractLoader(folder)
     load = loader.load_pack if "PRM" in name else loader.load

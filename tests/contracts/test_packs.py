@@ -295,9 +295,7 @@ def test_frameworks_and_files_come_as_text(ledger: LedgerClient, folder: Path) -
         "link.txt", "linked/secret.txt", "binary", "pipe", "x" * 5_000,
     ],
 )  # fmt: skip
-def test_a_file_that_may_not_be_read_is_named(
-    ledger: LedgerClient, folder: Path, name: str
-) -> None:
+def test_a_file_that_cant_be_read_is_named(ledger: LedgerClient, folder: Path, name: str) -> None:
     (folder / "link.txt").symlink_to(folder.parent / "HO1-other/secret.txt")
     (folder / "linked").symlink_to(folder.parent / "HO1-other")
     (folder / "binary").write_bytes(b"\xff")

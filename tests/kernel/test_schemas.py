@@ -227,9 +227,7 @@ _WORD = r"^(\w+\s?)*$"
          lambda n: {str(k): k for k in range(n // 40)}),
     ],
 )  # fmt: skip
-def test_a_check_costs_as_much_as_the_value_is_long(
-    schema: dict[str, Any], value: Callable[[int], Any]
-) -> None:
+def test_a_check_costs_by_length(schema: dict[str, Any], value: Callable[[int], Any]) -> None:
     # Eight times the length takes eight times as long; a quadratic check takes 64 times. So what a
     # busy machine adds cannot make one look like the other.
     small, large = (
@@ -319,9 +317,7 @@ _LONG: list[tuple[Any, Any, str]] = [
 
 
 @pytest.mark.parametrize(("items", "item", "problem"), _LONG)
-def test_a_long_list_of_constants_costs_no_more_than_a_short_one(
-    items: Any, item: Any, problem: str
-) -> None:
+def test_many_constants_cost_no_more_than_a_few(items: Any, item: Any, problem: str) -> None:
     # 1,000 values would take ten million steps if each constant were tried.
     found = first_problem({"items": items}, [copy.deepcopy(item) for _ in range(1_000)])
     assert problem in found

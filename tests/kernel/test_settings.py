@@ -25,9 +25,7 @@ from remit.kernel.settings.edit import set_values
 _DEFAULTS = "HOT/config/defaults.toml"
 
 
-def test_a_removed_setting_is_ignored_with_one_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_removed_settings_warn_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = tmp_path / "remit.toml"
     config.write_text("[gateway]\nbreaker_rows = 7\ntimeout_ms = 9000\n", "utf-8")
     environment = {"REMIT_SUPERVISOR__ATTENTION__MIN_SCORE": "0.5"}

@@ -171,9 +171,7 @@ def test_an_answer_costs_what_it_would_cost_now(
     assert costs(ledger, replace(dear, input_price=0, output_price=0), now) == {0.0}
 
 
-def test_tokens_from_a_cache_and_tools_of_the_provider_have_their_own_price(
-    ledger: LedgerClient,
-) -> None:
+def test_cached_tokens_and_providers_tools_have_their_own_price(ledger: LedgerClient) -> None:
     used = {
         "input_tokens": 100, "cached_input_tokens": 60, "output_tokens": 10,
         "server_tool_uses": {"web_search": 2},

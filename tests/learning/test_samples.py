@@ -189,9 +189,7 @@ def test_no_party_has_more_than_its_share(counts: dict[str, int]) -> None:
         assert part / sum(given.values()) <= max(0.25, 1 / parties) + 1e-9
 
 
-def test_pages_of_the_record_and_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_record_pages_and_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from remit.learning.evidence import samples
 
     monkeypatch.setattr(samples, "_PAGE", 3)

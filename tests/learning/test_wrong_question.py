@@ -152,9 +152,7 @@ def replayed(
     return result
 
 
-def test_the_question_was_wrong_and_a_better_one_is_adopted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_better_question_is_adopted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with world(tmp_path, monkeypatch, Model(WEAK, STRONG)) as root:
         with Runtime.open(root) as runtime:
             talk(runtime)

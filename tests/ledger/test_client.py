@@ -115,9 +115,7 @@ def test_who_stops_waiting_learns_it_when_the_write_has_ended(
     assert ledger.count() == (0 if fails else 1)
 
 
-async def test_content_is_shared_across_a_unit_that_fails_in_the_same_transaction(
-    ledger: LedgerClient,
-) -> None:
+async def test_content_is_shared_across_a_failing_unit(ledger: LedgerClient) -> None:
     def entry(*words: str) -> LedgerEntry:
         return _entry(session_id="SES-1", prompt=[{"role": "user", "content": w} for w in words])
 

@@ -385,9 +385,7 @@ def test_exports_carry_exact_texts(target: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("column", ["nonce", "commitment", "digest"])
-def test_a_row_that_was_changed_gets_into_no_new_record(
-    ledger: LedgerClient, target: str, column: str
-) -> None:
+def test_a_changed_row_enters_no_new_record(ledger: LedgerClient, target: str, column: str) -> None:
     one, two = Content.exact(b'"one"'), Content.exact(b'"two"')
     first = ledger.write(entry(session_id="A", answer=one))
     ledger.write(entry(session_id="A", answer=two))

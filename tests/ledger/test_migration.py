@@ -126,9 +126,7 @@ def test_a_ledger_of_layout_3_goes_on_in_this_one(target: str) -> None:
     assert outside(target, "SELECT max(version) FROM migrations") == [(LAYOUT_VERSION,)]
 
 
-def test_people_of_layout_4_are_still_found_and_those_of_this_one_vouched_for(
-    tmp_path: Path,
-) -> None:
+def test_people_of_layout_4_are_found_and_those_of_this_one_vouched_for(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     path.write_bytes(gzip.decompress(_LAYOUT_4.read_bytes()))
     with LedgerClient(path) as client, LedgerClient(tmp_path / "copy.db") as copy:

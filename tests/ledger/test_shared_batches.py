@@ -67,9 +67,7 @@ class _Refused:
         self._names = []
 
 
-async def test_rows_that_a_stage_cannot_write_fail_the_step_that_brought_them(
-    ledger: LedgerClient,
-) -> None:
+async def test_rows_that_a_stage_cannot_write_fail_their_own_step(ledger: LedgerClient) -> None:
     done = await _together(
         ledger,
         lambda: [

@@ -119,9 +119,7 @@ def test_erasure_takes_all_that_names_a_person_and_the_name(target: str) -> None
         assert client.verify().problems == []
 
 
-def test_what_later_entries_say_of_a_person_outlives_the_erasure_of_one(
-    ledger: LedgerClient,
-) -> None:
+def test_what_later_entries_say_of_a_person_outlives_an_erasure(ledger: LedgerClient) -> None:
     ids = conversation(ledger, "SES-A", 1, subject="person-1")
     ledger.write(
         LedgerEntry("E", "S", "D", "r", metadata={"session_id": "SES-A", "x": content("y")}),

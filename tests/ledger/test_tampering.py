@@ -278,9 +278,7 @@ def test_a_checkpoint_by_another_key_or_origin_or_malformed(sound: str) -> None:
 # -- ranges, processes, increments --------------------------------------------------------------
 
 
-def test_verification_in_two_processes_finds_the_same(
-    sound: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_processes_find_the_same(sound: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remit.ledger.verification.verifier._MIN_PARALLEL_ROWS", 1)
     monkeypatch.setattr("remit.ledger.verification.verifier._RANGE", 256)
     told: list[tuple[int, int]] = []

@@ -145,9 +145,7 @@ def test_what_a_killed_update_left_is_no_file_of_the_package(tmp_path: Path) -> 
         ("HO1/link.txt", "link"),
     ],
 )
-def test_a_file_that_no_package_holds_is_named_and_nothing_written(
-    tmp_path: Path, path: str, code: str
-) -> None:
+def test_a_file_of_no_package_is_named_only(tmp_path: Path, path: str, code: str) -> None:
     directory = directory_of(tmp_path / "p")
     if code == "link":
         (tmp_path / "secret").write_text("secret")

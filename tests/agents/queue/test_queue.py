@@ -60,9 +60,7 @@ def test_an_order_is_submitted_done_and_gone_from_the_table(ledger: LedgerClient
         bench.queue.get("ORD-NOSUCHORDER")
 
 
-def test_what_is_submitted_in_a_transaction_that_fails_is_not_submitted(
-    ledger: LedgerClient,
-) -> None:
+def test_what_a_failed_transaction_submits_is_not_submitted(ledger: LedgerClient) -> None:
     bench = Bench(ledger)
     order_id, put = bench.queue.prepare(Submission(agent_id="a", task="x"), by="t")
 
@@ -93,9 +91,7 @@ def test_the_same_key_is_one_order_however_often_it_is_submitted(ledger: LedgerC
     bench.check()
 
 
-def test_orders_begin_by_queue_priority_and_age_and_not_before_they_are_due(
-    ledger: LedgerClient,
-) -> None:
+def test_orders_begin_by_queue_priority_and_age_once_due(ledger: LedgerClient) -> None:
     bench = Bench(ledger)
     soon = datetime.now(UTC) + timedelta(hours=1)
     later = bench.submit("later", due=soon, priority=-900)

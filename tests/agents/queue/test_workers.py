@@ -87,9 +87,7 @@ class Found(BaseModel):
     number: int
 
 
-def test_submitted_turns_are_done_and_their_results_come_back(
-    scripted: Scripted, tmp_path: Path, store: str
-) -> None:
+def test_submitted_turns_return_results(scripted: Scripted, tmp_path: Path, store: str) -> None:
     root = tmp_path / "root"
     with scripted(message("Done."), flags=FLAGS) as (runtime, server):
         clerk = runtime.agent("clerk", max_retries=0)

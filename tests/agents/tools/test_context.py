@@ -85,9 +85,7 @@ def test_it_holds_what_the_turn_was_given(scripted: Scripted) -> None:
 
 
 @pytest.mark.parametrize("deps", [None, "a text", object()])
-def test_a_turn_without_it_is_refused_before_anything_is_done(
-    scripted: Scripted, deps: Any
-) -> None:
+def test_a_turn_without_it_is_refused_before_any_work(scripted: Scripted, deps: Any) -> None:
     with scripted(_script()) as (runtime, server):
         with pytest.raises(InvalidInputError, match="sell needs deps of the type Shop"):
             _seller(runtime).run("Bread, please.", deps=deps)

@@ -438,9 +438,7 @@ def test_what_is_given_goes_before_what_is_installed(install: Install, tmp_path:
         ("def bad(a): ...", "bad", "has no type"),
     ],
 )
-def test_what_cannot_be_used_is_a_clear_error(
-    install: Install, source: str, what: str, word: str
-) -> None:
+def test_what_cannot_be_used_is_named(install: Install, source: str, what: str, word: str) -> None:
     install("broken", source, thing=what)
     dispatcher = _dispatcher()
     with pytest.raises(ToolError) as caught:

@@ -198,9 +198,7 @@ def _serve(file: Path, result: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("takes", [True, False])
-def test_an_image_reaches_a_model_that_takes_images(
-    scripted: Scripted, tmp_path: Path, takes: bool
-) -> None:
+def test_an_image_reaches_its_model(scripted: Scripted, tmp_path: Path, takes: bool) -> None:
     content = [{"type": "text", "text": "A cat."}, IMAGE, AUDIO]
     flags = _serve(tmp_path / "f.json", {"content": content})
     flags["providers.anthropic.images"] = takes

@@ -117,18 +117,14 @@ def test_a_later_lower_limit_of_calls_applies(
     assert (len(later.pairs), later.ended) == (2, "budget")
 
 
-def test_prices_that_change_in_the_middle(
-    asked: World, exchanges: list[str], tmp_path: Path
-) -> None:
+def test_prices_that_change_meanwhile(asked: World, exchanges: list[str], tmp_path: Path) -> None:
     kept = tmp_path / "replay.jsonl"
     priced(asked, kept).run(exchanges, budget_nano=3_500)
     with pytest.raises(ConflictError, match="prices changed"):
         priced(asked, kept, "p2").run(exchanges, budget_nano=10**9)
 
 
-def test_a_model_that_changes_in_the_middle(
-    asked: World, exchanges: list[str], tmp_path: Path
-) -> None:
+def test_a_model_that_changes_meanwhile(asked: World, exchanges: list[str], tmp_path: Path) -> None:
     kept = tmp_path / "replay.jsonl"
     priced(asked, kept).run(exchanges, budget_nano=3_500)
     kept.write_text(kept.read_text().replace("mock-model-1", "mock-model-0"))

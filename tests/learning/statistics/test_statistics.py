@@ -266,9 +266,7 @@ def test_a_recorded_judge_agrees_as_judgekeeper_says(theirs: dict[str, Any]) -> 
     assert part.mean.high - part.mean.low < alone.high - alone.low
 
 
-def test_off_policy_value_is_that_of_vowpal_wabbit(
-    data: dict[str, Any], theirs: dict[str, Any]
-) -> None:
+def test_off_policy_is_that_of_vowpal_wabbit(data: dict[str, Any], theirs: dict[str, Any]) -> None:
     """By weights alone to their single precision; by its own reward model, within our interval."""
     rows = [
         Logged(reward=reward, propensity=propensity, target=float(action == 2))

@@ -88,9 +88,7 @@ def _is_sound(client: LedgerClient, directory: Path) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
-def test_what_left_is_read_and_proved_as_before(
-    client: LedgerClient, tmp_path: Path, kind: Kind
-) -> None:
+def test_what_left_is_read_as_before(client: LedgerClient, tmp_path: Path, kind: Kind) -> None:
     directory = tmp_path / "archive"
     first = client.checkpoint()
     whole, filters = _entries(client), {"session_id": "SES-7", "order": "desc", "limit": 4}
@@ -370,9 +368,7 @@ def run_standalone(*arguments: object) -> str:
 _USAGE = "SELECT * FROM usage ORDER BY quarter, session_id, model_id"
 
 
-def test_an_archive_is_made_once_and_of_a_sound_ledger(
-    client: LedgerClient, target: str, tmp_path: Path
-) -> None:
+def test_one_archive_of_a_sound_ledger(client: LedgerClient, target: str, tmp_path: Path) -> None:
     directory = tmp_path / "archive"
     cut_off(client, directory, 256)
     assert cut_off(client, directory, 256).archived_id == ""

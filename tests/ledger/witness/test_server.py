@@ -82,9 +82,7 @@ async def test_pages(witness: Witness, log: Log) -> None:
             assert answer.status == 413
 
 
-async def test_a_record_that_cannot_be_used(
-    witness: Witness, log: Log, state: WitnessState
-) -> None:
+async def test_an_unusable_record(witness: Witness, log: Log, state: WitnessState) -> None:
     async with _running(witness) as url, aiohttp.ClientSession(url) as session:
         state.close()
         for path in ("/healthz", "/"):
@@ -123,9 +121,7 @@ async def test_a_log_that_grows(witness: Witness, log: Log, state: WitnessState)
         assert state.seen(log.signer.name).size == 40
 
 
-async def test_two_witnesses_on_one_checkpoint(
-    witness: Witness, log: Log, state: WitnessState
-) -> None:
+async def test_two_witnesses_together(witness: Witness, log: Log, state: WitnessState) -> None:
     second = Witness(
         Signer.generate("witness.example/w2", COSIGNATURE), [log.signer.verifier_key], state
     )
@@ -136,9 +132,7 @@ async def test_two_witnesses_on_one_checkpoint(
     assert [own for own, _ in signed.cosignatures(keys)] == keys
 
 
-async def test_a_log_that_was_cut_off_or_rewritten(
-    witness: Witness, log: Log, state: WitnessState
-) -> None:
+async def test_a_cut_or_rewritten_log(witness: Witness, log: Log, state: WitnessState) -> None:
     key, fork = witness.verifier_key, log.changed(3)
     async with _running(witness) as url:
         await request_cosignature(url, log.checkpoint(20), key, log.prove)

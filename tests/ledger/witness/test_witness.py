@@ -146,9 +146,7 @@ def test_a_cosignature_is_no_log_signature(log: Log, signer: Signer, state: Witn
     assert witness.add_checkpoint(body(0, [], f"{signed.note.text}\n{line}")).status == 403
 
 
-def test_foreign_signatures_are_ignored_and_not_kept(
-    witness: Witness, log: Log, state: WitnessState
-) -> None:
+def test_foreign_signatures_are_not_kept(witness: Witness, log: Log, state: WitnessState) -> None:
     signed = log.checkpoint(5)
     others = [Signer.generate(f"other.example/{n}") for n in range(20)]
     junk = [NoteSignature(log.signer.name, b"abcd", b"no signature of anybody")]
@@ -258,9 +256,7 @@ def test_422_wrong_proof(
     _accept_after(witness, log, old, new)
 
 
-def test_extension_lines_are_cosigned_with_the_rest(
-    witness: Witness, log: Log, signer: Signer
-) -> None:
+def test_extension_lines_are_cosigned_too(witness: Witness, log: Log, signer: Signer) -> None:
     signed = Checkpoint(log.signer.name, 5, log.root(5), ("more", "lines")).sign(log.signer)
     line = witness.add_checkpoint(body(0, [], str(signed))).body.decode()
     SignedCheckpoint.parse(f"{signed}{line}").cosignatures([signer.verifier_key])
@@ -403,9 +399,7 @@ def _made(place: Path) -> Path:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_racing_requests_never_roll_back(
-    tmp_path: Path, log: Log, signer: Signer, shared: bool
-) -> None:
+def test_racing_never_rolls_back(tmp_path: Path, log: Log, signer: Signer, shared: bool) -> None:
     """Threads on one connection, and on one each, as processes have."""
     path = _made(tmp_path)
     states = [WitnessState(path) for _ in range(1 if shared else 4)]

@@ -23,9 +23,7 @@ from tests.packages.distribution.placing import INFO
 from tests.packages.making import LIMITS
 
 
-def test_it_holds_what_a_root_needs_in_one_form(
-    bundle: tuple[bytes, dict[str, Any]], tmp_path: Path
-) -> None:
+def test_it_holds_a_root_in_one_form(bundle: tuple[bytes, dict[str, Any]], tmp_path: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(bundle[0])) as archive:
         members = archive.getmembers()
     assert [member.name for member in members] == [

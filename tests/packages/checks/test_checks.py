@@ -370,9 +370,7 @@ def test_only_governed_files_are_listed(root: Path) -> None:
     assert disk.names("HOT/nowhere") == []
 
 
-def test_a_ledger_below_a_tier_is_not_governed_and_nothing_that_only_begins_like_it(
-    root: Path,
-) -> None:
+def test_a_ledger_below_a_tier_is_not_governed_nor_what_begins_like_it(root: Path) -> None:
     for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm", "ledger.db-evil"):
         (root / "HOT" / name).write_text("x")
     for ledger_path in ("HOT/ledger.db", str(root / "HOT/ledger.db")):

@@ -105,9 +105,7 @@ def test_an_entry_states_all_that_the_root_then_holds(small: Path, scratch: Path
     assert (small / "HO1/data/x.txt").read_bytes() == b"1.0.0"
 
 
-def test_the_same_again_writes_nothing_and_puts_back_what_is_missing(
-    small: Path, scratch: Path
-) -> None:
+def test_the_same_again_puts_back_what_is_missing(small: Path, scratch: Path) -> None:
     data = one(scratch)
     put(small, data)
     before, count = tree(small), entries(small)

@@ -65,9 +65,7 @@ def _opened(root: Path) -> None:
         ("HOT/prices/prices.toml", _opened),
     ],
 )
-def test_a_changed_file_is_refused_where_it_is_read(
-    stage: Stage, path: str, load: Callable[[Path], Any]
-) -> None:
+def test_a_changed_file_is_refused(stage: Stage, path: str, load: Callable[[Path], Any]) -> None:
     load(stage.root)
     file = stage.root / path
     right = file.read_bytes()
