@@ -166,9 +166,7 @@ def test_the_acceptances_schema_holds_for_the_answer(tmp_path: Path, text: str, 
         {"max_chars": 0},
     ],
 )
-def test_an_acceptance_that_no_answer_can_meet_is_refused(
-    tmp_path: Path, acceptance: dict[str, Any]
-) -> None:
+def test_an_impossible_acceptance_is_refused(tmp_path: Path, acceptance: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError, match="No answer can meet"):
         World(tmp_path, ANSWER, acceptance=acceptance)
 

@@ -230,9 +230,7 @@ def _asked(root: Path, *script: Any, **options: Any) -> tuple[list[Any], Any]:
         (_class("greeting", "high"), False, True),
     ],
 )
-def test_its_result_is_used(
-    tmp_path: Path, label: dict[str, str], tools: bool, asks_back: bool
-) -> None:
+def test_it_is_used(tmp_path: Path, label: dict[str, str], tools: bool, asks_back: bool) -> None:
     (first, second), result = _asked(tmp_path / "r", label, "What do you mean?", classify=True)
     assert not first.tools
     assert bool(second.tools) is tools

@@ -98,9 +98,7 @@ HUNG = ("timeout", "cancellation", "dropped stream")
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("how", ["turn", "stream", "another process"])
-def test_the_next_prompt_reports_what_was_done_and_what_may_have_been(
-    tmp_path: Path, end: str, how: str
-) -> None:
+def test_the_next_prompt_reports_effects_of_both_kinds(tmp_path: Path, end: str, how: str) -> None:
     script, options, play = ENDS[end]
     shop = Shop()
     options = {"max_retries": 0, **options}

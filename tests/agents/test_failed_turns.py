@@ -125,9 +125,7 @@ def test_a_keyed_order_that_timed_out_is_not_paid_twice(scripted: Scripted) -> N
     assert (again.wo_id, again.error) == (first.wo_id, first.error)
 
 
-def test_another_attempt_at_a_keyed_order_does_not_run_again_what_must_not_run_twice(
-    scripted: Scripted,
-) -> None:
+def test_another_attempt_at_a_keyed_order_repeats_no_unsafe_tool(scripted: Scripted) -> None:
     ran: list[str] = []
     pay = Tool("pay", "Pay.", TEXT, lambda text: ran.append(text) or "receipt 17")
     look = Tool("look", "Look.", TEXT, lambda text: text, on_unknown="retry")

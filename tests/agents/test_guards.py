@@ -188,9 +188,7 @@ def test_a_yes_holds_for_the_requested_call_alone(scripted: Scripted, payer: _Pa
     assert payer.paid == []
 
 
-def test_a_client_of_the_gateway_cannot_become_an_orders_memory(
-    scripted: Scripted, payer: _Payer
-) -> None:
+def test_a_gateways_client_is_no_orders_memory(scripted: Scripted, payer: _Payer) -> None:
     pay = tools_only(tool_use("pay", {"text": "10"}))
     with scripted(pay, message("evil"), message("Paid.")) as (runtime, server):
         session = runtime.agent("a", tools=payer.tools, approve=["pay"]).session()

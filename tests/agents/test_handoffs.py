@@ -148,9 +148,7 @@ def test_the_other_goes_on_with_what_tools_returned_to_the_first(scripted: Scrip
         assert "Ann paid 12.5 twice" in json.dumps(server.calls[1].body)
 
 
-def test_the_others_rejected_answer_is_requested_again_without_what_must_not_run_twice(
-    scripted: Scripted,
-) -> None:
+def test_the_others_rejected_answer_is_asked_again_without_used_tools(scripted: Scripted) -> None:
     ran: list[str] = []
     script = by_agent(
         desk=[_transfer("billing")],
@@ -201,9 +199,7 @@ def test_deps_are_checked_for_every_agent_that_may_answer(scripted: Scripted, ho
         assert desk.run("Refund me.", deps=2).response == "x"
 
 
-def test_a_cancelled_turn_of_the_other_ends_what_its_sub_agents_wait_for(
-    scripted: Scripted, tmp_path: Path
-) -> None:
+def test_a_cancelled_turn_ends_its_sub_agents_waiting(scripted: Scripted, tmp_path: Path) -> None:
     root = tmp_path / "root"
     script = by_agent(
         desk=[_transfer("billing")],

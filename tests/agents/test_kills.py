@@ -195,9 +195,7 @@ def test_the_same_on_postgresql(
 
 
 @pytest.mark.parametrize("policy", ["retry", "fail"])
-def test_a_tool_of_unknown_outcome_follows_its_policy(
-    tmp_path: Path, upstream: WireServer, policy: str
-) -> None:
+def test_unknown_outcomes_follow_policy(tmp_path: Path, upstream: WireServer, policy: str) -> None:
     killed_in_effect = 0
     for at in range(4, 11):
         directory = tmp_path / str(at)

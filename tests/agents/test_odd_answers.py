@@ -448,9 +448,7 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_an_answer_that_cannot_be_read_is_an_error_and_no_warning(
-    own_root: Path, heard: _Heard, name: str
-) -> None:
+def test_an_unreadable_answer_is_an_error_alone(own_root: Path, heard: _Heard, name: str) -> None:
     with serve(_stream(*STREAMS[name], *_END), completion_stream(completion("fine"))) as server:
         flags = {
             "providers.odd.kind": "openai", "providers.odd.base_url": f"{server.url}/v1",

@@ -46,9 +46,7 @@ def _ticks(runtime: Runtime) -> list[dict[str, Any]]:
     ]
 
 
-def test_each_tick_is_one_turn_whichever_process_looks(
-    scripted: Scripted, tmp_path: Path, store: str
-) -> None:
+def test_each_tick_is_one_turn_everywhere(scripted: Scripted, tmp_path: Path, store: str) -> None:
     root = tmp_path / "root"
     with scripted(message("Counted.")) as (runtime, server):
 
@@ -140,9 +138,7 @@ def test_a_tick_that_waits_for_a_person_does_not_hold_up_the_next(scripted: Scri
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 4, 5, 6])
-def test_a_tick_whose_process_is_killed_is_gone_on_with(
-    scripted: Scripted, tmp_path: Path, at: int
-) -> None:
+def test_a_tick_survives_a_killed_process(scripted: Scripted, tmp_path: Path, at: int) -> None:
     root = tmp_path / "root"
     with scripted(message("Counted.")) as (runtime, _):
         schedule = Schedule(runtime.agent("clerk", max_retries=0), "hourly", "Count.", every_s=HOUR)

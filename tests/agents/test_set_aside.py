@@ -290,9 +290,7 @@ _TRIED = st.builds(
 
 
 @given(st.lists(_TRIED, max_size=30), st.integers(1, 4))
-def test_only_turns_with_own_failures_since_a_thing_last_succeeded_count(
-    outcomes: list[Outcome], after: int
-) -> None:
+def test_own_failures_since_the_last_success_count(outcomes: list[Outcome], after: int) -> None:
     found = failing(outcomes, after)
     for name in ("p/a", "p/b"):
         own = [one for one in outcomes if one.name == name]
@@ -432,9 +430,7 @@ def test_what_a_request_or_a_model_brings_about_sets_no_version_aside(
         assert "contract" not in found
 
 
-def test_retries_of_one_turn_and_a_callers_own_schema_do_not_count(
-    scripted: Scripted, tmp_path: Path
-) -> None:
+def test_retries_and_a_callers_own_schema_do_not_count(scripted: Scripted, tmp_path: Path) -> None:
     root = tmp_path / "root"
     _install(root, tmp_path, FIRST, LATER)
     flags = {"supervisor.max_retries": 4}

@@ -93,9 +93,7 @@ def _with_policy(root: Path, scratch: Path, change: Callable[[str], str]) -> Non
         manager.install([IncomingArchive(pack(folder))], dev=True, approve=True)
 
 
-def test_a_tool_that_keeps_failing_is_not_offered_until_the_session_ends(
-    scripted: Scripted, tmp_path: Path
-) -> None:
+def test_a_failing_tool_is_not_offered_in_its_session(scripted: Scripted, tmp_path: Path) -> None:
     root, shop = tmp_path / "root", _Shop()
     _with_policy(
         root, tmp_path,

@@ -50,9 +50,7 @@ def _starts(runtime: Runtime) -> list[LedgerEntry]:
     return runtime.ledger.read_by_event_type("SESSION_START")
 
 
-def test_a_program_with_tools_contracts_and_instructions_says_so_and_passes(
-    scripted: Scripted, tmp_path: Path
-) -> None:
+def test_a_program_states_its_tools_and_passes(scripted: Scripted, tmp_path: Path) -> None:
     own = _own_folder(tmp_path / "own")
     text = "You sell tea to Ann Miller."
     script = tools_only(tool_use("look", {"text": "a"})), message("Seen.")
@@ -94,9 +92,7 @@ def test_a_program_with_tools_contracts_and_instructions_says_so_and_passes(
         assert named in told.message
 
 
-def test_worker_entries_name_the_class_of_the_contract_or_else_of_the_agent(
-    scripted: Scripted, tmp_path: Path
-) -> None:
+def test_worker_entries_name_contracts_or_agents_class(scripted: Scripted, tmp_path: Path) -> None:
     own = _own_folder(tmp_path / "own")
     classed = {**_CONTRACT, "contract_id": "PRC-CLASSED-001", "agent_class": "KERNEL.semantic"}
     (own / "contracts/PRC-CLASSED-001.json").write_text(json.dumps(classed))

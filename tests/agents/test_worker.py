@@ -423,9 +423,7 @@ def _script() -> list[Any]:
 
 
 @pytest.mark.parametrize("what", ["contract", "pack"])
-def test_a_contract_changed_after_the_order_began_is_noticed(
-    ledger: LedgerClient, root: Root, what: str
-) -> None:
+def test_a_contract_changed_later_is_noticed(ledger: LedgerClient, root: Root, what: str) -> None:
     with serve(*_script()) as server:
         bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         _interrupted(bench, 2)
@@ -444,9 +442,7 @@ def test_a_contract_changed_after_the_order_began_is_noticed(
     assert "was changed after" in done.error["message"]
 
 
-def test_a_new_version_of_the_contract_does_not_touch_an_order_that_began(
-    ledger: LedgerClient, root: Root
-) -> None:
+def test_a_newer_contract_changes_no_begun_order(ledger: LedgerClient, root: Root) -> None:
     with serve(*_script()) as server:
         bench = WorkerBench(ledger, root, anthropic_provider(server.url))
         bench.use_tools(

@@ -159,9 +159,7 @@ def costs(ledger: LedgerClient, candidate: Candidate, prices: PriceTable | None)
     return {one.costs[candidate.model_id] for one in found}
 
 
-def test_an_answer_costs_what_it_would_cost_now(
-    ledger: LedgerClient, logged: list[GradedPrompt]
-) -> None:
+def test_an_answer_has_its_present_price(ledger: LedgerClient, logged: list[GradedPrompt]) -> None:
     now, dear = table({"cheap": 1, "dear": 3}), Candidate("dear", "p")
     assert {one.costs["dear"] for one in logged} == {0.01}  # 100 tokens at 100 USD a million
     assert costs(ledger, dear, now) == {0.0003}
@@ -191,9 +189,7 @@ def test_cached_tokens_and_providers_tools_have_their_own_price(ledger: LedgerCl
     assert costs(ledger, Candidate("m", "p"), prices) == {expected, 7.0}
 
 
-def test_a_model_without_a_price_cannot_be_held_to_a_budget(
-    ledger: LedgerClient, gateway: LLMGateway
-) -> None:
+def test_an_unpriced_model_fits_no_budget(ledger: LedgerClient, gateway: LLMGateway) -> None:
     with pytest.raises(InvalidInputError, match="other"):
         asyncio.run(
             calibrate(

@@ -194,9 +194,7 @@ def test_a_better_question_is_adopted(tmp_path: Path, monkeypatch: pytest.Monkey
         assert "held" in report
 
 
-def test_a_bad_model_under_a_good_question_is_the_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bad_model_is_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     system = f"{SYSTEM}{RULE}\n"
     with (
         world(tmp_path, monkeypatch, Model(STRONG), system) as root,

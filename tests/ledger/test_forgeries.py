@@ -403,9 +403,7 @@ def test_filters_take_texts_that_a_database_can_hold(ledger: LedgerClient) -> No
 # -- exports -------------------------------------------------------------------------------------
 
 
-def test_an_export_whose_checkpoint_is_older_than_an_erasure_is_refused(
-    talked: str, tmp_path: Path
-) -> None:
+def test_an_export_signed_before_an_erasure_is_refused(talked: str, tmp_path: Path) -> None:
     with LedgerClient(talked, signer=SIGNER) as client:
         client.checkpoint()
     with LedgerClient(talked, verifier_key=SIGNER.verifier_key) as client:

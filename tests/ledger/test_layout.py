@@ -133,9 +133,7 @@ def test_a_changed_file_is_named(sqlite_ledger: Path, tmp_path: Path, sql: str) 
 
 
 @pytest.mark.parametrize("sql", POSTGRES)
-def test_a_changed_database_is_named(
-    postgres: PostgresServer, postgres_ledger: str, sql: str
-) -> None:
+def test_a_changed_store_is_named(postgres: PostgresServer, postgres_ledger: str, sql: str) -> None:
     url = postgres.database(postgres_ledger)
     try:
         outside(url, *sql.split(";; "))

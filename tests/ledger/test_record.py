@@ -61,9 +61,7 @@ _metadata = st.dictionaries(
 
 @given(metadata=_metadata, prompt=json_values, reason=texts | texts.map(content))
 @settings(max_examples=80, deadline=None)
-def test_the_record_is_the_reference_encoding(
-    metadata: dict[str, Any], prompt: Any, reason: str
-) -> None:
+def test_the_reference_encoding_is_ours(metadata: dict[str, Any], prompt: Any, reason: str) -> None:
     """Of any metadata: content in lists, keys that sort by UTF-16, numbers with exponents."""
     found: list[Any] = []
 

@@ -86,9 +86,7 @@ def _check_current(root: Path) -> LedgerClient:
 
 
 @pytest.mark.parametrize("commit", ["51d42c2", "659dd33"])
-def test_a_bootstrap_of_an_earlier_version_installs_and_is_upgraded(
-    commit: str, tmp_path: Path
-) -> None:
+def test_an_earlier_bootstrap_installs_and_is_upgraded(commit: str, tmp_path: Path) -> None:
     kept = unpack(tmp_path / "old", commit).path / "HOT" / "installed"
     archives = [file.read_bytes() for file in sorted(kept.glob("*/archives/*.tar.gz"))]
     root = tmp_path / "root"

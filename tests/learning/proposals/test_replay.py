@@ -132,9 +132,7 @@ def test_a_model_that_changes_meanwhile(asked: World, exchanges: list[str], tmp_
         priced(asked, kept).run(exchanges, budget_nano=10**9)
 
 
-def test_a_call_without_a_price_is_not_made(
-    asked: World, exchanges: list[str], tmp_path: Path
-) -> None:
+def test_unpriced_calls_are_not_made(asked: World, exchanges: list[str], tmp_path: Path) -> None:
     before = asked.runtime.ledger.count()
     with pytest.raises(InvalidInputError, match="no upper bound"):
         replay(asked, tmp_path / "replay.jsonl").run(exchanges, budget_nano=10**9)

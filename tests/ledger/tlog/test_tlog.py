@@ -242,9 +242,7 @@ def test_every_inclusion_proof_holds_and_no_other_leaf_place_or_bit_does(
 
 
 @given(old=st.integers(0, 130), more=st.integers(0, 60), data=st.data())
-def test_every_growth_is_consistent_and_no_rewriting_is(
-    old: int, more: int, data: st.DataObject
-) -> None:
+def test_growth_is_consistent_and_no_rewriting_is(old: int, more: int, data: st.DataObject) -> None:
     new = min(old + more, 130)
     path = consistency_proof(old, new, ranges(_LEAVES[:new]))
     verify_consistency(old, new, path, naive(_LEAVES[:old]), naive(_LEAVES[:new]))

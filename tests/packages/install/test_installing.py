@@ -417,9 +417,7 @@ def test_two_roots_on_one_ledger(shared: tuple[Path, Path], scratch: Path) -> No
     assert not (second / "HO1/data").exists()
 
 
-def test_what_another_machine_recorded_meanwhile_stops_an_operation(
-    shared: tuple[Path, Path], scratch: Path
-) -> None:
+def test_another_machines_record_stops_operations(shared: tuple[Path, Path], scratch: Path) -> None:
     first, second = shared
     follow(first, second, scratch)
     mine = packed(scratch, "PKG-TWO-001", "1.0.0", {"HO1/data/two": b"2"})

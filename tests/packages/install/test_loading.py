@@ -78,9 +78,7 @@ def test_a_changed_file_is_refused(stage: Stage, path: str, load: Callable[[Path
     load(stage.root)
 
 
-def test_changed_weights_of_routing_are_not_used(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_changed_weights_are_not_used(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     file = stage.root / "HOT/routing/weights.json"
     file.write_bytes(file.read_bytes() + b" ")
     _opened(stage.root)
