@@ -60,15 +60,6 @@ def test_a_misspelt_model_is_refused_before_the_first_call(
     assert f"Did you mean {meant}" in (caught.value.next_step or "")
 
 
-def test_a_rejected_answer_names_the_reasons_in_the_detail(scripted: Scripted) -> None:
-    with scripted(message("I think so.")) as (runtime, _):
-        agent = runtime.agent("guide", acceptance={"must_contain": ["minutes"]}, max_retries=0)
-        result = agent.run("How long?")
-    assert result.failed
-    assert result.error_code == "answer_rejected"
-    assert "does not contain 'minutes'" in result.error_detail
-
-
 @pytest.mark.parametrize("rejected", [0, 1])
 def test_results_of_tools_are_given_whatever_the_answer(scripted: Scripted, rejected: int) -> None:
     paid = Tool("pay", "Pays.", {"type": "object"}, lambda **arguments: arguments["cents"])
@@ -133,7 +124,9 @@ def test_another_attempt_at_a_keyed_order_repeats_no_unsafe_tool(scripted: Scrip
     flags = {"gateway.max_retries": 0}
     with scripted(*script, flags=flags) as (runtime, server):
         session = runtime.agent("guide", tools=[pay, look]).session()
-        assert session.work("Pay 10.", key="k").error is not None
+        failed = session.work("Pay 10.", key="k")
+        assert failed.error is not None
+        assert session.work("Pay 10.", key="k").error == failed.error  # as it ended
         again = session.work("Pay 10.", key="k", retry_failed=True)
         assert again.output_result["text"] == "Paid."
         assert session.work("Pay 10.", key="k", retry_failed=True).wo_id == again.wo_id

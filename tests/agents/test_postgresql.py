@@ -12,7 +12,6 @@ from remit import Runtime
 from remit.ledger import Erased, RetentionSchedule
 from tests.support.agents import CLASSIFIED, Scripted
 from tests.support.postgres import PostgresServer
-from tests.support.stores import outside
 from tests.support.wire import message
 
 _CLASSIFY = message(json.dumps(CLASSIFIED))
@@ -24,32 +23,6 @@ def url(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> str:
     place = postgres.database()
     monkeypatch.setenv("REMIT_DATABASE_URL", place)
     return place
-
-
-def test_a_conversation_survives_a_restart(scripted: Scripted, tmp_path: Path, url: str) -> None:
-    root = tmp_path / "root"
-    script = (_CLASSIFY, message("Blue, you said."))
-    with scripted(*script) as (runtime, _):
-        assert runtime.ledger.location.startswith("postgresql://")
-        conversation = runtime.session()
-        conversation.turn("My colour is blue.")
-        session = conversation.session_id
-    with scripted(*script) as (runtime, server):
-        with runtime.session(session) as conversation:
-            assert conversation.turn("Which colour?").response == "Blue, you said."
-        assert "My colour is blue." in str(server.calls[-1].body)
-        report = runtime.ledger.verify(checkpoint=runtime.ledger.checkpoint())
-        assert report.verified, report.problems
-        assert runtime.gateway.recover() == []
-        events = runtime.ledger.count_by_event()
-        assert events["DISPATCH"] == events["EXCHANGE"] == 4
-        assert events["TURN_RECORDED"] == 2
-    assert not (root / "ledger.db").exists()
-    ((spent, reserved),) = outside(
-        url, "SELECT sum(spent_tokens), sum(reserved_tokens) FROM budgets"
-    )
-    assert spent > 0
-    assert reserved == 0
 
 
 def test_two_runtimes_hold_one_budget(scripted: Scripted, tmp_path: Path, url: str) -> None:

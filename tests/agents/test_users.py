@@ -14,16 +14,13 @@ from remit.agents.supervisor import Plan, TurnContext
 from remit.agents.tools import Tool
 from remit.gateway.budget import BudgetLimits, BudgetScope, audit_budgets
 from remit.kernel.errors import InvalidInputError, NotFoundError
-from remit.kernel.root import Root
 from remit.ledger import LedgerClient
 from remit.runtime.installation import root_tools
 from tests.agents.test_subagents import ask, by_agent, pair
-from tests.support.agents import TEXT, Scripted, WorkerBench, tools_only
+from tests.support.agents import TEXT, Scripted, tools_only
 from tests.support.commands import run_remit
-from tests.support.packages import lay_out
-from tests.support.requests import anthropic_provider
 from tests.support.stores import files_hold
-from tests.support.wire import Raw, message, serve, tool_use
+from tests.support.wire import message, tool_use
 
 _SECRET = "the hedgehog of Ann"
 
@@ -105,13 +102,6 @@ def test_for_whom_a_session_is_cannot_be_changed(scripted: Scripted) -> None:
 _OF_CALLS = {"DISPATCH", "EXCHANGE", "LLM_CALL", "TOOL_INTENT", "TOOL_CALL", "WO_COMPLETED"}
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Root:
-    place = Root(tmp_path / "root")
-    lay_out(place)
-    return place
-
-
 def _who(metadata: dict[str, Any]) -> Any:
     return metadata.get("agent_id") or metadata["provenance"]["agent_id"]
 
@@ -162,19 +152,6 @@ def test_the_direct_call_of_a_degraded_turn_names_agent_and_framework(scripted: 
         (exchange,) = runtime.ledger.read_by_event_type("EXCHANGE")
     assert exchange.metadata["agent_id"] == "seller"
     assert exchange.metadata["framework_id"] == "FMWK-RUNTIME-001"
-
-
-def test_attempts_of_one_call_are_counted_each(ledger: LedgerClient, root: Root) -> None:
-    with serve(Raw(b"{}", 529), message("at last")) as server:
-        done = WorkerBench(ledger, root, anthropic_provider(server.url)).run()
-    assert done.cost.llm_calls == len(ledger.read_by_event_type("EXCHANGE")) == 2
-
-
-def test_a_refused_tool_is_recorded_under_its_own_id(ledger: LedgerClient, root: Root) -> None:
-    with serve(message(tool_use("forbidden", {"text": "x"})), message("Sorry.")) as server:
-        WorkerBench(ledger, root, anthropic_provider(server.url)).run(tools_allowed=("shout",))
-    (call,) = ledger.read_by_event_type("TOOL_CALL")
-    assert (call.metadata["tool_id"], call.metadata["status"]) == ("forbidden", "refused")
 
 
 _KEYS = {"api_key": "sk-of-the-config-1", "password": "pass-of-the-server"}

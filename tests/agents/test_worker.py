@@ -141,7 +141,7 @@ def test_a_forbidden_tool_is_refused_and_the_model_told(ledger: LedgerClient, ro
     assert told["is_error"]
     assert "tool_not_allowed" in told["content"]
     (call,) = ledger.read_by_event_type("TOOL_CALL")
-    assert call.metadata["status"] == "refused"
+    assert (call.metadata["tool_id"], call.metadata["status"]) == ("forbidden", "refused")
     assert ledger.read_by_event_type("TOOL_INTENT") == []
 
 
