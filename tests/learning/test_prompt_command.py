@@ -16,7 +16,7 @@ import pytest
 from remit import Runtime
 from remit.learning import grader, is_held_out
 from remit.learning.prompts import Quotes, rules_of
-from tests.learning.conftest import CONTRACT, MODEL, becomes_another, record
+from tests.learning.conftest import CONTRACT, MODEL, record
 from tests.support.commands import run_remit
 from tests.support.scripted import Scripted
 
@@ -73,13 +73,6 @@ def test_a_budget_that_ends_and_a_kill_and_going_on(answered: Path, provider: Sc
     assert (done["proposal_id"], bool(done["missing"])) == ("", True)  # fewer than 200 pairs
     assert learned(answered, 1)["effect"] == done["effect"]
     assert sum(asked.values()) == len(provider.bodies)
-
-
-def test_a_model_that_changes_in_the_middle(answered: Path, provider: Scripted) -> None:
-    becomes_another(provider, answer)
-    done = run_remit(*arguments(answered, 1))
-    assert done.returncode == 1, done.stdout
-    assert "gpt-4o-mini-2 answers now" in done.stderr
 
 
 def test_bad_input_asks_nothing(answered: Path, provider: Scripted) -> None:
