@@ -170,31 +170,26 @@ def test_ones_at_work_side_by_side_stay_within_their_callers_budget(scripted: Sc
         check(runtime)
 
 
-def test_one_that_calls_its_caller_is_refused(scripted: Scripted) -> None:
+@pytest.mark.parametrize("above", ["boss", "helper"])
+def test_one_that_calls_whoever_called_it_is_refused(scripted: Scripted, above: str) -> None:
     script = by_agent(
         boss=[ask(), message("Done.")],
         helper=[ask(name="middle"), message("No way.")],
-        middle=[ask(name="boss"), message("I cannot.")],
+        middle=[ask(name="again"), message("I cannot.")],
     )
     with scripted(script) as (runtime, server):
-        other = runtime.agent("boss", instructions=_BOSS)
+        same = runtime.agent(above, instructions=f"You are the {above}.")
         middle = runtime.agent(
-            "middle", instructions="You are the middle.", tools=[other.as_tool(description="Up.")]
+            "middle", instructions="You are the middle.", tools=[same.as_tool(name="again")]
         )
-        helper = runtime.agent(
-            "helper", instructions=_HELPER, tools=[middle.as_tool(description="Down.")]
-        )
-        boss = runtime.agent("boss", instructions=_BOSS, tools=[helper.as_tool(description="Go.")])
+        helper = runtime.agent("helper", instructions=_HELPER, tools=[middle.as_tool()])
+        boss = runtime.agent("boss", instructions=_BOSS, tools=[helper.as_tool()])
         assert boss.run("Go round.").response == "Done."
         assert len(server.calls) == 6
-        failed = [
-            entry
-            for entry in runtime.ledger.query(event_type="TOOL_CALL")
-            if entry.metadata["status"] == "error"
-        ]
-        (refused,) = failed
-        said = str(refused.metadata["tool_error"])
-        assert "boss is at work on this already: boss -> helper -> middle -> boss." in said
+        calls = runtime.ledger.query(event_type="TOOL_CALL")
+        (refused,) = [one for one in calls if one.metadata["status"] == "error"]
+        said = f"{above} is at work on this already: boss -> helper -> middle -> {above}."
+        assert said in str(refused.metadata["tool_error"])
         check(runtime)
 
 
@@ -313,26 +308,6 @@ def test_several_at_once_stay_within_their_callers_dollars(scripted: Scripted, s
         assert 0 < cost <= 0.10
         assert round(cost * 1e9) == state.spent_nano
         assert len(server.calls) > 2
-        check(runtime)
-
-
-def test_one_that_calls_itself_through_another_is_refused(scripted: Scripted) -> None:
-    script = by_agent(
-        boss=[ask(), message("Done.")],
-        helper=[ask(name="middle"), message("No way.")],
-        middle=[ask(name="again"), message("I cannot.")],
-    )
-    with scripted(script) as (runtime, server):
-        same = runtime.agent("helper", instructions=_HELPER)
-        middle = runtime.agent(
-            "middle", instructions="You are the middle.", tools=[same.as_tool(name="again")]
-        )
-        helper = runtime.agent("helper", instructions=_HELPER, tools=[middle.as_tool()])
-        boss = runtime.agent("boss", instructions=_BOSS, tools=[helper.as_tool()])
-        assert boss.run("Go round.").response == "Done."
-        assert len(server.calls) == 6
-        told = json.dumps([call.body for call in server.calls])
-        assert "helper is at work on this already: boss -> helper -> middle -> helper." in told
         check(runtime)
 
 
