@@ -133,9 +133,7 @@ def test_a_part_of_an_archive_with_a_long_line(tmp_path: Path) -> None:
         list(read_part(part))
 
 
-def test_the_limits_hold_where_they_are_lower(
-    tmp_path: Path, export: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lower_limits_hold(tmp_path: Path, export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As above, with limits of a few kilobytes."""
     from remit.ledger import ExportFormatError, LedgerError, imports
     from remit.ledger.archive import files

@@ -241,9 +241,7 @@ def test_a_server_that_stays_away_is_an_error_in_time(server: PostgresServer) ->
     assert "@" not in client.location.replace("postgres@", "")
 
 
-def test_a_writer_that_holds_the_lock_is_waited_for_and_then_named(
-    postgres: PostgresServer,
-) -> None:
+def test_a_writer_that_holds_the_lock_is_awaited_and_then_named(postgres: PostgresServer) -> None:
     url = postgres.database()
     with LedgerClient(url, settings=_settings(lock_timeout_s=1.0)) as client:
         client.write(_entry(0))
@@ -264,9 +262,7 @@ def test_a_writer_that_holds_the_lock_is_waited_for_and_then_named(
         assert client.count() == 2
 
 
-def test_a_frozen_writer_does_not_hold_the_ledger_for_ever(
-    postgres: PostgresServer, tmp_path: Path
-) -> None:
+def test_a_frozen_writer_loses_the_ledger(postgres: PostgresServer, tmp_path: Path) -> None:
     """As shipped, a process stopped inside a batch loses its place long before others give up."""
     import subprocess
     import sys

@@ -38,9 +38,7 @@ def _entry(number: int) -> LedgerEntry:
 
 
 @pytest.mark.parametrize("sender", ["client", "server"])
-def test_a_connection_cut_at_every_message_of_a_batch(
-    url: str, tmp_path: Path, sender: Side
-) -> None:
+def test_a_connection_cut_at_any_message_of_a_batch(url: str, tmp_path: Path, sender: Side) -> None:
     with CuttingProxy(url, tmp_path / "p") as proxy, LedgerClient(proxy.url) as client:
         client.transact(lambda tx: tx.execute("CREATE TABLE counter (n BIGINT)"))
         client.transact(lambda tx: tx.execute("INSERT INTO counter VALUES (0)"))

@@ -377,9 +377,7 @@ def test_only_what_is_committed_is_signed(place: Place, monkeypatch: pytest.Monk
         assert client.verify(checkpoint=signed[0]).verified
 
 
-def test_a_root_without_a_kept_head_takes_that_of_its_ledger(
-    place: Place, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_root_without_head_takes_another(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     place.append(3)
     note = place.sign()
     place.append(2)
@@ -464,17 +462,13 @@ _STEPS = st.lists(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=_STEPS)
-def test_no_sequence_signs_two_histories(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[str]
-) -> None:
+def test_one_history_is_signed(tmp_path_factory: pytest.TempPathFactory, steps: list[str]) -> None:
     directory = tmp_path_factory.mktemp("history")
     place = Place(str(directory / "ledger.db"), directory / "keys", None)
     _run(place, steps)
 
 
-def test_no_sequence_signs_two_histories_on_a_server(
-    postgres: PostgresServer, tmp_path: Path
-) -> None:
+def test_no_sequence_signs_two_on_a_server(postgres: PostgresServer, tmp_path: Path) -> None:
     place = Place(postgres.database(), tmp_path / "keys", postgres)
     once = ["append", "sign", "copy", "append", "crash", "second", "restore", "append", "sign"]
     _run(place, [*once, "fork", "append", "sign", "copy", "append", "sign", *once, "fork", *once])

@@ -218,9 +218,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_file_is_shown_as_it_is_within_bounds_or_named_with_both_hashes(
-    name: str,
-) -> None:
+def test_a_hostile_file_is_shown_within_bounds_or_named_with_both_hashes(name: str) -> None:
     data, note = HOSTILE[name]
     for old in ({"HO1/f": b"a\n" * 300}, {}):
         diff, text = compared(view(old), view({"HO1/f": data}))

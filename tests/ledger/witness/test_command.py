@@ -111,9 +111,7 @@ def test_wrong_use(place: Path, tmp_path: Path, log: Log) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_run_status_and_a_clean_end(
-    place: Path, tmp_path: Path, log: Log, number: signal.Signals
-) -> None:
+async def test_run_and_end(place: Path, tmp_path: Path, log: Log, number: signal.Signals) -> None:
     keys = tmp_path / "logs.txt"
     keys.write_text(f"# our logs\n\n{log.signer.verifier_key}\n")
     with _server(place, "--log-file", keys) as (process, url):

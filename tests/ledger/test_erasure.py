@@ -1,16 +1,142 @@
-"""A caller's own deletion erases exactly what no other entry shows."""
+"""Erased means gone from the files, not only from the tables."""
 
 from __future__ import annotations
 
 import random
+import sqlite3
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remit.ledger import Content, Erased, LedgerClient, LedgerEntry
+from remit.kernel.errors import InvalidInputError
+from remit.ledger import Content, Erased, ErasureError, LedgerClient, LedgerEntry, content
+from tests.support.postgres import run_sql
 from tests.support.soak import SEED, sample
-from tests.support.stores import SIGNER, files_hold
+from tests.support.stores import SIGNER, checkpoint, conversation, files_hold
+
+SECRET = "the orchid blooms at midnight in Valparaiso"
+WORD = "valparaiso"  # as the text index knows it
+
+
+def _say(client: LedgerClient, session: str, text: str) -> str:
+    return client.write(
+        LedgerEntry(
+            "EXCHANGE", "PRC-A-001", "SUCCESS", "ok",
+            metadata={"session_id": session, "response": f"I heard: {text}.",
+                      "prompt": [{"role": "user", "content": text}]},
+        ),
+        subject_id="person-7" if session == "SES-SECRET" else None,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["entry", "session", "subject"])
+def test_a_sentence_is_found_before_and_not_after(place: tuple[str, Path], how: str) -> None:
+    target, directory = place
+    with LedgerClient(target) as client:
+        conversation(client, "SES-BEFORE", 20)
+        entry_id = _say(client, "SES-SECRET", SECRET)
+        conversation(client, "SES-AFTER", 20)
+        assert [entry.id for entry in client.query(text=WORD)] == [entry_id]
+        checkpoint(target)
+        assert files_hold(directory, SECRET)
+        report = client.erase(
+            entry_id if how == "entry" else None,
+            session_id="SES-SECRET" if how == "session" else None,
+            subject_id="person-7" if how == "subject" else None,
+            reason="request 4711",
+        )
+        assert report.remainder == ""
+        assert report.values == 3  # whom it speaks of too
+        for gone in (SECRET, "orchid", WORD, "person-7"):
+            assert files_hold(directory, gone) == [], gone
+        assert files_hold(directory, "question 19 of SES-AFTER")
+        assert client.verify().verified
+    assert files_hold(directory, SECRET) == []
+
+
+def test_other_sessions_keep_their_own_copies(place: tuple[str, Path]) -> None:
+    target, directory = place
+    with LedgerClient(target) as client:
+        first = _say(client, "SES-SECRET", SECRET)
+        second = _say(client, "SES-OTHER", SECRET)
+        client.erase(first, reason="request")
+        assert client.read(second).metadata["prompt"][0]["content"] == SECRET
+        checkpoint(target)
+        assert files_hold(directory, SECRET)
+        client.erase(second, reason="request")
+        assert files_hold(directory, SECRET) == []
+
+
+def test_the_file_shrinks(place: tuple[str, Path]) -> None:
+    target, directory = place
+
+    def size() -> int:
+        if target.startswith("postgresql"):
+            return int(run_sql(target, "SELECT pg_total_relation_size('contents')")[0][0])
+        return sum(path.stat().st_size for path in directory.iterdir())
+
+    with LedgerClient(target) as client:
+        conversation(client, "SES-KEPT", 3)
+        small = size()
+        for number in range(300):
+            client.write(
+                LedgerEntry("E", "S", "D", "r", metadata={"session_id": "SES-LARGE",
+                                                          "prompt": f"{number:06d}" * 1000})
+            )  # fmt: skip
+        large = size()
+        client.erase(session_id="SES-LARGE", reason="request")
+        assert size() < small + (large - small) * 0.35
+
+
+def test_sqlite_says_when_a_reader_keeps_the_log_from_being_cut(tmp_path: Path) -> None:
+    from remit.kernel.settings import default_settings
+
+    path = tmp_path / "ledger.db"
+    quick = default_settings().ledger.model_copy(update={"lock_timeout_s": 0.3})
+    with LedgerClient(path, settings=quick) as client:
+        entry_id = _say(client, "SES-SECRET", SECRET)
+        reader = sqlite3.connect(path)
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM entries").fetchone()
+        report = client.erase(entry_id, reason="request")
+        assert "remit ledger compact" in report.remainder
+        reader.close()
+        assert client.compact() == ""
+        assert files_hold(tmp_path, SECRET) == []
+
+
+def test_what_was_erased_under_writers_stays_erased(place: tuple[str, Path]) -> None:
+    target, directory = place
+    with LedgerClient(target) as client, LedgerClient(target) as other:
+        stop = threading.Event()
+
+        def write() -> None:
+            number = 0
+            while not stop.is_set():
+                other.write(
+                    LedgerEntry("E", "S", "D", "r", metadata={"session_id": "SES-BUSY",
+                                                              "prompt": f"busy {number}"})
+                )  # fmt: skip
+                number += 1
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        try:
+            for number in range(5):
+                entry_id = _say(client, "SES-SECRET", f"{SECRET} {number}")
+                client.erase(entry_id, reason="request")
+        finally:
+            stop.set()
+            thread.join()
+        client.compact()
+        assert files_hold(directory, SECRET) == []
+        assert client.verify().verified
+
+
+# -- A caller's own deletion erases exactly what no other entry shows ----------------------------
+
 
 SHARED = "You are the assistant of the harbour office and answer briefly."
 
@@ -156,3 +282,46 @@ def test_many_entries_are_withdrawn_in_several_erasures(tmp_path: Path) -> None:
         assert done == [1]
         assert client.select("SELECT count(*) FROM contents") == [(0,)]
         assert client.verify().verified
+
+
+# -- What a commit writes to a SQLite file -------------------------------------------------------
+
+
+IO = Path("/proc/self/io")
+
+
+def _written() -> int:
+    return int(IO.read_text().partition("wchar: ")[2].split()[0])
+
+
+@pytest.mark.skipif(not IO.exists(), reason="needs Linux's count of bytes written")
+def test_a_commit_writes_each_page_that_it_changes_once(tmp_path: Path) -> None:
+    entries = [
+        LedgerEntry("NOTE", "S", "D", "r", [], {"session_id": "SES-A", "prompt": f"{number:200}"})
+        for number in range(200)
+    ]
+    with LedgerClient(tmp_path / "ledger.db") as ledger:
+        ledger.write_many(entries[:100])
+        log = tmp_path / "ledger.db-wal"
+        before, size = _written(), log.stat().st_size
+        ledger.write_many(entries[100:])
+        assert 0 < _written() - before < 1.1 * (log.stat().st_size - size)
+
+
+# -- What is installed follows from entries whose content is never erased ------------------------
+
+
+def test_what_is_installed_stays(tmp_path: Path) -> None:
+    with LedgerClient(tmp_path / "ledger.db") as ledger:
+        long = LedgerEntry(
+            "INSTALLED", "PKG-A-001", "INSTALLED", "", [], {"manifest": content("x")}
+        )
+        kept = ledger.write(long)
+        ledger.write(LedgerEntry("NOTE", "n", "d", "", [], {"text": content("a person's words")}))
+        with pytest.raises(ErasureError, match="registries follow from it"):
+            ledger.erase(kept, reason="asked for")
+        with pytest.raises(InvalidInputError, match="INSTALLED"):
+            ledger.retain({"INSTALLED": 0.0})
+        (report,) = ledger.retain({"*": 0.0})
+        assert report.values == 1
+        assert ledger.read(kept).metadata["manifest"] == "x"

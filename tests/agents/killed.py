@@ -14,10 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from remit.agents.supervisor.exclusions import Exclusions
 from remit.agents.tools import Tool, current_call
 from remit.gateway.breakers import Breakers
+from remit.kernel.loops import run_blocking
 from remit.ledger import committer
-from remit.runtime import Agent, Runtime
+from remit.runtime import Agent, Runtime, Schedule
 from tests.support.processes import run_forked
 from tests.support.roots import new_root
 
@@ -98,7 +100,7 @@ def run_process(
     return lines[0], json.loads(lines[-1])
 
 
-def main(root: str, effects: str, at: int, when: str, policy: str, session_id: str) -> None:
+def pay_and_look(root: str, effects: str, at: int, when: str, policy: str, session_id: str) -> None:
     """Start a turn, or go on with one, and print what came of it."""
     killer = Killer(at, when)
 
@@ -143,3 +145,103 @@ def main(root: str, effects: str, at: int, when: str, policy: str, session_id: s
                 }
             )
         )
+
+
+# -- A program whose agent has another one as a tool, and that is killed at a chosen step --------
+
+
+def call_another(root: str, effects: str, at: int, session_id: str) -> None:
+    """Start a turn, or go on with one, and print what came of it; killed after step ``at``."""
+    killer = Killer(at, "after")
+
+    def look(text: str) -> str:
+        note_effect(effects)
+        return text
+
+    with Runtime.open(root, flags={"gateway.retry_base_ms": 1}) as runtime:
+        helper = runtime.agent(
+            "helper",
+            instructions="You are the helper.",
+            tools=[Tool("look", "Look.", TEXT, look, on_unknown="retry")],
+            max_retries=0,
+        )
+        boss = runtime.agent(
+            "boss",
+            instructions="You are the boss.",
+            tools=[helper.as_tool(description="Finds things.")],
+            max_retries=0,
+        )
+        run_turn(runtime, boss, session_id, "What is it?", killer)
+
+
+# A program whose agent hands its session over, twice in one turn, and that is killed at a step.
+
+
+def hand_over(root: str, effects: str, at: int, session_id: str) -> None:
+    """Start a turn, or go on with one, and print what came of it; killed after step ``at``."""
+    killer = Killer(at, "after")
+
+    def pay(text: str) -> str:
+        note_effect(effects)
+        return f"{text} paid"
+
+    with Runtime.open(root, flags={"gateway.retry_base_ms": 1}) as runtime:
+        law = runtime.agent("law", instructions="You are the law.")
+        billing = runtime.agent(
+            "billing",
+            instructions="You are the billing.",
+            tools=[Tool("pay", "Pay.", TEXT, pay, on_unknown="retry"), law.as_handoff()],
+            acceptance={"must_not_contain": ["Nonsense"]},
+        )
+        desk = runtime.agent(
+            "desk",
+            instructions="You are the desk.",
+            tools=[billing.as_handoff()],
+            max_retries=1,
+        )
+        run_turn(runtime, desk, session_id, "Pay me.", killer)
+
+
+# -- A program that does one tick of a schedule, and that is killed at a chosen step -------------
+
+
+def tick(root: str, at: int, now: int) -> None:
+    """Do what is due at ``now``, and print what came of it; killed after step ``at``."""
+    killer = Killer(at, "after")
+    with Runtime.open(root, flags={"gateway.retry_base_ms": 1}) as runtime:
+        agent = runtime.agent("clerk", max_retries=0)
+        schedule = Schedule(agent, "hourly", "Count.", every_s=3600)
+        runtime.ledger.flush()
+        patch(killer)
+        result = run_blocking(schedule._due(now))
+        print(json.dumps({"response": result and result.response, "steps": killer._count}))
+
+
+# -- A program whose tool keeps failing, killed as its session is about to set the tool aside ----
+
+
+def seller_of(runtime: Runtime) -> Agent:
+    """An agent with a tool that is out of order and one that works."""
+
+    def stock(**_: Any) -> None:
+        raise ConnectionError("refused")
+
+    tools = [
+        Tool("stock", "What there is.", {"type": "object"}, stock),
+        Tool("list", "What there was.", {"type": "object"}, lambda **_: "sencha"),
+    ]
+    return runtime.agent("seller", tools=tools, max_retries=0)
+
+
+def fail_often(root: str) -> None:
+    """Have three turns; the third is not survived."""
+
+    def killed(*_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    Exclusions._exclude = killed  # type: ignore[method-assign]
+    with Runtime.open(root) as runtime:
+        session = seller_of(runtime).session()
+        print(session.session_id, flush=True)
+        for _turn in range(3):
+            session.turn("Is there any oolong?")

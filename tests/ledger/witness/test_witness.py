@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import base64
+import sqlite3
 import struct
+import threading
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -13,8 +17,17 @@ from hypothesis import strategies as st
 
 from remit.kernel.errors import InvalidInputError
 from remit.ledger.tlog import COSIGNATURE, Checkpoint, NoteSignature, SignedCheckpoint, Signer
-from remit.ledger.witness import Witness, WitnessDirectory, WitnessState
+from remit.ledger.witness import (
+    FORK,
+    UNPROVEN,
+    Witness,
+    WitnessDirectory,
+    WitnessError,
+    WitnessState,
+)
 from tests.ledger.witness.logs import Log, body
+
+_STATE = "remit.ledger.witness.state"
 
 
 def _accept(witness: Witness, log: Log, *sizes: int) -> None:
@@ -133,9 +146,7 @@ def test_a_cosignature_is_no_log_signature(log: Log, signer: Signer, state: Witn
     assert witness.add_checkpoint(body(0, [], f"{signed.note.text}\n{line}")).status == 403
 
 
-def test_foreign_signatures_are_ignored_and_not_kept(
-    witness: Witness, log: Log, state: WitnessState
-) -> None:
+def test_foreign_signatures_are_not_kept(witness: Witness, log: Log, state: WitnessState) -> None:
     signed = log.checkpoint(5)
     others = [Signer.generate(f"other.example/{n}") for n in range(20)]
     junk = [NoteSignature(log.signer.name, b"abcd", b"no signature of anybody")]
@@ -245,9 +256,7 @@ def test_422_wrong_proof(
     _accept_after(witness, log, old, new)
 
 
-def test_extension_lines_are_cosigned_with_the_rest(
-    witness: Witness, log: Log, signer: Signer
-) -> None:
+def test_extension_lines_are_cosigned_too(witness: Witness, log: Log, signer: Signer) -> None:
     signed = Checkpoint(log.signer.name, 5, log.root(5), ("more", "lines")).sign(log.signer)
     line = witness.add_checkpoint(body(0, [], str(signed))).body.decode()
     SignedCheckpoint.parse(f"{signed}{line}").cosignatures([signer.verifier_key])
@@ -298,4 +307,154 @@ def test_growth_is_always_accepted_and_a_changed_leaf_never(
             assert wrong.status == (409 if new == size else 422)
             assert state.seen(log.signer.name).root == log.root(size)
     finally:
+        state.close()
+
+
+# -- The record: whole, private, bounded, and never going back -----------------------------------
+
+
+@pytest.mark.parametrize("content", [b"", b"no database at all " * 100])
+def test_a_damaged_record_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "witness.db").write_bytes(content)
+    with pytest.raises(WitnessError):
+        WitnessState(tmp_path / "witness.db")
+
+
+def test_durable_settings(state: WitnessState, tmp_path: Path) -> None:
+    run = state._connection.execute
+    assert run("PRAGMA synchronous").fetchone() == (2,)
+    assert run("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_it_never_goes_back_whoever_asks(log: Log, state: WitnessState) -> None:
+    def put(before: int, size: int, tree: Log) -> SignedCheckpoint | None:
+        signed = tree.checkpoint(size)
+        held = replace(state.seen(log.signer.name), size=before, root=log.root(before))
+        return state.update(held, signed, lambda: signed)
+
+    assert put(0, 20, log) is not None
+    with pytest.raises(WitnessError):
+        put(20, 19, log)
+    with pytest.raises(WitnessError):
+        put(20, 20, log.changed(1))
+    for stale in (0, 5, 10, 21):
+        assert put(stale, 30, log) is None
+    assert state.seen(log.signer.name).size == 20
+
+
+def test_nothing_is_recorded_when_signing_fails(log: Log, state: WitnessState) -> None:
+    def fail() -> SignedCheckpoint:
+        raise RuntimeError("no key")
+
+    with pytest.raises(RuntimeError):
+        state.update(state.seen(log.signer.name), log.checkpoint(5), fail)
+    assert state.all_seen() == []
+
+
+def test_nothing_is_cosigned_when_the_record_cannot_be_written(
+    log: Log, witness: Witness, state: WitnessState
+) -> None:
+    state._connection.execute("PRAGMA query_only=ON")
+    with pytest.raises(WitnessError):
+        witness.add_checkpoint(log.request(0, 5))
+    # Evidence that cannot be kept changes no answer.
+    state._connection.execute("PRAGMA query_only=OFF")
+    assert witness.add_checkpoint(log.request(0, 5)).status == 200
+    state._connection.execute("PRAGMA query_only=ON")
+    assert witness.add_checkpoint(log.changed(1).request(5, 5)).status == 409
+
+
+def test_evidence_is_bounded_and_forks_come_first(
+    log: Log, state: WitnessState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{_STATE}.MAX_EVIDENCE_ROWS", 5)
+    held = state.seen(log.signer.name)
+    for size in range(1, 9):
+        kept = state.keep_evidence(UNPROVEN, b"%d" % size, log.checkpoint(size), held)
+        assert kept == (size <= 5)
+    assert not state.keep_evidence(UNPROVEN, b"again", log.checkpoint(1), held)
+    for size in range(1, 9):
+        assert state.keep_evidence(FORK, b"%d" % size, log.checkpoint(size), held) == (size <= 5)
+    assert state.evidence_counts() == {(log.signer.name, FORK): 5}
+    other = Log.of(5, Signer.generate("log.example/other"))
+    assert state.keep_evidence(FORK, b"other", other.checkpoint(5), state.seen(other.signer.name))
+
+
+def test_evidence_is_bounded_in_bytes(
+    log: Log, state: WitnessState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{_STATE}.MAX_EVIDENCE_BYTES", 1_000)
+    held = state.seen(log.signer.name)
+    assert state.keep_evidence(UNPROVEN, b"x" * 600, log.checkpoint(1), held)
+    assert not state.keep_evidence(UNPROVEN, b"x" * 600, log.checkpoint(2), held)
+    assert state.keep_evidence(FORK, b"x" * 600, log.checkpoint(2), held)
+    assert [item.reason for item in state.evidence(log.signer.name)] == [FORK]
+
+
+def _made(place: Path) -> Path:
+    """Return a new record."""
+    directory = WitnessDirectory(place)
+    directory.create("witness.example/w1")
+    return directory.state
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_racing_never_rolls_back(tmp_path: Path, log: Log, signer: Signer, shared: bool) -> None:
+    """Threads on one connection, and on one each, as processes have."""
+    path = _made(tmp_path)
+    states = [WitnessState(path) for _ in range(1 if shared else 4)]
+    start, accepted = threading.Barrier(4), []
+    failures: list[BaseException] = []
+
+    def ask(number: int) -> None:
+        witness = Witness(signer, [log.signer.verifier_key], states[number % len(states)])
+        try:
+            start.wait()
+            held = 0
+            for size in range(number + 1, 65, 4):
+                while held <= size:
+                    answer = witness.add_checkpoint(log.request(held, size))
+                    if answer.status == 200:
+                        # Appended after the commit: order between threads is not that of commits.
+                        accepted.append((held, size))
+                        break
+                    assert answer.content_type == "text/x.tlog.size"
+                    seen = int(answer.body)
+                    assert seen >= held
+                    held = seen
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    # Each accepted step begins where another ended, once: one chain from 0 to 64, no way back.
+    steps = dict(step for step in accepted if step[0] != step[1])
+    assert len(steps) == len([step for step in accepted if step[0] != step[1]])
+    size, length = 0, 0
+    while size in steps:
+        assert steps[size] > size
+        size, length = steps[size], length + 1
+    assert (size, length) == (64, len(steps))
+    assert states[0].seen(log.signer.name).size == 64
+    for item in states:
+        item.close()
+
+
+def test_a_busy_record_is_an_error_and_not_an_answer(
+    tmp_path: Path, log: Log, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{_STATE}._BUSY_S", 0.05)
+    path = _made(tmp_path)
+    state = WitnessState(path)
+    blocking = sqlite3.connect(path, isolation_level=None)
+    try:
+        blocking.execute("BEGIN IMMEDIATE")
+        with pytest.raises(WitnessError, match="locked"):
+            Witness(signer, [log.signer.verifier_key], state).add_checkpoint(log.request(0, 5))
+    finally:
+        blocking.close()
         state.close()
