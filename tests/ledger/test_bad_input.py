@@ -344,7 +344,7 @@ def test_a_closed_file(place: Path, searched: bool) -> None:
     if searched:
         assert said == _SOUND.format(text=_FOUND)
     else:
-        assert "has not been indexed" in said
+        assert "is missing or incomplete" in said
         assert said.count("\n") == _SOUND.count("\n")
     assert {item.name: item.read_bytes() for item in medium.iterdir()} == before
 
@@ -406,5 +406,5 @@ def test_a_database(postgres: PostgresServer, place: Path, how: str, searched: b
     if searched:
         assert said == _SOUND.format(text=_FOUND)
     else:
-        assert "has not been indexed" in said
+        assert "is missing or incomplete" in said
         assert said.count("\n") == _SOUND.count("\n")

@@ -318,7 +318,7 @@ def test_what_is_installed_stays(tmp_path: Path) -> None:
         )
         kept = ledger.write(long)
         ledger.write(LedgerEntry("NOTE", "n", "d", "", [], {"text": content("a person's words")}))
-        with pytest.raises(ErasureError, match="registries follow from it"):
+        with pytest.raises(ErasureError, match="registries are rebuilt"):
             ledger.erase(kept, reason="asked for")
         with pytest.raises(InvalidInputError, match="INSTALLED"):
             ledger.retain({"INSTALLED": 0.0})

@@ -195,14 +195,16 @@ def test_what_was_cut_off_is_said_and_never_charged_by(priced: Path, tmp_path: P
     lost = tmp_path / "lost"
     shutil.copytree(root, lost)
     advice = run_remit("doctor", "--root", root).stdout
-    assert f"was interrupted; last recorded is {recorded.entry_id}" in advice
+    assert f"was interrupted; the last recorded version is {recorded.entry_id}" in advice
     listed = run_remit("price", "list", "--own", "--root", root)
     assert f"recorded as {recorded.entry_id} was interrupted" in listed.stderr
     assert " 3 " in listed.stdout
     assert "interrupted" not in run_remit("price", "list", "--root", root).stderr
     # Where the new file is lost as well, no call is charged by the old one.
     (lost / ".prices.toml.new").unlink()
-    with pytest.raises(RemitError, match=f"not those that {recorded.entry_id} recorded") as refused:
+    with pytest.raises(
+        RemitError, match=f"differ from the prices recorded in {recorded.entry_id}"
+    ) as refused:
         Runtime.open(lost)
     assert "remit price import prices.toml" in refused.value.next_step
     assert run_remit("price", "import", lost / "prices.toml", "--root", lost).returncode == 0

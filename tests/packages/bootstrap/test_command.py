@@ -181,7 +181,7 @@ def test_any_graph_comes_in_one_order(data: st.DataObject) -> None:
             {"one.tar.gz": package("APPLE", []), "two.tar.gz": package("APPLE", [])},
             r"one\.tar\.gz and two\.tar\.gz",
         ),
-        ({}, "no packages"),
+        ({}, "No packages"),
     ],
 )
 def test_what_cannot_be_ordered_is_refused(archives: dict[str, bytes], said: str) -> None:

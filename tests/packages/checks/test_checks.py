@@ -184,8 +184,8 @@ BREACHES: Mapping[str, Sequence[tuple[Change, str]]] = {
         (changed(AGENT_FILE, model="openai/gpt-4o"), "asks the model openai/gpt-4o, which the"),
         (changed(AGENT_FILE, model="openai:gpt-4o"), "asks the model openai:gpt-4o, which the"),
         (permitted(tools=["list_files"], models=["local/a"]), "asks the model local/tiny"),
-        (changed(AGENT_FILE, token_budget=1001), "has a token_budget of 1001, where 1000 is the"),
-        (changed(AGENT_FILE, usd_budget="0.51"), "has a usd_budget of 0.51, where 0.50 is the"),
+        (changed(AGENT_FILE, token_budget=1001), "has a token_budget of 1001; the maximum is 1000"),
+        (changed(AGENT_FILE, usd_budget="0.51"), "has a usd_budget of 0.51; the maximum is 0.50"),
         (manifest(plane_id="ho2"), "of the plane ho2, owns HOT/frameworks/"),
         (changed(FRAMEWORK_FILE, rules={"paths": ["HOT/", "HO1/"]}), "where FMWK-GREET-001 lets"),
     ],
@@ -194,20 +194,20 @@ BREACHES: Mapping[str, Sequence[tuple[Change, str]]] = {
         (permitted(tools=["*"]), "is permitted the tool *, which"),
         (permitted(models=["*"]), "is permitted the model *, which"),
         (permitted(paths=["HO2/"]), "is permitted the path HO2/, which"),
-        (permitted(budgets={"usd_budget": "1.01"}), "1.01, where 1.00 is the most by FMWK"),
-        (permitted(models=["local/*"]), "states no token_budget, where 1000 is the"),
+        (permitted(budgets={"usd_budget": "1.01"}), "1.01; the maximum is 1.00 by FMWK"),
+        (permitted(models=["local/*"]), "states no token_budget; the maximum is 1000"),
         (files(FRAMEWORK_FILE, None), "What PKG-GREET-001 may be permitted is not known"),
     ],
     "acceptance": [
         (case(0, renders=["never said"]), "does not contain 'never said'"),
         (case(0, contract_id="PRC-GONE-001"), "PRC-GONE-001 is not installed"),
         (case(0, output_valid=True), "the output, at"),
-        (case(0, output={"greeting": 1}), "satisfies the contract, and should not"),
-        (case(1, valid=False), f"satisfies {SCHEMA_FILE}, and should not"),
+        (case(0, output={"greeting": 1}), "satisfies the contract but must not"),
+        (case(1, valid=False), f"satisfies {SCHEMA_FILE} but must not"),
         (case(2, valid=True), f"does not satisfy {SCHEMA_FILE}"),
         (case(1, schema="HOT/schemas/x.schema.json"), "x.schema.json is not install"),
         (case(3, usd="0.76"), "costs 0.75 USD, not 0.76"),
-        (case(3, model="openai/none"), "has no model openai/none"),
+        (case(3, model="openai/none"), "does not contain the model openai/none"),
         (files(CASES_FILE, "{}"), "is not a valid acceptance"),
         (altered(CASES_FILE, None), "which PKG-GREET-001 brings, is missing"),
         (
@@ -239,7 +239,7 @@ def test_every_breach_is_found(small: Small, check: str, change: Change, says: s
 )
 def test_what_shapes_agents_has_one_owner(small: Small, path: str, name: str) -> None:
     small.more["PKG-HELPER-001"] = ({path: "{}"}, {})
-    says = f"The {name} belongs to PKG-GREET-001; PKG-HELPER-001 brings it too."
+    says = f"The {name} belongs to PKG-GREET-001, but PKG-HELPER-001 contains it too."
     assert problems("resolution", small) == says
     small.files[path] = small.more.pop("PKG-HELPER-001")[0][path]
     assert problems("resolution", small) == ""
@@ -262,8 +262,8 @@ def test_an_agent_stays_below_its_framework_where_its_package_is_silent(small: S
     permitted(tools=["list_files"], models=["local/*"])(small)
     changed(AGENT_FILE, token_budget=1001, usd_budget="1.01")(small)
     found = problems("completeness", small)
-    assert "token_budget of 1001, where 1000 is the most by FMWK-GREET-001" in found
-    assert "usd_budget of 1.01, where 1.00 is the most by FMWK-GREET-001" in found
+    assert "token_budget of 1001; the maximum is 1000 by FMWK-GREET-001" in found
+    assert "usd_budget of 1.01; the maximum is 1.00 by FMWK-GREET-001" in found
     changed(AGENT_FILE, token_budget=1000, usd_budget="1.00")(small)
     assert problems("completeness", small) == ""
 

@@ -341,7 +341,7 @@ def test_nothing_is_made_of_a_changed_installation(copied: Distribution) -> None
 def test_older_metadata_is_refused(own_source: Distribution) -> None:
     version = own_source.location / "_version.py"
     version.write_text(version.read_text().replace(own_source.version, "99.0.0"))
-    with pytest.raises(PackageError, match=r"states version '99\.0\.0'"):
+    with pytest.raises(PackageError, match=r"has version '99\.0\.0'"):
         repack_wheel(own_source)
 
 

@@ -163,7 +163,7 @@ def test_a_process_that_waits_too_long_changes_nothing(stage: Stage) -> None:
     done = busy(stage)
     assert done.returncode == 1
     assert f"Another process ({os.getpid()})" in done.stderr
-    assert "next: Wait for it" in done.stderr
+    assert "next: Wait for that process" in done.stderr
     assert tree(stage.root) == before
 
 

@@ -127,7 +127,10 @@ def test_a_batch_is_answered_with_an_array_where_the_version_has_them(root: Path
         server.send(batch)
         told = server.receive()
         assert told["error"]["code"] == -32600
-        assert "2025-03-26 alone, and this session speaks 2025-06-18" in told["error"]["message"]
+        assert (
+            "Only MCP 2025-03-26 has batches of messages, and this session uses 2025-06-18"
+            in told["error"]["message"]
+        )
         older = {**START, "protocolVersion": "2025-03-26"}
         told = server.ask(0, "initialize", **older)
         assert told["result"]["protocolVersion"] == "2025-03-26"
