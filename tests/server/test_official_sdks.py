@@ -143,7 +143,7 @@ class OpenAi(Sdk):
 class Anthropic(Sdk):
     dialect, module, maker, model = "anthropic", anthropic, "claude", MODELS[1]
     more: ClassVar = {"system": "be brief", "stop_sequences": ["END"]}
-    odd: ClassVar = {"top_k": 4, "metadata": {"user_id": "u-1"},
+    odd: ClassVar = {"metadata": {"user_id": "u-1"},
            "system": [{"type": "text", "text": "s",
                        "cache_control": {"type": "ephemeral"}}]}  # fmt: skip
     ends, final = ("end_turn", "tool_use"), "get_final_message"
@@ -616,8 +616,8 @@ def test_fields_are_the_providers_to_judge(
     behind.script = [wire.Raw(json.dumps(said).encode(), status=422, headers=headers)]
     odd: Any = {
         "messages": [{"role": "robot", "content": {"x": 1}}],
-        "temperature": 3,
         "n": 200,
+        **({"temperature": 3} if seen.dialect == "openai" else {"speed": 2.5}),
     }
     caught, _ = seen.refused(session, extra_body=odd)
     reply = caught.response

@@ -285,6 +285,7 @@ class PromptResponse:
         attempts: number of times that the request was sent.
         replayed: True if the answer was read from the record; nothing was sent or charged.
         decision_entry_id: the entry of the decision that chose the model; empty without one.
+        dropped: the client's names of fields that did not reach the provider as sent.
     """
 
     content: str
@@ -317,6 +318,7 @@ class PromptResponse:
     attempts: int = 0
     replayed: bool = False
     decision_entry_id: str = ""
+    dropped: Sequence[str] = ()
 
     @property
     def created(self) -> int:

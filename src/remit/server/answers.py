@@ -47,6 +47,8 @@ def call_headers(response: PromptResponse) -> Headers:
         headers.append((b"x-remit-fallback-from", fallback_text(response).encode()))
     if response.replayed:
         headers.append((b"x-remit-replayed", b"true"))
+    if response.dropped:
+        headers.append((b"x-remit-dropped", ", ".join(response.dropped).encode()))
     return headers
 
 
