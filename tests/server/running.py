@@ -63,6 +63,8 @@ class Served:
         tokens: int | None = None,
         rpm: int | None = None,
         user: str = "",
+        pass_through: tuple[str, ...] = (),
+        unpriced: tuple[str, ...] = (),
     ) -> NewKey:
         """A new virtual key; counts within ``[auth] revocation_s``: it is waited for."""
 
@@ -76,7 +78,7 @@ class Served:
         with KeyStore(self.ledger) as keys:
             made = keys.create(
                 uuid.uuid4().hex, role=role, models=models, agents=agents, user_id=user,
-                in_transaction=limit,
+                in_transaction=limit, pass_through=pass_through, pass_through_unpriced=unpriced,
             )  # fmt: skip
         until(lambda: self.ask("GET", "/v1/models", token=made.key)[0] == 200)
         return made

@@ -65,6 +65,15 @@ _KINDS: dict[str, Callable[[Served, str], bytes]] = {
     "half a body without a key": lambda served, _: _half(served, ""),
     "stream": partial(_stream, text="say nothing"),
     "dripping stream": partial(_stream, text="drip"),
+    "WebSocket": lambda served, token: served.head(
+        "connection: Upgrade",
+        "upgrade: websocket",
+        "sec-websocket-version: 13",
+        "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
+        method="GET",
+        path="/v1/responses",
+        token=token,
+    ),
 }
 
 
@@ -108,7 +117,7 @@ def _files(served: Served) -> int:
 def test_idle_clients_take_little_and_others_are_answered(
     provider: str, tmp_path: Path, kind: str
 ) -> None:
-    is_stream = "stream" in kind
+    is_answered = "stream" in kind or kind == "WebSocket"
     count = _count(2)  # the server keeps one for a provider too
     with (
         serving(tmp_path / "root", provider, toml=_TOML, checked=False) as served,
@@ -122,7 +131,7 @@ def test_idle_clients_take_little_and_others_are_answered(
             one = socket.create_connection(served.address, timeout=60)
             opened.append(stack.enter_context(closing(one)))
             one.sendall(_KINDS[kind](served, tokens[number // _OF_ONE_KEY]))
-        if is_stream:
+        if is_answered:
             for one in opened:
                 assert one.recv(1).startswith(b"H")
         else:

@@ -27,7 +27,7 @@ from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.memory import LARGE_BYTES, run_to_the_end
 from remit.gateway.neutral import finite, send
-from remit.gateway.objects import notes_made
+from remit.gateway.objects import is_stored_chat, notes_made
 from remit.gateway.records import (
     dispatch_entry,
     exchange_entry,
@@ -50,6 +50,7 @@ from remit.providers import (
     ProviderResponse,
     Timeouts,
 )
+from remit.providers.wire import CHAT
 
 __all__ = ["Attempts"]
 
@@ -314,7 +315,11 @@ class Attempts:
         asked: Mapping[str, Any] = {}
         is_text = True
         if to.outgoing is not None:
-            asked, is_text = to.outgoing.body.value, bool(to.outgoing.body.endpoint.output_limit)
+            endpoint = to.outgoing.body.endpoint
+            asked, is_text = to.outgoing.body.value, bool(endpoint.output_limit)
+            if endpoint.is_unpriced:
+                is_billed = isinstance(result, ProviderResponse) or result.billing != "nothing"
+                return tariff.unpriced() if is_billed else tariff.nothing()
         if isinstance(result, ProviderResponse):
             if to.outgoing is not None and to.outgoing.body.endpoint.free:
                 # Of a batch that the provider did not name nothing more will be heard.
@@ -365,6 +370,10 @@ class Attempts:
                 changed = entry.metadata.get("changed", Content([])).value
                 lowered = {"path": "/max_tokens", "reason": LOWERED}
                 entry.metadata["changed"] = Content([*changed, lowered])
+        if is_stored_chat(request.body) and entry.metadata.get("wire") != CHAT.name:
+            labels = request.body.value.get("metadata")  # The provider was not told.
+            if isinstance(labels, dict):
+                entry.metadata["labels"] = Content(labels)
         kept: Sequence[KeptId] = ()
         if request.keeper is not None:
             kept = request.keeper.on_record(entry.metadata, attempt, result)
@@ -397,8 +406,10 @@ class Attempts:
                 note, answer = on_record, result
                 step.write_rows = lambda tx, entry_id: note(tx, entry_id, attempt, answer)
                 step.keeps_hold = on_record.keeps_hold(result)
-            elif result.reply is not None and b'"container' in result.reply.body:
-                step.write_rows = notes_made(call.identity, attempt.to, result.reply.body)
+            elif (reply := result.reply) is not None and (
+                b'"container' in reply.body or is_stored_chat(call.request.body)
+            ):
+                step.write_rows = notes_made(call.identity, attempt, reply.body)
             if call.routed is not None:
                 beside = call.routed.answered(step, attempt.latency_ms)
         return self._in_flight.finish(step, beside)

@@ -243,7 +243,8 @@ class Amount(Struct, gc=False):  # an Amount is never part of a reference cycle
         tokens: input and output tokens together.
         nano: cost in nano-dollars; ``None`` if the model has no price.
         bounded: False if a part of the call has no known bound; limits then refuse the call.
-        unbounded: name of that part, for people: ``tools[2] (type "bespoke")``.
+        unbounded: name of that part, for people: ``tools[2] (type "bespoke")``; for a request that
+            has no price, the step that lets it pass a limit in US dollars.
         model: provider, model and cause of the bound, if such a bound can have been raised.
         output: maximum output tokens of one answer; 0 if there is none to lower.
         lowered: returns the same call with another ``output``; a smaller one gives no greater

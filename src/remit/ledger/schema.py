@@ -16,7 +16,7 @@ from remit.ledger.errors import LedgerFormatError
 from remit.ledger.record import Columns
 from remit.ledger.usage import DIMENSIONS, SUMS
 
-LAYOUT_VERSION = 7
+LAYOUT_VERSION = 8
 """The layout that this version writes; older ones are migrated, newer ones refused."""
 
 COLUMNS = ("id", "entry_hash", "timestamp", "event_type", "submission_id", *Columns._fields)
@@ -36,8 +36,14 @@ NARROWEST_FIRST = (
 )
 """Columns by selectivity: the first of several compared columns drives a search."""
 
-SQLITE = {"int": "INTEGER", "blob": "BLOB", "any": "", "clustered": "WITHOUT ROWID", "seq": ""}
-POSTGRES = {"int": "bigint", "blob": "bytea", "any": "text", "clustered": "", "seq": ", seq"}
+SQLITE = {
+    "int": "INTEGER", "blob": "BLOB", "any": "", "clustered": "WITHOUT ROWID", "seq": "",
+    "absent": "",
+}  # fmt: skip
+POSTGRES = {
+    "int": "bigint", "blob": "bytea", "any": "text", "clustered": "", "seq": ", seq",
+    "absent": "IF NOT EXISTS",
+}  # fmt: skip
 """Words of the declarations for each engine. SQLite adds the row id to each index itself."""
 
 _INDEXES = "\n".join(
@@ -348,9 +354,15 @@ CREATE TABLE order_starts (
 );
 """
 
+# Paths without a model call that a key may use, and those of them without a price.
+_KEYS_PATHS = """
+ALTER TABLE virtual_keys ADD COLUMN $absent pass_through TEXT NOT NULL DEFAULT '[]';
+ALTER TABLE virtual_keys ADD COLUMN $absent pass_through_unpriced TEXT NOT NULL DEFAULT '[]';
+"""
+
 _LAYOUTS = {
     1: _ENTRIES, 2: _CONTENT, 3: _STATE, 4: _RESPONSES + _OBJECTS, 5: _SUBJECTS, 6: _USAGE,
-    7: _ORDERS,
+    7: _ORDERS, 8: _KEYS_PATHS,
 }  # fmt: skip
 
 
@@ -415,7 +427,7 @@ def _tables(*layouts: int) -> dict[str, tuple[Column, ...]]:
 TABLES = _tables(1, 2, 6)
 """The tables of the record, and of content, tree, checkpoints and usage."""
 
-STATE_TABLES = _tables(3, 4, 7)
+STATE_TABLES = _tables(3, 4, 7, 8)
 """The tables of state next to the record."""
 
 

@@ -39,7 +39,7 @@ from remit.server.shares import SHARE, Share
 
 Headers = list[tuple[bytes, bytes]]
 
-DEVELOPER = Identity("developer", "operator", key_id="dev")
+DEVELOPER = Identity("developer", "operator", key_id="dev", pass_through=("*",))
 """Every caller in dev mode."""
 
 _HEADERS = {

@@ -22,6 +22,7 @@ from remit.providers import ProviderError
 from remit.providers.wire import BATCHES, FILES, BodyError, Dialect, ObjectBody
 from remit.server.authentication import AuthenticatedRequest
 from remit.server.endpoints import Handler, ObjectHandler, paths_of
+from remit.server.own_list import list_own
 from remit.server.provider_door import ProviderDoor, refused, reply_raw, reply_upstream, with_query
 from remit.server.refusals import HttpError, invalid
 from remit.server.replies import Receive, Scope, Send
@@ -124,7 +125,7 @@ class Batches:
         # A batch is shown as ended when its results are on record.
         await self._door.batches.poll(owner_of(caller.identity))
         endpoint = BATCHES[dialect]
-        await self._door.list_own(endpoint, "batch", scope, send, partial(_own_url, scope))
+        await list_own(self._door, endpoint, "batch", scope, send, partial(_own_url, scope))
 
     async def _show(
         self, dialect: Dialect, batch_id: str, scope: Scope, receive: Receive, send: Send

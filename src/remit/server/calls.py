@@ -57,6 +57,9 @@ from remit.server.websocket import WebSocket
 _log = logging.getLogger("remit.server")
 _LARGE_FORM = 64 * 1024  # A byte of a sound file costs as much work as many bytes of JSON.
 _Answer = Callable[[AuthenticatedRequest, Body, PromptRequest, Request], Awaitable[None]]
+_IMAGE_MODEL = "gpt-image-2.5-flare"
+"""The model of images whose client named none. OpenAI recommends it."""
+
 _CANNOT_TRANSLATE = "The provider's answer cannot be translated into this dialect."
 
 
@@ -275,6 +278,15 @@ class ModelCalls:
         raw = await request.read(length, settings.max_body_bytes, settings.body_timeout_s, share)
         if coding:
             raw = await decoded(raw, coding, settings.max_body_bytes, share)
+        body = await self._read(endpoint, caller, request, raw)
+        if endpoint.may_lack_model and not body.model:
+            model = _IMAGE_MODEL if "image" in endpoint.name else self._gateway.default_model
+            return body.with_member(("model",), dump(model), "the client named no model")
+        return body
+
+    async def _read(
+        self, endpoint: Endpoint, caller: AuthenticatedRequest, request: Request, raw: bytes
+    ) -> Body:
         try:
             if endpoint.form:
                 kind = caller.text(b"content-type")

@@ -40,7 +40,7 @@ async def read_body(
     known = check_length(length, most)
     if share is not None:
         share.take(known or 0)
-    message = await _next(receive, timeout_s)
+    message = await next_message(receive, timeout_s)
     body: bytes = message.get("body", b"")
     if not message.get("more_body"):
         if len(body) > most:
@@ -51,7 +51,7 @@ async def read_body(
     while message.get("more_body"):
         if size > most:
             raise too_long(most)
-        message = await _next(receive, end - asyncio.get_running_loop().time())
+        message = await next_message(receive, end - asyncio.get_running_loop().time())
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if share is not None and known is None:
@@ -78,7 +78,16 @@ def check_length(length: bytes | None, most: int) -> int | None:
     return int(length)
 
 
-async def _next(receive: Receive, timeout_s: float) -> MutableMapping[str, Any]:
+async def next_message(receive: Receive, timeout_s: float) -> MutableMapping[str, Any]:
+    """Return the next part of a request's body.
+
+    Args:
+        receive: ASGI's function.
+        timeout_s: longest wait, in seconds.
+
+    Raises:
+        HttpError: 408, nothing came in time; 499, the client disconnected.
+    """
     try:
         async with asyncio.timeout(max(0.0, timeout_s)):
             message = await receive()

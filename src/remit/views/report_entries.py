@@ -76,7 +76,8 @@ _DECIDED = (
 )  # fmt: skip
 _KEY = (
     "key_id", "name", "role", "user_id", "team_id", "organisation_id", "models", "agents",
-    "tiers", "expires", "rotated", "changed", "requested_by",
+    "tiers", "pass_through", "pass_through_unpriced", "expires", "rotated", "changed",
+    "requested_by",
 )  # fmt: skip
 _METADATA: dict[str, tuple[str, ...]] = {
     "EXCHANGE": (

@@ -261,9 +261,10 @@ def key_person(ledger: LedgerClient, key_id: str) -> str:
 
 
 def key_creation(ledger: LedgerClient, key_id: str, before: float = math.inf) -> LedgerEntry | None:
-    """Return the latest ``KEY_CREATED`` entry of a key; None if there is none.
+    """Return the ``KEY_CREATED`` entry of a key's latest secret; None if there is none.
 
-    None also if ``key_id`` is not in the form of a key's id.
+    None also if ``key_id`` is not in the form of a key's id. An entry that only changes the key's
+    permissions gave nobody a secret, so it does not count.
 
     Args:
         ledger: the ledger.
@@ -279,7 +280,9 @@ def key_creation(ledger: LedgerClient, key_id: str, before: float = math.inf) ->
         (
             entry
             for entry in entries
-            if is_authentic(entry) and (parse_entry_id(entry.id) or 0) < before
+            if is_authentic(entry)
+            and entry.decision != "CHANGED"
+            and (parse_entry_id(entry.id) or 0) < before
         ),
         None,
     )

@@ -318,6 +318,11 @@ class ServerSettings(Section):
     port: int = Field(ge=0, le=65535, description="port to listen on; 0: any free port")
     workers: int = Field(ge=1, description="number of server processes")
     max_body_bytes: int = Field(ge=1024, description="maximum size of a request body")
+    max_upload_bytes: int = Field(
+        512 * 1024 * 1024,
+        ge=1024,
+        description="maximum size of a form with files, which is sent on while it arrives",
+    )
     memory_bytes: int = Field(
         256 * 1024 * 1024,
         ge=16 * 1024 * 1024,

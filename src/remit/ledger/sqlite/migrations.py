@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import orjson
@@ -198,10 +199,6 @@ def _declare_budgets_and_responses(connection: sqlite3.Connection) -> None:
     _run(connection, declare(SQLITE, 4))
 
 
-def _keep_subjects(connection: sqlite3.Connection) -> None:
-    _run(connection, declare(SQLITE, 5))
-
-
 def _add_up_usage(connection: sqlite3.Connection) -> None:
     _run(connection, declare(SQLITE, 6))
     usage.fill(
@@ -211,16 +208,18 @@ def _add_up_usage(connection: sqlite3.Connection) -> None:
     )
 
 
-def _declare_orders(connection: sqlite3.Connection) -> None:
-    _run(connection, declare(SQLITE, 7))
+def _declare(layout: int) -> Callable[[sqlite3.Connection], None]:
+    """Return a migration that only runs the declarations of a layout."""
+    return lambda connection: _run(connection, declare(SQLITE, layout))
 
 
 _STEPS = {
     2: _number_contents,
     3: _declare_state,
     4: _declare_budgets_and_responses,
-    5: _keep_subjects,
+    5: _declare(5),
     6: _add_up_usage,
-    7: _declare_orders,
+    7: _declare(7),
+    8: _declare(8),
 }
 """The migrations, keyed by the layout version that each leads to."""

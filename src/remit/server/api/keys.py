@@ -8,8 +8,18 @@ from typing import Annotated, Any
 
 from fastapi import Query
 
-from remit.gateway.auth import ROLES, Directory, Identity, KeyStore, NewKey, expiry_of, shown_keys
+from remit.gateway.auth import (
+    ROLES,
+    Directory,
+    Identity,
+    KeyStore,
+    NewKey,
+    VirtualKey,
+    expiry_of,
+    shown_keys,
+)
 from remit.gateway.budget import BudgetLimits, TokenBudgeter
+from remit.providers.wire import PASSED_PATHS
 from remit.server.api.requests import KeyQuery, KeyRequest, Rotation
 from remit.server.api.responses.parties import KeyMade, KeyPage, KeyRevoked, KeyShape
 from remit.server.api.routes import Caller, Routes, slice_of
@@ -53,6 +63,11 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) ->
     def create(wanted: KeyRequest, caller: Caller) -> dict[str, Any]:
         """Create a key with at most your permissions. The secret is shown once."""
         _require_no_more(caller, wanted.role, wanted.models, wanted.agents, wanted.tiers)
+        lists = {
+            "pass_through": tuple(wanted.pass_through),
+            "pass_through_unpriced": tuple(wanted.pass_through_unpriced),
+        }
+        _require_no_more_paths(caller, VirtualKey(wanted.name, wanted.role, **lists))
         limits = BudgetLimits.of(
             usd=wanted.budget_usd,
             tokens=wanted.budget_tokens,
@@ -68,6 +83,7 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) ->
             models=wanted.models,
             agents=wanted.agents,
             tiers=wanted.tiers,
+            **lists,
             user_id=wanted.user or "",
             team_id=wanted.team or "",
             organisation_id=wanted.organisation or "",
@@ -86,6 +102,7 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) ->
         key = keys.find(name_or_id)
         if key.key_id != caller.key_id:  # the caller gets the new secret
             _require_no_more(caller, key.role, key.models, key.agents, key.tiers)
+            _require_no_more_paths(caller, key)
         grace_s = how.grace_s if how is not None else 0.0
         made = keys.rotate(key.key_id, grace_s=grace_s, requested_by=_who(caller))
         return _made(made)
@@ -138,6 +155,16 @@ def _require_no_more(
         if own.tiers and not (tiers and all(map(own.may_use_tier, tiers))):
             raise _too_much("tiers", f"your tiers are {', '.join(own.tiers)}")
         own = own.within
+
+
+def _require_no_more_paths(caller: Identity, key: VirtualKey) -> None:
+    """Raise HttpError if a key may pass on requests that its caller, another key, may not."""
+    for row in PASSED_PATHS if caller.key_id else ():
+        for unpriced in (False, True):
+            if key.identity.may_pass(row, unpriced=unpriced) and not caller.may_pass(
+                row, unpriced=unpriced
+            ):
+                raise _too_much("pass_through", f"yours does not list {row.name}")
 
 
 def _covers(identity: Identity, model: str) -> bool:

@@ -373,6 +373,16 @@ class KeyRequest(_Window):
     tiers: list[Literal["hot", "ho2", "ho1"]] = Field(
         [], description="Tiers that the key may act in."
     )
+    pass_through: list[str] = Field(
+        [],
+        description="Requests without a model call that the key may send, such as "
+        "`/vector_stores*`; reads are always allowed.",
+    )
+    pass_through_unpriced: list[str] = Field(
+        [],
+        description="Requests without a price that the key may send although a limit in US "
+        "dollars applies.",
+    )
     expires: str | None = Field(
         None,
         description="Expiry: a duration such as `30d`, `12h`, `15m` or `90s`, or a time in ISO "

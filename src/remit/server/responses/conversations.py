@@ -136,12 +136,12 @@ class Conversations:
         return turn
 
     def _create(self, caller: AuthenticatedRequest, raw: bytes, query: str) -> dict[str, Any]:
-        value = _read(raw)
+        value = read_object(raw)
         name = f"conv_{secrets.token_hex(24)}"
         more: dict[str, Any] = {}
         if items := _items_of(raw, value):
             more["items"] = Content.exact_list(items)
-        if metadata := _metadata_of(value):
+        if metadata := metadata_of(value):
             more["labels"] = Content(metadata)
         self._change(caller, name, "CREATED", more)
         return self._show(caller, raw, query, name)
@@ -155,7 +155,7 @@ class Conversations:
         self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str
     ) -> dict[str, Any]:
         self.head(name, caller.identity)  # Only the owner may change the labels.
-        metadata = _metadata_of(_read(raw)) or {}
+        metadata = metadata_of(read_object(raw)) or {}
         self._change(caller, name, "UPDATED", {"labels": Content(metadata)})
         return self._show(caller, raw, query, name)
 
@@ -164,7 +164,7 @@ class Conversations:
 
     def _add(self, caller: AuthenticatedRequest, raw: bytes, query: str, name: str) -> bytes:
         self.head(name, caller.identity)  # Only the owner may add items.
-        items = _items_of(raw, _read(raw))
+        items = _items_of(raw, read_object(raw))
         if not items:
             raise invalid("items", "items must be a list of items.")
         self._change(caller, name, "ADDED", {"items": Content.exact_list(items)})
@@ -361,14 +361,24 @@ def too_long(error: TooLongError) -> HttpError:
     return HttpError(400, "context_length_exceeded", error.message, param=error.param)
 
 
-def _read(raw: bytes) -> dict[str, Any]:
+def read_object(raw: bytes) -> dict[str, Any]:
+    """Return the members of a body; none for an empty body.
+
+    Raises:
+        HttpError: 400, the body is not a JSON object.
+    """
     try:
         return object_in(raw) if raw.strip() else {}
     except BodyError as error:
         raise HttpError(400, "invalid_json", error.message) from error
 
 
-def _metadata_of(value: Mapping[str, Any]) -> dict[str, str] | None:
+def metadata_of(value: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return the ``metadata`` of a body; ``None`` if the body has none.
+
+    Raises:
+        HttpError: 400, a value of the metadata is not a text.
+    """
     metadata = value.get("metadata")
     if metadata is None:
         return None

@@ -18,7 +18,7 @@ from remit.providers import Body
 from remit.providers.wire import STORED_RESPONSES, ObjectBody, is_reference
 from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.endpoints import ObjectHandler, paths_of
-from remit.server.provider_door import ProviderDoor
+from remit.server.provider_door import ProviderDoor, disconnected
 from remit.server.refusals import HttpError, invalid
 from remit.server.replies import Answer, Receive, Scope, Send, reply, reply_json
 from remit.server.responses.background import Background
@@ -248,7 +248,7 @@ class Responses:
         after = parse_qs(query).get("starting_after", ["-1"])[-1]
         if not _NUMBER.fullmatch(after):
             raise invalid("starting_after", "starting_after must be the number of an event.")
-        gone = asyncio.ensure_future(_disconnected(receive))
+        gone = asyncio.ensure_future(disconnected(receive))
         try:
             while True:
                 text, status = await asyncio.to_thread(self._now, response_id, identity)
@@ -345,11 +345,6 @@ def _conversation_id(given: Any) -> str:
     if type(found) is not str:
         raise invalid("conversation", "conversation must be an id or an object with an id.")
     return found
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _not_found() -> HttpError:

@@ -29,6 +29,12 @@ class KeyShape(BaseModel):
     models: list[str]
     agents: list[str]
     tiers: list[str]
+    pass_through: list[str] = Field(
+        description="Requests without a model call that the key may send."
+    )
+    pass_through_unpriced: list[str] = Field(
+        description="Unpriced requests that pass a limit in US dollars."
+    )
     created: str
     expires: str
     rotated: str
