@@ -234,7 +234,8 @@ def _made_by_nameless(desk: Desk) -> tuple[Vote, Vote]:
     [
         _twice, _two_keys, _other_spelling, _named_bob, _named_bob_first, _chain, _remade,
         _renewed_others, _renewed_by_itself, _console, _command_and_key, _key_and_command,
-        _changed_on_the_machine, _nameless, _made_by_nameless, _renamed_user, _revoked_and_made_again, _chain_of_revoked,
+        _changed_on_the_machine, _nameless, _made_by_nameless, _renamed_user,
+        _revoked_and_made_again, _chain_of_revoked,
         _of_a_team,
     ],
 )  # fmt: skip

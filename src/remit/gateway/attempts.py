@@ -27,7 +27,7 @@ from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.memory import LARGE_BYTES, run_to_the_end
 from remit.gateway.neutral import finite, send
-from remit.gateway.objects import is_stored_chat, notes_made
+from remit.gateway.objects import notes_made, untold_labels
 from remit.gateway.records import (
     dispatch_entry,
     exchange_entry,
@@ -50,7 +50,6 @@ from remit.providers import (
     ProviderResponse,
     Timeouts,
 )
-from remit.providers.wire import CHAT
 
 __all__ = ["Attempts"]
 
@@ -370,10 +369,8 @@ class Attempts:
                 changed = entry.metadata.get("changed", Content([])).value
                 lowered = {"path": "/max_tokens", "reason": LOWERED}
                 entry.metadata["changed"] = Content([*changed, lowered])
-        if is_stored_chat(request.body) and entry.metadata.get("wire") != CHAT.name:
-            labels = request.body.value.get("metadata")  # The provider was not told.
-            if isinstance(labels, dict):
-                entry.metadata["labels"] = Content(labels)
+        if (body := request.body) is not None and body.value.get("store") is True:
+            entry.metadata.update(untold_labels(body, entry.metadata.get("wire")))
         kept: Sequence[KeptId] = ()
         if request.keeper is not None:
             kept = request.keeper.on_record(entry.metadata, attempt, result)
@@ -407,7 +404,8 @@ class Attempts:
                 step.write_rows = lambda tx, entry_id: note(tx, entry_id, attempt, answer)
                 step.keeps_hold = on_record.keeps_hold(result)
             elif (reply := result.reply) is not None and (
-                b'"container' in reply.body or is_stored_chat(call.request.body)
+                b'"container' in reply.body
+                or ((body := call.request.body) is not None and body.value.get("store") is True)
             ):
                 step.write_rows = notes_made(call.identity, attempt, reply.body)
             if call.routed is not None:

@@ -11,14 +11,14 @@ from remit.gateway.call import Attempt
 from remit.gateway.tenancy import owner_of
 from remit.kernel.json_text import JsonTextError, load
 from remit.kernel.tenant import tenant_of_origin
-from remit.ledger import LedgerClient, Transaction, is_plain_text, parse_entry_id
+from remit.ledger import Content, LedgerClient, Transaction, is_plain_text, parse_entry_id
 from remit.providers import Body
 from remit.providers.wire import CHAT
 
 __all__ = [
     "PASSED_NAMES", "STORED_CHAT", "KeptObject", "Objects", "forget", "is_stored_chat", "keep",
     "may_name", "notes_made",
-    "objects_named", "provider_id_of", "texts_in",
+    "objects_named", "provider_id_of", "texts_in", "untold_labels",
 ]  # fmt: skip
 
 _MAX_ID_CHARS = 512
@@ -210,6 +210,19 @@ def texts_in(value: Any) -> list[str]:
 def is_stored_chat(body: Body | None) -> bool:
     """Return True if a client's body asks for a chat completion that can be read again later."""
     return body is not None and body.endpoint is CHAT and body.value.get("store") is True
+
+
+def untold_labels(body: Body, wire: object) -> dict[str, Any]:
+    """Return the metadata of a stored chat completion as ``labels`` to record, if it was sent in
+    another dialect, which has no place for it; else nothing.
+
+    Args:
+        body: the client's body.
+        wire: the endpoint in whose form the request was sent.
+    """
+    labels = body.value.get("metadata")
+    is_untold = is_stored_chat(body) and wire != CHAT.name and isinstance(labels, dict)
+    return {"labels": Content(labels)} if is_untold else {}
 
 
 def notes_made(

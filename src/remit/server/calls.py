@@ -124,6 +124,9 @@ class ModelCalls:
             share.begin(caller.identity.key_id)
             self._running[request] = caller.token
             body = await self._body(endpoint, caller, request, share)
+            if not body.model and endpoint.may_lack_model:
+                model = _IMAGE_MODEL if "image" in endpoint.name else self._gateway.default_model
+                body = body.with_member(("model",), dump(model), "the client named no model")
             asked = self._authenticator.request(caller, body)
             if answer is not None:
                 await answer(caller, body, asked, request)
@@ -278,15 +281,6 @@ class ModelCalls:
         raw = await request.read(length, settings.max_body_bytes, settings.body_timeout_s, share)
         if coding:
             raw = await decoded(raw, coding, settings.max_body_bytes, share)
-        body = await self._read(endpoint, caller, request, raw)
-        if endpoint.may_lack_model and not body.model:
-            model = _IMAGE_MODEL if "image" in endpoint.name else self._gateway.default_model
-            return body.with_member(("model",), dump(model), "the client named no model")
-        return body
-
-    async def _read(
-        self, endpoint: Endpoint, caller: AuthenticatedRequest, request: Request, raw: bytes
-    ) -> Body:
         try:
             if endpoint.form:
                 kind = caller.text(b"content-type")

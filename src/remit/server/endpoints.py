@@ -40,11 +40,11 @@ def paths_of(path: str, dialect: str | None = None) -> tuple[str, ...]:
 
 @functools.cache
 def served_paths() -> str:
-    """Return the paths that are served, without versions and ids, as one text."""
+    """Return the paths that are served, as one text; of long ones the beginning and ``…``."""
     calls = {_tail(endpoint) for endpoint in ENDPOINTS.values()}
-    passed = {row.template.partition("/{id}")[0] for row in PASSED_PATHS}
+    passed = {f"/{row.template.split('/')[1]}…" for row in PASSED_PATHS}
     own = {"/batches", "/conversations", "/files", "/key", "/messages/batches", "/models"}
-    return ", ".join(sorted({*calls, *passed, *own}))
+    return ", ".join(f"/v1{path}" for path in sorted({*calls, *passed, *own}))
 
 
 def split_prefix(path: str) -> tuple[tuple[str, ...], str]:

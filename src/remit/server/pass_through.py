@@ -87,7 +87,7 @@ class PassThrough:
         door = self._door
         caller = await door.caller(scope)
         if not caller.identity.may_pass(row):
-            raise _not_listed(row, caller)
+            raise _not_listed(row)
         found = await door.find(ids[0], row.kind, caller) if ids else None
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"))
         await door.require_own(texts_in([value for _, value in query]), caller)
@@ -186,8 +186,7 @@ def _amount(row: PassedPath, caller: AuthenticatedRequest) -> Amount:
     """Return the amount to reserve: nothing, or an unknown cost that a limit in USD refuses."""
     if row.is_free or caller.identity.may_pass(row, unpriced=True):
         return Amount(0, 0)
-    named = caller.identity.name.replace("'", "")
-    step = f"`remit key set '{named}' --pass-through-unpriced '{row.name}'` lets {row.name} pass"
+    step = f"`remit key set KEY --pass-through-unpriced '{row.name}'` lets it pass"
     return Amount(0, None, unbounded=step)
 
 
@@ -225,10 +224,7 @@ def _entries_of(endpoint: Endpoint, ledger: LedgerClient, made: LedgerEntry) -> 
     return [made.id] if made.metadata.get("wire") == endpoint.name else []
 
 
-def _not_listed(row: PassedPath, caller: AuthenticatedRequest) -> HttpError:
-    named = caller.identity.name.replace("'", "")
-    said = (
-        f"This key may not send {row.name}; `remit key set '{named}' --pass-through '{row.name}'` "
-        "allows it."
-    )
+def _not_listed(row: PassedPath) -> HttpError:
+    command = f"`remit key set KEY --pass-through '{row.name}'`"
+    said = f"This key may not send {row.name}; the operator allows it with {command}."
     return HttpError(403, "pass_through_not_allowed", said)

@@ -68,9 +68,7 @@ class FormUpload:
                 yield piece
             return
         except BodyError as error:
-            self.refused = HttpError(
-                400, "invalid_request", error.message, param=error.param, close=True
-            )
+            self.refused = HttpError(400, "invalid_request", error.message, param=error.param)
         except HttpError as error:
             self.refused = error
         said = f"the client's form was not sent to its end: {self.refused.message}"

@@ -166,7 +166,9 @@ class Body(Struct, gc=False):
             except JsonTextError as error:
                 why = error.message.removeprefix("The text is not JSON: ")
                 raise BodyError(f"tools cannot be read by every server: {why}", "tools") from None
-        require_model(value, endpoint)
+        model = value.get("model")
+        if type(model) is not str or not model.strip():
+            require_model(value, endpoint)
         asked = value.get(endpoint.prompt)
         if endpoint.prompt == "messages" and (type(asked) is not list or not asked):
             raise BodyError("messages must be a list with at least one message.", "messages")

@@ -20,6 +20,7 @@ class Endpoint:
         parts: further repeated members that are recorded apart: name in the record → name in the
             body.
         pieces: all members recorded apart: name in the body → name in the record.
+        is_unpriced: whether a request may cost something, and no table states how much.
         output_limit: members that limit the output; the first present one applies.
         streams: whether the answer may be a stream of server-sent events.
         free: whether providers bill nothing for it.
@@ -44,15 +45,13 @@ class Endpoint:
     may_lack_model: bool = False
     verbatim: bool = False
     pieces: dict[str, str] = field(init=False)
+    is_unpriced: bool = field(init=False)
 
     def __post_init__(self) -> None:
         apart = {self.prompt: "prompt", **{own: name for name, own in self.parts.items()}}
         object.__setattr__(self, "pieces", apart)
-
-    @property
-    def is_unpriced(self) -> bool:
-        """True if a request may cost something, and no table states how much."""
-        return self.verbatim and not self.free and self.dialect != "a2a"
+        unpriced = self.verbatim and not self.free and self.dialect != "a2a"
+        object.__setattr__(self, "is_unpriced", unpriced)
 
 
 CHAT = Endpoint(

@@ -108,13 +108,15 @@ class FormBody(Body):
         return changed
 
     def _with_model(self, model: str, reason: str) -> Body:
-        """Return a copy with a model as its first part; what stands before the form is left out."""
+        """Return a copy with a model as its first part. Bytes before the first part are removed."""
         mark = _mark_of(self.content_type)
         head = mark + b'\r\nContent-Disposition: form-data; name="model"\r\n\r\n'
         start = 0 if self.raw.startswith(mark) else self.raw.find(b"\r\n" + mark) + 2
         part = head + model.encode() + b"\r\n"
         raw, more = part + self.raw[start:], len(part) - start
-        places = {name: (at + more, stop + more) for name, (at, stop) in self.places.items()}
+        places = {
+            name: (at + more, stop + more) for name, (at, stop) in (self.places or {}).items()
+        }
         places["model"] = (len(head), len(part) - 2)
         changed = [*self.changed, {"path": "/model", "reason": reason}]
         return FormBody(

@@ -63,7 +63,7 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) ->
     def create(wanted: KeyRequest, caller: Caller) -> dict[str, Any]:
         """Create a key with at most your permissions. The secret is shown once."""
         _require_no_more(caller, wanted.role, wanted.models, wanted.agents, wanted.tiers)
-        lists = {
+        lists: dict[str, Any] = {
             "pass_through": tuple(wanted.pass_through),
             "pass_through_unpriced": tuple(wanted.pass_through_unpriced),
         }
