@@ -144,7 +144,9 @@ class Attempts:
         if error is not None:
             # The dispatch is durable and needs its exchange, although nothing was sent.
             permit.release()
-            result = Failure(RouteOutcome.ERROR, "CANCELLED", "the caller went away before sending")
+            result = Failure(
+                RouteOutcome.ERROR, "CANCELLED", "the caller disconnected before sending"
+            )
         call.claimed = call.claim is not None
         call.attempts += 1
         try:

@@ -74,9 +74,9 @@ class Target:
         takes_thoughts: assistant messages of Chat Completions may have ``reasoning_content``.
         takes_details: they may have ``reasoning_details`` (OpenRouter).
         takes_google: tool calls may have ``extra_content`` with Google's signatures.
-        needs_google: the first call of each message must have one (Gemini 3 and later).
         takes_developer: messages of Chat Completions may have the role ``developer``.
         takes_user_after_tool: a user's message may follow the results of tools.
+        needs_google: the first call of each message must have one (Gemini 3 and later).
         takes_hints: parts, messages and tools of Chat Completions may have ``cache_control``.
         takes_sampling: the body may have ``temperature``, ``top_p`` and ``top_k``.
         needs_signature: a thinking block of the Messages API needs the provider's signature.
@@ -94,9 +94,9 @@ class Target:
     takes_thoughts: bool = True
     takes_details: bool = False
     takes_google: bool = False
-    needs_google: bool = False
     takes_developer: bool = True
     takes_user_after_tool: bool = True
+    needs_google: bool = False
     takes_hints: bool = True
     takes_sampling: bool = True
     needs_signature: bool = False
@@ -139,9 +139,9 @@ def target_of(name: str, base_url: str, model: str) -> Target:
         takes_thoughts=not (groq or mistral or at_openai),
         takes_details=router,
         takes_google=google,
-        needs_google=google and bool(_SIGNING_GEMINI.search(model)),
         takes_developer=not (mistral or name == "deepseek" or host.endswith("deepseek.com")),
         takes_user_after_tool=not mistral,
+        needs_google=google and bool(_SIGNING_GEMINI.search(model)),
         takes_hints=not (groq or mistral or at_openai or google),
         needs_signature=claude,
         takes_openai_seals=openai,
