@@ -12,6 +12,7 @@ from openai.types.responses import Response
 from remit.providers import ProviderError, ProviderResponse
 from remit.providers.dialects import (
     DialectError,
+    ModelCall,
     error_body,
     read_answer,
     read_request,
@@ -224,3 +225,15 @@ def test_errors_in_each_shape() -> None:
                 "code": "budget_exhausted",
             }
         }
+
+
+def test_a_call_that_was_cut_has_an_object_as_input() -> None:
+    block = {"type": "tool_use", "id": "c", "name": "write", "input": {"_unparsed": '{"path": "a'}}
+    answer = ProviderResponse("", "m", 1, 1, "length", content_blocks=(block,))
+    call = ModelCall("m", [])
+    whole = write_answer("anthropic.messages", answer, call, answer_id="a", created=1, model="m")
+    assert whole["content"] == [block]
+    assert whole["stop_reason"] == "max_tokens"
+    chat = write_answer("openai.chat", answer, call, answer_id="a", created=1, model="m")
+    (called,) = chat["choices"][0]["message"]["tool_calls"]
+    assert called["function"]["arguments"] == '{"path": "a'

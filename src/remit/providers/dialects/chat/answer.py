@@ -166,7 +166,10 @@ def whole(value: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:
         value: the sum of the stream.
         answer: the answer.
     """
-    message = value["choices"][0]["message"]
+    (choice,) = value["choices"]
+    said = choice["message"]
+    first = {name: said[name] for name in ("role", "reasoning_content") if name in said}
+    message = choice["message"] = {**first, **said}  # The thoughts stand before the text.
     message.setdefault("refusal", None)
     if not message["content"] and (message.get("tool_calls") or message["refusal"]):
         message["content"] = None

@@ -118,12 +118,16 @@ def _search(block: dict[str, Any], queries: dict[Any, list[str]]) -> dict[str, A
 
 
 def whole(value: dict[str, Any], answer: ProviderResponse) -> dict[str, Any]:
-    """Return a ``message`` with the usage of the whole answer.
+    """Return a ``message`` with the usage of the whole answer and an object as input of each call.
 
     Args:
-        value: the sum of the message's stream.
+        value: the sum of the message's stream, in which an incomplete input is a text.
         answer: the answer.
     """
+    calls = [block for block in answer.content_blocks if block["type"] == "tool_use"]
+    used = [block for block in value["content"] if block["type"] == "tool_use"]
+    for block, call in zip(used, calls, strict=False):
+        block["input"] = call["input"]
     return {**value, "usage": messages_usage(answer)}
 
 
