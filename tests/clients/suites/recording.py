@@ -29,10 +29,11 @@ _TRANSPORTS = (
 )
 _MESSAGE = {"model": "claude-sonnet-4-5", "max_tokens": 9,
             "messages": [{"role": "user", "content": "hi"}]}  # fmt: skip
+# By the SDK's types every message of a stored completion is an assistant's.
+_STORED = {"role": "assistant", "content": "hi", "refusal": None}
 _BODIES: dict[str, dict[str, Any]] = {
     "/v1/responses": {"model": "gpt-4o-mini", "input": "hi"},
-    "/v1/chat/completions": {"model": "gpt-4o-mini", "store": True,
-                             "messages": _MESSAGE["messages"]},
+    "/v1/chat/completions": {"model": "gpt-4o-mini", "store": True, "messages": [_STORED]},
     "/v1/messages/batches": {"requests": [{"custom_id": "a", "params": _MESSAGE}]},
     "/v1/batches": {"input_file_id": "file_id", "endpoint": "/v1/responses",
                     "completion_window": "24h"},
