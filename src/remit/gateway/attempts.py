@@ -144,7 +144,9 @@ class Attempts:
         if error is not None:
             # The dispatch is durable and needs its exchange, although nothing was sent.
             permit.release()
-            result = Failure(RouteOutcome.ERROR, "CANCELLED", "the caller went away before sending")
+            result = Failure(
+                RouteOutcome.ERROR, "CANCELLED", "the caller disconnected before sending"
+            )
         call.claimed = call.claim is not None
         call.attempts += 1
         try:
@@ -154,7 +156,7 @@ class Attempts:
                 started = time.perf_counter()
                 try:
                     if tap.sink is not None:
-                        await tap.dispatched(attempt.dispatch_entry_id)
+                        await tap.dispatched(attempt.dispatch_entry_id, attempt.to.outgoing)
                         started = time.perf_counter()
                     attempt.sent = True
                     result = await self._ask(call, attempt)
@@ -433,6 +435,8 @@ class Attempts:
             response.fallback_from = tuple(attempt.fallback_from)
         if request.body is not None:
             response.reply = result.reply
+            if to.outgoing is not None:
+                response.dropped = to.outgoing.dropped
         if self._in_flight.charging:
             response.cost_incurred = (usage.cost_nano or 0) / 1e9
             response.cost_certainty = bill.certainty

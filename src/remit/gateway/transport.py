@@ -134,7 +134,7 @@ async def _streamed(
                 elif raw.count(b'"usage"') == 1:  # there only because Remit asked for it
                     raw = raw.replace(_NULL, b"") if _NULL in raw else _NO_USAGE.sub(b"", raw)
             chunk = WireChunk(
-                endpoint, raw, event.name, value, last, asked, "", left > 0, headers
+                endpoint, raw, event.name, value, last, asked, "", left > 0, headers, total
             )  # fmt: skip
             await tap.chunk(chunk, begins=error is None and event.data != b"")
             if unread is None:

@@ -367,7 +367,12 @@ _LAYOUTS = {
 
 
 def declare(words: Mapping[str, str], *layouts: int) -> str:
-    """Return the SQL that makes the tables and indexes of ``layouts``; of all if none is given."""
+    """Return the SQL that makes the tables and indexes of ``layouts``; of all if none is given.
+
+    Args:
+        words: the engine's words for the placeholders of the declarations.
+        layouts: versions of the layout.
+    """
     return "".join(Template(_LAYOUTS[version]).substitute(words) for version in layouts or _LAYOUTS)
 
 
@@ -375,7 +380,9 @@ class Column(NamedTuple):
     """A column of a table.
 
     Attributes:
+        name: name of the column.
         postgres_type: ``text``, ``bigint`` or ``bytea``.
+        nullable: True if the column may be NULL.
         default: SQL text of the default; empty if there is none.
         is_key: True if the column is part of the primary key.
         other_type: a second type that SQLite stores in the column; empty if there is none.
@@ -435,7 +442,7 @@ def refuse_views(views: Iterable[str], location: str) -> None:
     if found := sorted(tables.intersection(map(str.lower, views))):
         raise LedgerFormatError(
             f"The ledger {location} has a view in the place of the table {found[0]}.",
-            next_step="Remit reads nothing of it. Keep a copy of the database as it is, and "
+            next_step="Remit does not read the view. Keep a copy of the database as it is, and "
             "compare it with a backup.",
         )
 

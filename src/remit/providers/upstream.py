@@ -59,7 +59,7 @@ class UpstreamProvider(WireDialect):
         self._target = functools.lru_cache(256)(functools.partial(target_of, name, base_url))
         self._every: dict[str, str] = {}
         if settings.kind == "anthropic":
-            self._every["anthropic-version"] = settings.api_version
+            self._every["anthropic-version"] = self.api_version = settings.api_version
         self._settings = settings
         self.home = MESSAGES if settings.kind == "anthropic" else CHAT
         self.max_output_tokens = settings.max_output_tokens

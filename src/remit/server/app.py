@@ -134,8 +134,8 @@ class App:
         settings = runtime.loaded.settings
         if settings.server.oidc.issuer and find_spec("jwt") is None:
             raise ConfigError(
-                "[server.oidc] needs the extra 'oidc', which is not installed.",
-                next_step="pip install 'remit[oidc]', or take its issuer out of the settings.",
+                "[server.oidc] requires the extra 'oidc', which is not installed.",
+                next_step="Run `pip install 'remit[oidc]'`, or unset the setting issuer.",
             )
         self._dev = dev
         self.runtime = runtime
@@ -356,7 +356,7 @@ class App:
                 raise HttpError(
                     403,
                     "forbidden",
-                    f"The role {identity.role} may not read; use a key whose role may.",
+                    f"The role {identity.role} may not read; use a key with the permission read.",
                 )
         body, content_type = await asyncio.to_thread(self.metrics.render)
         await reply(send, Answer(200, body, content_type.encode()))

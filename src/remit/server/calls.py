@@ -173,6 +173,9 @@ class ModelCalls:
     async def admit(self, socket: WebSocket) -> AuthenticatedRequest:
         """Return the caller of a WebSocket handshake, and mark its connection as authenticated.
 
+        Args:
+            socket: the socket, whose handshake is not answered yet.
+
         Raises:
             HttpError: 401 without a valid key, 400 with two different keys, 403 in dev mode from
                 another machine, 503 if keys cannot be checked.
@@ -214,6 +217,11 @@ class ModelCalls:
         """Cancel the calls of keys that were revoked or have expired, every ``every_s`` seconds.
 
         Runs until it is cancelled.
+
+        A cancelled call is answered with the error of an ended key, and recorded.
+
+        Args:
+            every_s: seconds between two checks.
         """
         while True:
             await asyncio.sleep(every_s)

@@ -33,7 +33,7 @@ class Files:
         self._door = door
 
     def routes(self) -> dict[tuple[str, str], Handler]:
-        """Return the handlers, keyed by (method, path)."""
+        """Return the handlers that upload and list files, keyed by (method, path)."""
         return {
             (method, path): handler
             for path in paths_of("/files")
@@ -41,7 +41,9 @@ class Files:
         }
 
     def templates(self) -> dict[tuple[str, str], ObjectHandler]:
-        """Return the handlers of single files, keyed by (method, path template)."""
+        """Return the handlers that show, delete and download a file, keyed by (method, path
+        template).
+        """
         found: dict[tuple[str, str], ObjectHandler] = {}
         for path in paths_of("/files"):
             found["GET", f"{path}/{{id}}"] = self._show

@@ -88,7 +88,9 @@ class ProviderDoor:
         if not caller.identity.may("call"):
             role = caller.identity.role
             raise HttpError(
-                403, "auth_error", f"The role {role} makes no calls; use a key of the role agent."
+                403,
+                "auth_error",
+                f"The role {role} may not make calls; use a key of the role agent.",
             )
         return caller
 
@@ -108,7 +110,11 @@ class ProviderDoor:
         )
 
     def has(self, provider_id: str) -> bool:
-        """Return True if a provider is configured and is reached over HTTP."""
+        """Return True if a provider is configured and is reached over HTTP.
+
+        Args:
+            provider_id: id of the provider.
+        """
         return isinstance(self._gateway.providers.get(provider_id), UpstreamProvider)
 
     def speaks(self, provider_id: str, endpoint: Endpoint) -> bool:
@@ -118,6 +124,9 @@ class ProviderDoor:
     def provider_for(self, endpoint: Endpoint) -> str:
         """Return the id of the provider for an endpoint: the one named like its dialect, else the
         first.
+
+        Args:
+            endpoint: the endpoint that stores the objects.
 
         Raises:
             HttpError: 404, no configured provider has the endpoint.
@@ -200,7 +209,8 @@ class ProviderDoor:
             raise HttpError(
                 404,
                 "not_found",
-                f"No such {said_of(kind)}: {object_id[:100]}; its list shows those of this key.",
+                f"This key has no {said_of(kind)} {object_id[:100]}; list its objects to see "
+                "their ids.",
                 param="id",
             )
         return found
@@ -235,6 +245,10 @@ class ProviderDoor:
 
     def request(self, caller: AuthenticatedRequest, body: Body) -> PromptRequest:
         """Return the gateway's request in the caller's name. Nothing is sent.
+
+        Args:
+            caller: the authenticated caller.
+            body: the body to send.
 
         Raises:
             HttpError: 400, as :meth:`Authenticator.request`.
@@ -299,6 +313,8 @@ class ProviderDoor:
     ) -> tuple[int, tuple[tuple[str, str], ...], bytes]:
         """Read something from a provider; nothing is recorded.
 
+        A body above the limit for lists is refused.
+
         Args:
             provider_id: id of the provider.
             path: path of the upstream's URL, with its query.
@@ -344,6 +360,7 @@ class ProviderDoor:
 
         Raises:
             HttpError: as :meth:`fetch`.
+            ProviderError: the connection broke after the answer began.
         """
         provider = self._provider(provider_id)
         try:
@@ -443,7 +460,13 @@ async def first_of(wanted: Awaitable[bytes], gone: asyncio.Future[None] | None) 
 
 
 def id_in(answer: bytes) -> str:
-    """Return the ``id`` of a JSON object; empty if it has none or is not an object."""
+    """Return the ``id`` of a JSON object; empty if it has none or is not an object.
+
+    Text that is not JSON gives an empty id.
+
+    Args:
+        answer: body of a provider's answer.
+    """
     try:
         value = load(answer)
     except JsonTextError:
@@ -453,7 +476,11 @@ def id_in(answer: bytes) -> str:
 
 
 def refused(error: BodyError) -> HttpError:
-    """Return the 400 for a body that cannot be passed on."""
+    """Return (not raise) the 400 for a body that cannot be passed on, with the field at fault.
+
+    Args:
+        error: the fault.
+    """
     return HttpError(400, "invalid_request", error.message, param=error.param)
 
 
@@ -488,6 +515,11 @@ def _unreachable(error: ProviderError) -> HttpError:
 
 
 def with_query(path: str, scope: Scope) -> str:
-    """Return an upstream path with the query of the client's request, if there is one."""
+    """Return an upstream path with the query of the client's request, if there is one.
+
+    Args:
+        path: the path at the provider.
+        scope: ASGI's scope of the client's request.
+    """
     query = scope.get("query_string", b"").decode("latin-1")
     return f"{path}?{query}" if query else path

@@ -88,7 +88,7 @@ def check_keys(select: Select) -> Iterator[Finding]:
     for key_id, row in rows.items():
         key = recorded.get(key_id)
         if key is None:
-            yield None, f"virtual_keys: no entry made the key {key_id!r}"
+            yield None, f"virtual_keys: no entry created the key {key_id!r}"
             continue
         known = {name: value for name, value in key.items() if value is not None and name != "seq"}
         wrong = [name for name, value in known.items() if row[name] != value]
@@ -97,8 +97,8 @@ def check_keys(select: Select) -> Iterator[Finding]:
             yield key["seq"], f"virtual_keys: of the key {key_id} {said}"
         if row["revoked"] == "" and key.get("hash") is None:
             said = (
-                f"the hash of the key {key_id}, which an older version made, is not on record; "
-                "`remit key rotate` puts one there"
+                f"the hash of the key {key_id}, which an older version created, is not "
+                "recorded; `remit key rotate` records one"
             )
             yield key["seq"], Uncheckable(said)
     first = imported_size(select)

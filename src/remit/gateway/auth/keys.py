@@ -106,7 +106,7 @@ class KeyStore(Closeable):
         if not token:
             raise AuthenticationError(
                 "The request has no API key.",
-                next_step="Send it as `Authorization: Bearer …` or `x-api-key: …`.",
+                next_step="Send a key as `Authorization: Bearer …` or `x-api-key: …`.",
             )
         raise _refused()
 

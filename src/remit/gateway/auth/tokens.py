@@ -90,7 +90,7 @@ class AgentTokens:
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) < _SECRET_BYTES:
-            raise InvalidInputError(f"A token secret needs at least {_SECRET_BYTES} bytes.")
+            raise InvalidInputError(f"A token secret must have at least {_SECRET_BYTES} bytes.")
         self._secret = secret
 
     def issue(

@@ -23,6 +23,11 @@ _TABLE_SQL = "SELECT name, sql FROM sqlite_schema WHERE type = 'table'"
 def migrate(connection: sqlite3.Connection) -> None:
     """Apply the missing migrations in one transaction; none if another process was first.
 
+    Each migration adds a row to ``migrations``, and the file's ``user_version`` is set.
+
+    Args:
+        connection: a connection of the ledger, outside a transaction.
+
     Raises:
         sqlite3.Error: a statement failed; the file is unchanged.
         LedgerFormatError: a table has foreign columns or triggers; the file is unchanged.
@@ -109,8 +114,11 @@ def _rebuild(connection: sqlite3.Connection, table: str, sql: str) -> dict[str, 
     foreign = [*sorted(set(columns).difference(ours)), *triggers]
     if foreign:
         raise LedgerFormatError(
-            f"The table {table} has what no version of Remit put there: {', '.join(foreign)}.",
-            next_step=f"Find out who did. Without it (DROP TRIGGER, or ALTER TABLE {table} DROP "
+            f"The table {table} contains objects that no version of Remit created: "
+            f"{', '.join(foreign)}.",
+            next_step="Find out who created them. Without them (DROP TRIGGER, or ALTER TABLE "
+            f"{table} "
+            "DROP "
             "COLUMN, in a copy of the file) the ledger can be opened.",
         )
     names = ", ".join(known)

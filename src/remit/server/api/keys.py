@@ -29,7 +29,15 @@ _WILD = re.compile(r"[*?\[]")
 
 
 def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) -> Routes:
-    """Return the routes that create, list, revoke and rotate virtual keys."""
+    """Return the routes that create, list, revoke and rotate virtual keys.
+
+    A caller can give a key no more than its own permissions; else the answer is 403.
+
+    Args:
+        keys: virtual keys of the root.
+        budgeter: budgets of the keys.
+        directory: names of their owners.
+    """
     routes = Routes("keys")
 
     @routes.add("GET", "/keys", "List keys", needs="read", shape=KeyPage)
@@ -50,7 +58,7 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) ->
         return next(shown_keys([keys.find(name_or_id)], directory, budgeter))
 
     @routes.add(
-        "POST", "/keys", "Make a key", needs="manage_keys", shape=KeyMade, status=201, fails=[409]
+        "POST", "/keys", "Create a key", needs="manage_keys", shape=KeyMade, status=201, fails=[409]
     )
     def create(wanted: KeyRequest, caller: Caller) -> dict[str, Any]:
         """Create a key with at most your permissions. The secret is shown once."""
@@ -86,7 +94,7 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) ->
         return _made(made)
 
     @routes.add(
-        "POST", "/keys/{name_or_id:path}/rotate", "Renew a key's secret",
+        "POST", "/keys/{name_or_id:path}/rotate", "Rotate a key",
         needs="manage_keys", shape=KeyMade, fails=[409],
     )  # fmt: skip
     def rotate(name_or_id: str, caller: Caller, how: Rotation | None = None) -> dict[str, Any]:
@@ -105,7 +113,7 @@ def key_routes(keys: KeyStore, budgeter: TokenBudgeter, directory: Directory) ->
     def revoke(
         name_or_id: str,
         caller: Caller,
-        reason: Annotated[str, Query(description="why; stays on record")] = "",
+        reason: Annotated[str, Query(description="Reason, recorded permanently.")] = "",
     ) -> dict[str, Any]:
         """Revoke a key for good; every process refuses it within a second. A repetition has no
         effect.
@@ -132,7 +140,10 @@ def _require_no_more(
     if more := sorted(name for name in allowed if not caller.may(name)):
         raise _too_much("role", f"the role {role} may {', '.join(more).replace('_', ' ')}")
     if "approve" in allowed:
-        said = f"A key of the role {role} may approve, and is made on the machine: run "
+        said = (
+            f"A key of the role {role} may approve, so it can only be created on the "
+            f"server's machine: run "
+        )
         command = f"`remit key create --role {role}` or `remit key rotate`."
         raise HttpError(403, "forbidden", said + command, param="role")
     own: Identity | None = caller
@@ -165,7 +176,9 @@ def _covers(identity: Identity, model: str) -> bool:
 
 
 def _too_much(param: str, why: str) -> HttpError:
-    return HttpError(403, "forbidden", f"That key may do more than yours: {why}.", param=param)
+    return HttpError(
+        403, "forbidden", f"That key has more permissions than yours: {why}.", param=param
+    )
 
 
 def _who(caller: Identity) -> str:

@@ -247,7 +247,7 @@ class Responses:
         """
         after = parse_qs(query).get("starting_after", ["-1"])[-1]
         if not _NUMBER.fullmatch(after):
-            raise invalid("starting_after", "starting_after is not the number of an event.")
+            raise invalid("starting_after", "starting_after must be the number of an event.")
         gone = asyncio.ensure_future(disconnected(receive))
         try:
             while True:
@@ -343,7 +343,7 @@ def _conversation_id(given: Any) -> str:
     """Return the id in ``"conv_…"`` or ``{"id": "conv_…"}``; raise HttpError 400 otherwise."""
     found = given.get("id") if type(given) is dict else given
     if type(found) is not str:
-        raise invalid("conversation", "conversation is neither an id nor an object with one.")
+        raise invalid("conversation", "conversation must be an id or an object with an id.")
     return found
 
 
@@ -351,7 +351,7 @@ def _not_found() -> HttpError:
     return HttpError(
         404,
         "response_not_found",
-        "There is no response with this id; send the one that its call answered.",
+        "There is no response with this id; send an id that a call returned.",
         param="id",
     )
 
