@@ -462,23 +462,6 @@ def refused(error: BodyError) -> HttpError:
     return HttpError(400, "invalid_request", error.message, param=error.param)
 
 
-async def reply_raw(
-    send: Send, status: int, headers: tuple[tuple[str, str], ...], body: bytes
-) -> None:
-    """Send an answer of :meth:`ProviderDoor.fetch` to the client, with its length.
-
-    Args:
-        send: takes the answer.
-        status: the provider's status.
-        headers: headers that may be passed on.
-        body: the body, which may have been changed.
-    """
-    named = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers]
-    named.append((b"content-length", b"%d" % len(body)))
-    await send({"type": "http.response.start", "status": status, "headers": named})
-    await send({"type": "http.response.body", "body": body})
-
-
 def _check_key(status: int) -> None:
     """Raise HttpError 502 if the provider refused Remit's own key (status 401)."""
     if status == 401:

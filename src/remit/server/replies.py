@@ -230,6 +230,23 @@ async def reply_json(send: Send, value: Any, status: int = 200, headers: Headers
     await reply(send, json_answer(value, status, headers))
 
 
+async def reply_raw(
+    send: Send, status: int, headers: tuple[tuple[str, str], ...], body: bytes
+) -> None:
+    """Send the whole answer of a provider to the client, with its length.
+
+    Args:
+        send: takes the answer.
+        status: the provider's status.
+        headers: headers that may be passed on.
+        body: the body, which may have been changed.
+    """
+    named = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers]
+    named.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": status, "headers": named})
+    await send({"type": "http.response.body", "body": body})
+
+
 def shape_of(scope: Scope) -> Shape:
     """Return the dialect of a client, judged by the path and the headers of its request.
 
