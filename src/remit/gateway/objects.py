@@ -41,7 +41,6 @@ _CUSTOM_SKILL = "skill_"  # Ids of the provider's own skills, such as ``pptx``, 
 _ID_TEXT = re.compile(r"[A-Za-z0-9_.:@~+=-]{4,512}")
 _USES = ("tool_use", "mcp_tool_use")
 _OUTPUTS = ("code_execution_output", "bash_code_execution_output")  # blocks with a file
-_MARKS = (b"file_id", b'"container', b"vector_store_id", b"skill_id", b"\\u00")
 _KEEP = (
     "INSERT INTO provider_objects (object_id, kind, provider_id, owner, entry_id) "
     "VALUES (?, ?, ?, ?, ?) ON CONFLICT (object_id) DO NOTHING"
@@ -163,7 +162,13 @@ class Objects:
 
 def may_name(raw: bytes) -> bool:
     """Return True if a JSON text may name an object. Escaped names are considered."""
-    return any(name in raw for name in _MARKS)
+    return (
+        b"file_id" in raw
+        or b'"container' in raw
+        or b"vector_store_id" in raw
+        or b"skill_id" in raw
+        or b"\\u00" in raw
+    )
 
 
 def objects_named(body: Body, names: tuple[str, ...] = _NAMES) -> list[str]:

@@ -23,9 +23,9 @@ from remit.providers.wire import BATCHES, FILES, BodyError, Dialect, ObjectBody
 from remit.server.authentication import AuthenticatedRequest
 from remit.server.endpoints import Handler, ObjectHandler, paths_of
 from remit.server.own_list import list_own
-from remit.server.provider_door import ProviderDoor, refused, reply_raw, reply_upstream, with_query
+from remit.server.provider_door import ProviderDoor, refused, reply_upstream, with_query
 from remit.server.refusals import HttpError, invalid
-from remit.server.replies import Receive, Scope, Send
+from remit.server.replies import Receive, Scope, Send, reply_raw
 
 _STATUS = {"MODEL_NOT_ALLOWED": 403, "FILE_NOT_FOUND": 404, "PROVIDER_NOT_FOUND": 404}
 _PATHS: dict[Dialect, str] = {"openai": "/batches", "anthropic": "/messages/batches"}

@@ -13,8 +13,8 @@ import orjson
 from remit.gateway import owner_of
 from remit.kernel.json_text import JsonTextError, elements, load, spans
 from remit.providers.wire import Endpoint
-from remit.server.provider_door import ProviderDoor, reply_raw
-from remit.server.replies import Scope, Send, reply_json
+from remit.server.provider_door import ProviderDoor
+from remit.server.replies import Scope, Send, reply_json, reply_raw
 
 _MAX_PAGES = 100
 _PAGE = 20

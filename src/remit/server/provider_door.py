@@ -8,8 +8,7 @@ read are not.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,7 +42,7 @@ from remit.server.answers import failure, upstream_answer
 from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.content_codec import read_decoded
 from remit.server.refusals import HttpError, no_record
-from remit.server.replies import Receive, Scope, Send, reply
+from remit.server.replies import Receive, Scope, Send, disconnected, first_of, reply
 from remit.server.upload import FormUpload
 
 _MAX_LIST_BYTES = 32 * 1024 * 1024
@@ -438,27 +437,6 @@ def said_of(kind: str) -> str:
     return kind.rpartition("/")[2].replace("_", " ")
 
 
-async def disconnected(receive: Receive) -> None:
-    """Return once the client has disconnected."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def first_of(wanted: Awaitable[bytes], gone: asyncio.Future[None] | None) -> bytes:
-    """Return the wanted bytes; empty, and nothing more is awaited, if ``gone`` is done first."""
-    if gone is None:
-        return await wanted
-    task = asyncio.ensure_future(wanted)
-    try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        return b"" if gone.done() else await task
-    finally:
-        if not task.done():
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-
-
 def id_in(answer: bytes) -> str:
     """Return the ``id`` of a JSON object; empty if it has none or is not an object.
 
@@ -482,23 +460,6 @@ def refused(error: BodyError) -> HttpError:
         error: the fault.
     """
     return HttpError(400, "invalid_request", error.message, param=error.param)
-
-
-async def reply_raw(
-    send: Send, status: int, headers: tuple[tuple[str, str], ...], body: bytes
-) -> None:
-    """Send an answer of :meth:`ProviderDoor.fetch` to the client, with its length.
-
-    Args:
-        send: takes the answer.
-        status: the provider's status.
-        headers: headers that may be passed on.
-        body: the body, which may have been changed.
-    """
-    named = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers]
-    named.append((b"content-length", b"%d" % len(body)))
-    await send({"type": "http.response.start", "status": status, "headers": named})
-    await send({"type": "http.response.body", "body": body})
 
 
 def _check_key(status: int) -> None:

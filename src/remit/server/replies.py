@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
@@ -96,6 +97,27 @@ async def next_message(receive: Receive, timeout_s: float) -> MutableMapping[str
     if message["type"] == "http.disconnect":
         raise HttpError(499, "client_closed_request", "The client disconnected.", close=True)
     return message
+
+
+async def disconnected(receive: Receive) -> None:
+    """Return once the client has disconnected."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def first_of(wanted: Awaitable[bytes], gone: asyncio.Future[None] | None) -> bytes:
+    """Return the wanted bytes; empty, and nothing more is awaited, if ``gone`` is done first."""
+    if gone is None:
+        return await wanted
+    task = asyncio.ensure_future(wanted)
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        return b"" if gone.done() else await task
+    finally:
+        if not task.done():
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
 
 
 def too_slow() -> HttpError:
@@ -206,6 +228,23 @@ async def reply_json(send: Send, value: Any, status: int = 200, headers: Headers
         headers: further headers.
     """
     await reply(send, json_answer(value, status, headers))
+
+
+async def reply_raw(
+    send: Send, status: int, headers: tuple[tuple[str, str], ...], body: bytes
+) -> None:
+    """Send the whole answer of a provider to the client, with its length.
+
+    Args:
+        send: takes the answer.
+        status: the provider's status.
+        headers: headers that may be passed on.
+        body: the body, which may have been changed.
+    """
+    named = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers]
+    named.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": status, "headers": named})
+    await send({"type": "http.response.body", "body": body})
 
 
 def shape_of(scope: Scope) -> Shape:

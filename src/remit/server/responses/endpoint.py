@@ -18,9 +18,9 @@ from remit.providers import Body
 from remit.providers.wire import STORED_RESPONSES, ObjectBody, is_reference
 from remit.server.authentication import AuthenticatedRequest, Authenticator
 from remit.server.endpoints import ObjectHandler, paths_of
-from remit.server.provider_door import ProviderDoor, disconnected
+from remit.server.provider_door import ProviderDoor
 from remit.server.refusals import HttpError, invalid
-from remit.server.replies import Answer, Receive, Scope, Send, reply, reply_json
+from remit.server.replies import Answer, Receive, Scope, Send, disconnected, reply, reply_json
 from remit.server.responses.background import Background
 from remit.server.responses.call import ResponseCall, ids_in
 from remit.server.responses.conversations import Conversations, caller_of, too_long
