@@ -61,9 +61,11 @@ _TABLE = (
            "error_message", "user_id", "team_id", "organisation_id", "charged_to",
            "response_id", "continues",
            "conversation_id", "stored", "asked", "replied",
-           "batch_id", "batch_dispatch_id", "custom_id")),
+           "batch_id", "batch_dispatch_id", "custom_id", "request_line", "labels")),
     Event("CONVERSATION_CHANGED", "server", ("conversation_id", "session_id", "agent_id"),
-          "A conversation of the Responses API was begun or given up, or items were put in or out.",
+          "A conversation of the Responses API was begun or given up, or items were put in or out; "
+          "or the metadata of a stored chat completion, whose `EXCHANGE` is `conversation_id`, was "
+          "changed.",
           ("key_id", "continues", "items", "labels", "removed", "removed_at")),
     Event("PROMPT_REJECTED", "gateway",
           ("agent_id", "session_id", "contract_id", "error_code", "error_message"),
@@ -226,8 +228,10 @@ _TABLE = (
     Event("KEY_CREATED", "auth",
           ("key_id", "name", "prefix", "requested_by", "role", "models", "agents", "tiers",
            "expires", "user_id", "team_id", "organisation_id"),
-          "A virtual key was made, or given a new secret; `hash` is the secret's SHA-256.",
-          ("rotated", "old_until", "hash", "at", "changed")),
+          "A virtual key was made, given a new secret, or given other permissions; `hash` is the "
+          "secret's SHA-256.",
+          ("rotated", "old_until", "hash", "at", "changed", "pass_through",
+           "pass_through_unpriced")),
     Event("KEY_REVOKED", "auth", ("key_id", "name", "prefix", "requested_by"),
           "A virtual key was revoked.", ("at", "changed")),
     Event("OWNER_NAMED", "auth", ("kind", "owner_id", "name", "by"),

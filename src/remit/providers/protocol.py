@@ -30,6 +30,7 @@ __all__ = [
     "ProviderRequest",
     "ProviderResponse",
     "StreamingProvider",
+    "Upload",
     "WireChunk",
     "WireProvider",
 ]
@@ -200,6 +201,19 @@ NeutralSink = Callable[[StreamEvent], None]
 """Receives what the stream of a provider in neutral form brings."""
 
 
+class Upload(Struct, frozen=True, gc=False):
+    """A body that is sent while it arrives.
+
+    Attributes:
+        pieces: the bytes of the body. Any exception that the iterator raises ends the request
+            before the provider has it whole.
+        length: the number of bytes; None if it is unknown.
+    """
+
+    pieces: AsyncIterator[bytes]
+    length: int | None
+
+
 class Outgoing(Struct, frozen=True, gc=False):
     """A request as sent.
 
@@ -212,6 +226,7 @@ class Outgoing(Struct, frozen=True, gc=False):
         method: HTTP method.
         path: path after the base URL, with its query; empty for the path of the endpoint.
         dropped: the client's names of fields that do not reach the provider as sent.
+        upload: the bytes to send in place of the body's text; None to send the text.
     """
 
     body: Body
@@ -222,6 +237,7 @@ class Outgoing(Struct, frozen=True, gc=False):
     method: str = "POST"
     path: str = ""
     dropped: Sequence[str] = ()
+    upload: Upload | None = None
 
 
 class ProviderReply(Protocol):

@@ -117,8 +117,9 @@ class UpstreamProvider(WireDialect):
         headers = {"content-type": body.content_type, **self._every, **outgoing.headers}
         path = outgoing.path or endpoint.path
         reply = await self._http.send(
-            outgoing.method, path, body.raw, headers, timeouts, reconnect=outgoing.reconnect
-        )
+            outgoing.method, path, outgoing.upload or body.raw, headers, timeouts,
+            reconnect=outgoing.reconnect,
+        )  # fmt: skip
         if 200 <= reply.status < 300:
             if endpoint is RESPONSES:
                 self._misses = 0

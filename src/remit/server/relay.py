@@ -195,7 +195,10 @@ class Relay:
 
     def all_at_once(self, response: PromptResponse) -> None:
         """Send a complete answer as a stream: a replayed one, or one of a provider that does not
-        stream.
+        stream. The answer goes to the client's connection at once, with its end.
+
+        Args:
+            response: outcome of a successful call.
 
         Raises:
             RemitError: the answer cannot be translated.

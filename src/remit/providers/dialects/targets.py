@@ -24,13 +24,16 @@ from remit.providers.dialects.messages.request_writer import in_plain_round
 from remit.providers.dialects.names import wire_id
 from remit.providers.dialects.refusals import words_of
 from remit.providers.dialects.schemas import TOP_GROUPS, flat_schema, without_words
-from remit.providers.dialects.seals import is_marked
+from remit.providers.dialects.seals import google_extra, is_marked, thought_seal
 from remit.providers.wire.body import Body
 
 __all__ = ["MAY_CHANGE", "Target", "fitted_body", "fitted_value", "needs_responses", "target_of"]
 
 _NINE = re.compile("[A-Za-z0-9]{9}")
 _MISTRAL = re.compile("(^|/)(mistral|devstral|codestral|magistral|ministral|pixtral)")
+_SIGNING_GEMINI = re.compile("gemini-([3-9]|[1-9][0-9])")
+_FOREIGN_CALL = "skip_thought_signature_validator"
+"""Google's signature for calls that another model made, or whose signature a client lost."""
 _OPENAI_MODEL = re.compile("(gpt-|chatgpt|o[134](-|$)|codex)")
 _CLAUDE = re.compile("claude|sonnet|opus|haiku|fable|mythos")
 _REASONS_WITH_EFFORT = re.compile(r"(gpt-5\.[45]|codex)(?![0-9])")
@@ -73,6 +76,7 @@ class Target:
         takes_google: tool calls may have ``extra_content`` with Google's signatures.
         takes_developer: messages of Chat Completions may have the role ``developer``.
         takes_user_after_tool: a user's message may follow the results of tools.
+        needs_google: the first call of each message must have one (Gemini 3 and later).
         takes_hints: parts, messages and tools of Chat Completions may have ``cache_control``.
         takes_sampling: the body may have ``temperature``, ``top_p`` and ``top_k``.
         needs_signature: a thinking block of the Messages API needs the provider's signature.
@@ -92,6 +96,7 @@ class Target:
     takes_google: bool = False
     takes_developer: bool = True
     takes_user_after_tool: bool = True
+    needs_google: bool = False
     takes_hints: bool = True
     takes_sampling: bool = True
     needs_signature: bool = False
@@ -136,6 +141,7 @@ def target_of(name: str, base_url: str, model: str) -> Target:
         takes_google=google,
         takes_developer=not (mistral or name == "deepseek" or host.endswith("deepseek.com")),
         takes_user_after_tool=not mistral,
+        needs_google=google and bool(_SIGNING_GEMINI.search(model)),
         takes_hints=not (groq or mistral or at_openai or google),
         needs_signature=claude,
         takes_openai_seals=openai,
@@ -190,7 +196,8 @@ def fitted_body(body: Body, target: Target) -> Body:
         body = body.with_elements(name, changed, _SCHEMA if name == "tools" else _REASON)
     thinking, messages = given.get("thinking"), body.value.get("messages")
     enabled = type(thinking) is dict and thinking.get("type") == "enabled"
-    if enabled and messages is not given.get("messages") and in_plain_round(messages or ()):
+    may_be_plain = target.needs_signature or messages is not given.get("messages")
+    if enabled and may_be_plain and in_plain_round(messages or ()):
         body = body.without_member(("thinking",), _PLAIN_ROUND)
     return body
 
@@ -288,7 +295,11 @@ def _chat_message(message: dict[str, Any], target: Target) -> dict[str, Any]:
         changed["tool_call_id"] = target.call_id(identity)
     calls = message.get("tool_calls")
     if type(calls) is list:
-        changed["tool_calls"] = _same_list(calls, [_chat_call(call, target) for call in calls])
+        fitted = [_chat_call(call, target) for call in calls]
+        if target.needs_google and fitted and type(first := fitted[0]) is dict:
+            if thought_seal(first) is None:
+                fitted[0] = {**first, "extra_content": google_extra(_FOREIGN_CALL)}
+        changed["tool_calls"] = _same_list(calls, fitted)
     dropped: set[str] = set()
     if not target.takes_thoughts:
         dropped.update(_THOUGHTS)
