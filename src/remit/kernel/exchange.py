@@ -58,7 +58,10 @@ def check_messages(messages: Sequence[Any]) -> str:
     """Return the first fault of ``messages``, without quoting content; empty if none.
 
     Checked are the form in the module's docstring, the roles, and the required members of known
-    blocks. An empty list is a fault.
+    blocks. An empty list is a fault. Unknown types of blocks are accepted.
+
+    Args:
+        messages: the conversation, oldest first.
     """
     if not messages:
         return "messages is empty"

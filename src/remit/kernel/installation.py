@@ -138,7 +138,8 @@ class InstalledFiles:
     def read(self, path: str) -> bytes:
         """Return the bytes of an installed file.
 
-        If the file differs, running package operations are waited for, at most ten seconds.
+        If the file differs, running package operations are waited for, at most ten seconds. Links
+        are not accepted in place of a file.
 
         Args:
             path: relative to the root, with ``/``.

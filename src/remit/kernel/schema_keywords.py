@@ -89,6 +89,9 @@ current_check: ContextVar[SchemaCheck] = ContextVar("remit_schema_check")
 def finder_of(pattern: str) -> Callable[[str], Any]:
     """Return a function that says whether a text holds ``pattern``, in linear time.
 
+    Args:
+        pattern: a regular expression of ECMA-262.
+
     Raises:
         InvalidInputError: the pattern has look-around, a back-reference or another construct
             that no engine of linear time has.

@@ -161,6 +161,9 @@ class LedgerQueries:
 
         Unknown, archived and malformed ids are skipped.
 
+        Args:
+            entry_ids: ids in any order.
+
         Raises:
             LedgerFormatError: a record or a content value cannot be read.
         """
@@ -314,6 +317,9 @@ class LedgerQueries:
         """Return the ``DISPATCH`` entries without ``EXCHANGE`` or ``EXCHANGE_ORPHANED``.
 
         These are calls without a recorded end, running ones included. The list is in ledger order.
+
+        Raises:
+            LedgerFormatError: a record or a content value cannot be read.
         """
         closed = {
             str(decode_record(row)["metadata"].get("dispatch_entry_id", ""))
@@ -413,6 +419,8 @@ def to_seq(value: str | int | None) -> int | None:
 
 def instant(value: str | datetime | None) -> str | None:
     """Return a time in the form of entries (UTC, microseconds, ``Z``); ``None`` for ``None``.
+
+    Digits beyond microseconds are dropped.
 
     Args:
         value: ISO 8601 or a ``datetime``; without a zone, UTC.

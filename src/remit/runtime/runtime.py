@@ -396,6 +396,8 @@ class Runtime(Closeable):
     def packaged_agent(self, agent_id: str, *, model: str | None = None) -> Agent[Any]:
         """Return an agent that an installed package brought, within its package's permissions.
 
+        A route that is named as model is checked with its configuration, not here.
+
         Args:
             agent_id: the agent's id, as :meth:`packaged_agents` returns it.
             model: the model that answers in place of the agent's own or the root's default.

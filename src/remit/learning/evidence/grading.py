@@ -138,7 +138,8 @@ def grade_by_test(
 def answer_of(ledger: LedgerClient, target: str) -> str:
     """Return the text of the answer of an exchange, turn, work order or decision.
 
-    Data without a text is returned as JSON.
+    Data without a text is returned as JSON. Of a work order the latest result counts, of a decision
+    the last attempt.
 
     Args:
         ledger: the ledger of the target.

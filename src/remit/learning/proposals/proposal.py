@@ -158,7 +158,7 @@ class Proposals:
         return policy_epoch(self._ledger)
 
     def get(self, proposal_id: str) -> Proposal:
-        """Return a proposal.
+        """Return a proposal. With fewer digits, no proposal is found.
 
         Args:
             proposal_id: an id, the beginning of one with at least 4 hex digits, or ``last`` for the
