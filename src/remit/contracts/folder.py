@@ -28,6 +28,11 @@ _T = TypeVar("_T")
 class ContractError(RemitError):
     """A contract or pack cannot be used.
 
+    Args:
+        code: one of the codes below.
+        message: the fault, with the file's name.
+        next_step: advice; empty for none.
+
     Attributes:
         code: ``contract_not_found``, ``contract_schema_invalid``, ``prompt_pack_not_found``,
             ``required_context_missing`` or ``contract_changed`` (not installed, or not as it was

@@ -66,7 +66,9 @@ class NotInstalledError(RemitError):
 
 
 class ChangedFileError(RemitError):
-    """A file differs from the installed one."""
+    """A file of a package is missing, or differs from the installed one; or the table of owners
+    cannot be read.
+    """
 
 
 class InstalledFiles:

@@ -40,7 +40,7 @@ _raw_elements = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class JsonTextError(InvalidInputError):
-    """The bytes are not a JSON text."""
+    """The text is not JSON that every reader understands alike."""
 
 
 class Member(NamedTuple):

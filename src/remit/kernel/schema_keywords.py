@@ -34,7 +34,7 @@ MAX_COMPARED = 20
 
 
 class OutOfStepsError(Exception):
-    """A check has used up its steps."""
+    """A check has used up its steps; the value counts as unchecked."""
 
 
 @dataclass(slots=True)

@@ -48,7 +48,10 @@ NO_STEP = "0" * 64
 
 
 class ContentText(str):
-    """A text marked as content; in every other respect a ``str``."""
+    """A text marked as content; in every other respect a ``str``.
+
+    The ledger stores it apart from the record, so that it can be erased.
+    """
 
     __slots__ = ()
 

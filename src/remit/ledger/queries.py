@@ -59,7 +59,10 @@ class Equalities(TypedDict, total=False):
 
 
 class LedgerQueries:
-    """The reading methods of :class:`~remit.ledger.LedgerClient`."""
+    """The reading methods of :class:`~remit.ledger.LedgerClient`.
+
+    They may be called from any thread.
+    """
 
     _store: Store
     _index: TextIndex

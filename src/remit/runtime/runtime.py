@@ -49,6 +49,8 @@ _RETENTION_EVERY_S = 3600.0
 class Runtime(Closeable):
     """An open root: ledger, gateway and agents. Use :meth:`open`; a runtime is a context manager.
 
+    A runtime may be used from several threads. Close it to stop MCP servers and release the ledger.
+
     Attributes:
         root: the installation.
         ledger: the record.

@@ -30,6 +30,11 @@ _DECISIONS: dict[str, State] = {
 class ProposalError(ConflictError):
     """A proposal cannot be made, adopted, rejected or rolled back.
 
+    Args:
+        code: one of the codes below.
+        message: the fault, as a sentence.
+        next_step: advice; empty for none.
+
     Attributes:
         code: ``not_enough``, ``no_effect``, ``not_found``, ``ambiguous``, ``decided``, ``stale``,
             ``edited``, ``no_role``, ``no_reason``, ``not_in_force`` or ``lost``.

@@ -168,6 +168,9 @@ for _name in ("json", "jsonb"):
 class Answer:
     """A queued statement and its rows. The first iteration sends the writer's queue.
 
+    Args:
+        writer: the writer that sends the statement.
+
     Attributes:
         sql: the statement with PostgreSQL's placeholders.
         values: for each execution, the encoded parameters and their formats.

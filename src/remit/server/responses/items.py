@@ -18,7 +18,7 @@ _MEDIA_BYTES = 12_000  # Size assumed for an image or document; its bytes do not
 
 
 class ErasedItemsError(Exception):
-    """Some of the items were erased."""
+    """Some of the items were erased, so a request that needs them cannot be answered."""
 
 
 def items_of(text: Any) -> list[bytes]:
