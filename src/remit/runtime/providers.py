@@ -53,8 +53,8 @@ class Providers:
     def models(self, settings: Settings, prices: PriceTable) -> dict[str, str]:
         """Return the models that can be named, each with its provider, keyed by model.
 
-        These are default models of reachable providers, the local model, and priced models. Of two
-        providers with one model, own ones and default models come first.
+        These are default models of reachable providers, the local model, and priced models. If two
+        providers have one model, own ones and default models come first.
 
         Args:
             settings: settings of the root.
