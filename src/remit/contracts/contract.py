@@ -77,7 +77,7 @@ class PromptContract:
 
     @classmethod
     def parse(cls, data: bytes, source: str) -> PromptContract:
-        """Return the contract in a JSON file.
+        """Return the contract in a JSON file. ``package_id`` and ``framework_id`` stay empty.
 
         Args:
             data: the file's bytes.

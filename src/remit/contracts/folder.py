@@ -28,6 +28,11 @@ _T = TypeVar("_T")
 class ContractError(RemitError):
     """A contract or pack cannot be used.
 
+    Args:
+        code: one of the codes below.
+        message: the fault, with the file's name.
+        next_step: advice; empty for none.
+
     Attributes:
         code: ``contract_not_found``, ``contract_schema_invalid``, ``prompt_pack_not_found``,
             ``required_context_missing`` or ``contract_changed`` (not installed, or not as it was
@@ -68,7 +73,7 @@ class Folder(Generic[_T]):
         self._listed: tuple[FileIdentity, dict[str, list[str]]] | None = None
 
     def names(self) -> dict[str, list[str]]:
-        """Return the sorted file names, keyed by their part before ``@`` and the suffix.
+        """Return the sorted file names, keyed by the part before ``@``, without the suffix.
 
         Hidden files and files with other suffixes are left out. A missing directory has no files.
 
@@ -166,7 +171,7 @@ def read_inside(directory: Path, path: Path, max_bytes: int) -> bytes:
 
 
 def text_of(data: bytes, name: str) -> str:
-    """Return bytes as text.
+    """Return bytes as text. The bytes must be UTF-8.
 
     Args:
         data: the bytes.

@@ -36,7 +36,10 @@ _ALLOWED = (
 
 
 class Value(str):
-    """A text from a variable, as opposed to text of the template."""
+    """A text from a variable, as opposed to text of the template.
+
+    Its text is inserted as it is; roles and template syntax in it have no effect.
+    """
 
     __slots__ = ()
 

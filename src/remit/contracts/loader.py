@@ -178,7 +178,8 @@ class ContractLoader:
     def problems(self) -> _Problems:
         """Return the problems of contract and pack files, a sentence each; empty if there are none.
 
-        A contract without its pack is a problem too.
+        A contract without its pack is a problem too. Problems of files come first, then contracts
+        without a pack.
 
         Raises:
             ContractError: a folder cannot be listed.
@@ -274,7 +275,7 @@ def _rank(contract: PromptContract) -> tuple[object, ...]:
 
 
 def parse_contract(path: Path, data: bytes) -> PromptContract:
-    """Return the contract in a file.
+    """Return the contract in a file. ``package_id`` and ``framework_id`` stay empty.
 
     Args:
         path: the file's path, for its name; the file is not read.

@@ -167,6 +167,8 @@ def owners_of(scopes: Iterable[str]) -> dict[str, str]:
 def charged_beside(scopes: Iterable[str], session_id: str, key_id: str = "") -> list[str]:
     """Return the keys of a path that belong to another session or virtual key than the call's.
 
+    Keys of organisations, teams and users are left out.
+
     Args:
         scopes: keys of a path.
         session_id: the call's session.

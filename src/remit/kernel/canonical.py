@@ -34,6 +34,9 @@ def canonical_json(value: Any) -> bytes:
     (not between 2**53 and 1e21, where it would read back as an inexact integer), ``str``,
     ``list``, ``tuple`` and ``dict`` with string keys, nested at most 200 deep.
 
+    Args:
+        value: the value; it is not changed.
+
     Raises:
         NotCanonicalError: naming the place of the offending value, as a JSON-Path-like text.
     """
@@ -52,6 +55,9 @@ def exact_json(value: Any) -> bytes:
 
     RFC 8785 cannot carry integers beyond ±(2**53 - 1). A value with such an integer is encoded as
     JSON text with sorted keys in which the integer is exact.
+
+    Args:
+        value: the value; it is not changed.
 
     Raises:
         NotCanonicalError: ``value`` has no JSON text, for a reason other than a large integer.

@@ -43,11 +43,14 @@ class RemitError(Exception):
 
 
 class InvalidInputError(RemitError, ValueError):
-    """A caller passed a value that its documentation excludes."""
+    """A caller passed a value that its documentation excludes. A subclass of ValueError."""
 
 
 class NotFoundError(RemitError):
-    """No object has the given id or name, or the object belongs to another caller."""
+    """No object has the given id or name, or the object belongs to another caller.
+
+    The message does not say which of the two applies.
+    """
 
 
 class ConflictError(RemitError):

@@ -58,7 +58,10 @@ def check_messages(messages: Sequence[Any]) -> str:
     """Return the first fault of ``messages``, without quoting content; empty if none.
 
     Checked are the form in the module's docstring, the roles, and the required members of known
-    blocks. An empty list is a fault.
+    blocks. An empty list is a fault. Unknown types of blocks are accepted.
+
+    Args:
+        messages: the conversation, oldest first.
     """
     if not messages:
         return "messages is empty"
@@ -110,7 +113,11 @@ def _check_block(block: Any) -> str:
 
 
 class WritesAhead(Protocol):
-    """Entries that a caller commits in the transaction that begins its call."""
+    """Entries that a caller commits in the transaction that begins its call.
+
+    The gateway calls :meth:`take`, commits the entries with the call's first entry, and passes the
+    transaction's future to :meth:`follow`.
+    """
 
     async def take(self) -> list[Any]:
         """Return the pending entries and forget them; the taker submits them to the ledger at once.
@@ -447,9 +454,17 @@ class GatewayPort(Protocol):
         ...
 
     def capabilities(self, request: PromptRequest) -> ModelCapabilities:
-        """Return the capabilities of the model that ``request`` would reach."""
+        """Return the capabilities of the model that ``request`` would reach.
+
+        Args:
+            request: the call; nothing is sent.
+        """
         ...
 
     def input_bound(self, request: PromptRequest) -> int:
-        """Return the maximum input tokens that ``request`` can be billed for."""
+        """Return the maximum input tokens that ``request`` can be billed for.
+
+        Args:
+            request: the call; nothing is sent.
+        """
         ...

@@ -14,6 +14,10 @@ INTEROP = "remit-interop"
 class MissingDistributionError(InvalidInputError, ImportError):
     """A distribution of Remit is missing or incomplete.
 
+    Args:
+        needed: name of the distribution, which the next step installs.
+        why: the message.
+
     Attributes:
         code: ``index_not_installed`` or ``interop_not_installed``.
     """

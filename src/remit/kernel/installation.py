@@ -66,7 +66,9 @@ class NotInstalledError(RemitError):
 
 
 class ChangedFileError(RemitError):
-    """A file differs from the installed one."""
+    """A file of a package is missing, or differs from the installed one; or the table of owners
+    cannot be read.
+    """
 
 
 class InstalledFiles:
@@ -138,7 +140,8 @@ class InstalledFiles:
     def read(self, path: str) -> bytes:
         """Return the bytes of an installed file.
 
-        If the file differs, running package operations are waited for, at most ten seconds.
+        If the file differs, running package operations are waited for, at most ten seconds. Links
+        are not accepted in place of a file.
 
         Args:
             path: relative to the root, with ``/``.

@@ -40,7 +40,7 @@ _raw_elements = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class JsonTextError(InvalidInputError):
-    """The bytes are not a JSON text."""
+    """The text is not JSON that every reader understands alike."""
 
 
 class Member(NamedTuple):
@@ -82,6 +82,10 @@ def has_more_values(text: bytes, most: int) -> bool:
 
     Commas and opening brackets outside of strings are counted; the text need not be JSON. More than
     two texts for each of ``most`` values give True too.
+
+    Args:
+        text: any bytes.
+        most: the limit.
     """
     if sum(map(text.count, (b",", b"[", b"{"))) <= most:
         return False  # The count includes characters in strings.
@@ -464,7 +468,8 @@ def set_member(text: bytes, path: Sequence[str], value: bytes) -> bytes:
 def remove_member(text: bytes, path: Sequence[str]) -> bytes:
     """Return ``text`` without the members at ``path``, and without their commas.
 
-    If there is no such member, ``text`` is returned unchanged.
+    If there is no such member, ``text`` is returned unchanged. A repeated name is removed each
+    time. Arrays are not entered.
 
     Args:
         text: JSON text of an object that :func:`load` has accepted.

@@ -27,7 +27,10 @@ _LONGEST_END_S = 10.0
 
 
 class Closeable(ABC):
-    """A context manager that closes itself at its end, also in async code."""
+    """A context manager that closes itself at its end, also in async code.
+
+    Subclasses define :meth:`close`. In an ``async with`` block, it runs in a thread.
+    """
 
     def __enter__(self) -> Self:
         return self

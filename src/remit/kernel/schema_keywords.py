@@ -34,7 +34,7 @@ MAX_COMPARED = 20
 
 
 class OutOfStepsError(Exception):
-    """A check has used up its steps."""
+    """A check has used up its steps; the value counts as unchecked."""
 
 
 @dataclass(slots=True)
@@ -88,6 +88,9 @@ current_check: ContextVar[SchemaCheck] = ContextVar("remit_schema_check")
 @functools.lru_cache(maxsize=_MAX_PATTERNS)
 def finder_of(pattern: str) -> Callable[[str], Any]:
     """Return a function that says whether a text holds ``pattern``, in linear time.
+
+    Args:
+        pattern: a regular expression of ECMA-262.
 
     Raises:
         InvalidInputError: the pattern has look-around, a back-reference or another construct

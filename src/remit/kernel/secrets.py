@@ -57,6 +57,9 @@ class ConfiguredSecrets:
         """Return a JSON value with ``[secret]`` in place of each secret in its texts and keys.
 
         The given value is not changed; tuples become lists. Secrets of under six characters stay.
+
+        Args:
+            value: the value; other types than text, mapping and list are returned unchanged.
         """
         if self._any is None:
             return value

@@ -456,6 +456,9 @@ class Batch(ABC):
 
         A stage that fails here is opened again by its first step, which gets the error. Errors of
         the engine are raised.
+
+        Args:
+            units: units of the transaction, before any of them runs.
         """
         steps: dict[StageOpener, list[Any]] = {}
         for unit in units:
@@ -476,6 +479,12 @@ class Batch(ABC):
 
         A unit with an error leaves no rows. If the engine refused a statement of a call, the error
         is a LedgerWriteError.
+
+        Args:
+            unit: the unit.
+
+        Returns:
+            Records of prepared entries, or the result of the call or step; or its error.
 
         Raises:
             ENGINE_ERRORS: the engine failed; the whole transaction is lost.

@@ -385,6 +385,9 @@ class Checkpoints:
     def bind(self, key: VerifierKey) -> None:
         """Store the key that the ledger belongs to in ``ledger_info``, unless a key is stored.
 
+        Args:
+            key: the log's verifier key.
+
         Raises:
             LedgerKeyError: the ledger belongs to another key or origin.
             LedgerError: the ledger cannot be read or written. A ledger that lacks entries is no

@@ -165,6 +165,8 @@ class GroupCommitter:
     def close(self) -> bool:
         """Commit pending units, sign a due checkpoint, and end the thread.
 
+        Units that are submitted later are refused. Closing twice is harmless.
+
         Returns:
             True when the thread has ended; False in a forked process, which does not have the
             thread.

@@ -48,7 +48,10 @@ NO_STEP = "0" * 64
 
 
 class ContentText(str):
-    """A text marked as content; in every other respect a ``str``."""
+    """A text marked as content; in every other respect a ``str``.
+
+    The ledger stores it apart from the record, so that it can be erased.
+    """
 
     __slots__ = ()
 
@@ -225,6 +228,9 @@ class StoredValue(NamedTuple):
 
         Only texts are stored as ``text``, and only values that JSON writes as the same bytes
         again as ``json``.
+
+        Args:
+            encoded: the encoding of the value.
         """
         if self._is_text or encoded[:1] == b'"':
             return self._is_text == (encoded[:1] == b'"' and b"\\u0000" not in encoded)
@@ -323,6 +329,12 @@ def encode_content(content: Content) -> Encoded:
 
     A value that RFC 8785 cannot carry is encoded as its exact JSON text. In a list of messages that
     applies to each message; most are equal to their RFC 8785 encoding.
+
+    Args:
+        content: the value, or its known encoding, which is not checked.
+
+    Returns:
+        One encoded value, or one for each message of a list; and the form, empty or ``exact``.
 
     Raises:
         NotCanonicalError: the value has no JSON text (NaN, a key that is not text, another type).

@@ -216,6 +216,12 @@ class Eraser:
             digests: SHA-256 of the only values to erase; the entries are then not withdrawn. None
                 for all values.
             also: called in the last transaction.
+
+        Returns:
+            A report for each ``ERASURE`` entry that was written.
+
+        Raises:
+            LedgerError: the ledger cannot be written; earlier groups stay erased.
         """
         reports: list[ErasureReport] = []
         groups = [seqs[at : at + _MAX_ENTRIES] for at in range(0, len(seqs), _MAX_ENTRIES)]

@@ -19,7 +19,14 @@ class LedgerWriteError(LedgerError):
 
 
 class LedgerRollbackError(LedgerWriteError):
-    """The database lacks signed or recorded entries, or has others in their place."""
+    """The database lacks signed or recorded entries, or has others in their place.
+
+    The process does not write or sign any more, because its entries would replace the missing ones.
+
+    Args:
+        message: the fault, as a sentence.
+        next_step: advice; if empty, how to restore the newer copy or to fork.
+    """
 
     def __init__(self, message: str, *, next_step: str = "") -> None:
         super().__init__(
@@ -64,11 +71,19 @@ def lost(location: str, size: int, seen: int) -> LedgerRollbackError:
 
 
 class LedgerFormatError(LedgerError):
-    """A file, database or export is not a ledger's, is damaged, or is of a newer version."""
+    """A file, database or export is not a ledger's, is damaged, or is of a newer version.
+
+    Nothing was changed.
+    """
 
 
 class LedgerClosedError(LedgerError):
-    """The client was closed, or belongs to the process this one was forked from."""
+    """The client was closed, or belongs to the process this one was forked from.
+
+    Args:
+        message: the fault; a general one if empty.
+        next_step: advice; a general one if empty.
+    """
 
     def __init__(self, message: str = "", *, next_step: str = "") -> None:
         super().__init__(
@@ -79,15 +94,25 @@ class LedgerClosedError(LedgerError):
 
 
 class RecordTooLargeError(LedgerError, InvalidInputError):
-    """The canonical record would exceed 65,535 bytes."""
+    """The canonical record would exceed 65,535 bytes.
+
+    Nothing was recorded; large values belong into content.
+    """
 
 
 class EntryNotFoundError(LedgerError, NotFoundError, KeyError):
-    """No entry has that id."""
+    """No entry has that id.
+
+    A scoped handle also raises this error for an entry that its tier may not see.
+    """
 
 
 class EntryArchivedError(EntryNotFoundError):
-    """The entry was moved from the database to an archive."""
+    """The entry was moved from the database to an archive.
+
+    Args:
+        entry_id: id of the archived entry.
+    """
 
     def __init__(self, entry_id: str) -> None:
         super().__init__(
@@ -113,7 +138,13 @@ class LedgerUnavailableError(LedgerWriteError):
 
 
 class LedgerLayoutError(LedgerUnavailableError):
-    """A newer version has brought the database to a layout that this process does not know."""
+    """A newer version has brought the database to a layout that this process does not know.
+
+    Args:
+        location: place of the ledger.
+        layout: layout of the database.
+        known: layout that this process writes.
+    """
 
     def __init__(self, location: str, layout: int, known: int) -> None:
         super().__init__(
@@ -124,7 +155,10 @@ class LedgerLayoutError(LedgerUnavailableError):
 
 
 class LedgerConnectionError(LedgerUnavailableError):
-    """The database server could not be reached, or the connection broke for good."""
+    """The database server could not be reached, or the connection broke for good.
+
+    If a commit was under way, the message says that the entries may be recorded.
+    """
 
 
 class ErasureError(LedgerError):

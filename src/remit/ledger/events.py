@@ -293,7 +293,11 @@ def is_authentic(entry: LedgerEntry) -> bool:
 
     The writer is known by the tier in the entry's metadata; no tier means the kernel. A program's
     own event types are always authentic. Code that acts on an entry (an approval, installation,
-    key, limit or waiver) calls this first, so that an entry written by a worker has no effect.
+    key, limit or waiver) calls this first, so that an entry written by a worker has no effect. The
+    signature or origin of the entry is not checked.
+
+    Args:
+        entry: the entry; its content is not needed.
     """
     event = EVENTS.get(entry.event_type)
     if event is None:

@@ -26,11 +26,19 @@ class LedgerReader(Protocol):
     """The reading part of a ledger, for learners, which write nothing."""
 
     def read(self, entry_id: str) -> LedgerEntry:
-        """Return the entry with that id, with content; raise EntryNotFoundError."""
+        """Return the entry with that id, with content; raise EntryNotFoundError.
+
+        Args:
+            entry_id: id of the entry.
+        """
         ...
 
     def read_many(self, entry_ids: Iterable[str]) -> Iterator[LedgerEntry]:
-        """Yield the existing entries among these ids with content, in ledger order."""
+        """Yield the existing entries among these ids with content, in ledger order.
+
+        Args:
+            entry_ids: ids; missing ones are left out.
+        """
         ...
 
     def select(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -55,27 +63,53 @@ class LedgerPort(Protocol):
     """The part of a ledger that agents use: a client, or a scoped handle."""
 
     def write(self, entry: LedgerEntry, *, subject_id: str | None = None) -> str:
-        """Append one entry and fill its id, time and hashes; return its id once it is durable."""
+        """Append one entry and fill its id, time and hashes; return its id once it is durable.
+
+        Args:
+            entry: the entry, whose fields are filled in place.
+            subject_id: the person that the content is about; ``None`` for none.
+        """
         ...
 
     def submit(self, work: Iterable[Write]) -> asyncio.Future[list[Any]]:
-        """Do the work in one transaction, before later writes; return a future of the results."""
+        """Do the work in one transaction, before later writes; return a future of the results.
+
+        Args:
+            work: entries, prepared entries, and functions of the transaction, in order.
+        """
         ...
 
     def prepare(self, entry: LedgerEntry, *, subject_id: str | None = None) -> Prepared:
-        """Check and encode an entry before the :meth:`submit` that appends it; write nothing."""
+        """Check and encode an entry before the :meth:`submit` that appends it; write nothing.
+
+        Args:
+            entry: the entry.
+            subject_id: the person that the content is about; ``None`` for none.
+        """
         ...
 
     def read(self, entry_id: str) -> LedgerEntry:
-        """Return the entry with that id; raise EntryNotFoundError."""
+        """Return the entry with that id; raise EntryNotFoundError.
+
+        Args:
+            entry_id: id of the entry.
+        """
         ...
 
     def exact(self, entry_id: str) -> dict[str, ExactText]:
-        """Return the entry's content as bytes, by metadata key; raise EntryNotFoundError."""
+        """Return the entry's content as bytes, by metadata key; raise EntryNotFoundError.
+
+        Args:
+            entry_id: id of the entry.
+        """
         ...
 
     def has_left(self, session_id: str) -> bool:
-        """Return True if the entries of the session may have left the database for an archive."""
+        """Return True if the entries of the session may have left the database for an archive.
+
+        Args:
+            session_id: the session.
+        """
         ...
 
     @property

@@ -73,6 +73,8 @@ class KeptHead:
     def locked(self) -> Iterator[None]:
         """Keep other processes from moving the head during the block.
 
+        Another process that holds the lock is waited for.
+
         Raises:
             LedgerWriteError: the directory cannot be locked, or a file cannot be written in the
                 block.

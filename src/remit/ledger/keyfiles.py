@@ -106,7 +106,7 @@ class KeyFiles:
         return key
 
     def signer(self) -> Signer:
-        """Return the private key.
+        """Return the private key. Nothing is written.
 
         Raises:
             RemitError: a file is missing, damaged or unreadable, the private key's file can be read

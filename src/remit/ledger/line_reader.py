@@ -272,6 +272,8 @@ class LineReader:
     ) -> CheckedLine:
         """Check one line; return its record and rows.
 
+        The reader remembers values, steps and erasures for later lines.
+
         Args:
             seq: expected sequence number.
             entry_hash: member of the line.

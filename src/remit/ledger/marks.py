@@ -57,6 +57,7 @@ class Marks:
         """Return the mark of a kind of check; empty if there is no valid one.
 
         Marks of other roots, changed marks, and marks of other versions of Remit are not valid.
+        Without the ledger's private key, no mark is valid.
 
         Args:
             name: name of the check.
@@ -111,7 +112,8 @@ class Marks:
 def read_mark(ledger: LedgerClient, name: str) -> dict[str, Any]:
     """Return the mark that :func:`keep_mark` wrote; empty if there is none.
 
-    A mark over entries that are missing, archived or different is ignored.
+    A mark over entries that are missing, archived or different is ignored. A ledger client without
+    a root has no marks.
 
     Args:
         ledger: the ledger.

@@ -59,7 +59,10 @@ class Equalities(TypedDict, total=False):
 
 
 class LedgerQueries:
-    """The reading methods of :class:`~remit.ledger.LedgerClient`."""
+    """The reading methods of :class:`~remit.ledger.LedgerClient`.
+
+    They may be called from any thread.
+    """
 
     _store: Store
     _index: TextIndex
@@ -160,6 +163,9 @@ class LedgerQueries:
         """Yield the existing entries among these ids with content, in ledger order, each once.
 
         Unknown, archived and malformed ids are skipped.
+
+        Args:
+            entry_ids: ids in any order.
 
         Raises:
             LedgerFormatError: a record or a content value cannot be read.
@@ -314,6 +320,9 @@ class LedgerQueries:
         """Return the ``DISPATCH`` entries without ``EXCHANGE`` or ``EXCHANGE_ORPHANED``.
 
         These are calls without a recorded end, running ones included. The list is in ledger order.
+
+        Raises:
+            LedgerFormatError: a record or a content value cannot be read.
         """
         closed = {
             str(decode_record(row)["metadata"].get("dispatch_entry_id", ""))
@@ -413,6 +422,8 @@ def to_seq(value: str | int | None) -> int | None:
 
 def instant(value: str | datetime | None) -> str | None:
     """Return a time in the form of entries (UTC, microseconds, ``Z``); ``None`` for ``None``.
+
+    Digits beyond microseconds are dropped.
 
     Args:
         value: ISO 8601 or a ``datetime``; without a zone, UTC.

@@ -189,6 +189,9 @@ def archived_ranges(store: Store) -> list[ArchivedRange]:
 
     The list is empty if nothing was archived.
 
+    Args:
+        store: the store of the ledger.
+
     Raises:
         LedgerFormatError: no ``ARCHIVED`` entries account for all archived entries.
     """

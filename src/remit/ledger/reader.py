@@ -212,6 +212,8 @@ class Reader(ABC):
     def entries(self, rows: Sequence[EntryRow], with_content: bool = True) -> list[LedgerEntry]:
         """Return rows as entries; the content of all of them is read together.
 
+        Order is that of ``rows``; erased values become :class:`Erased`.
+
         Args:
             rows: rows of entries.
             with_content: False leaves commitments in place of content.
@@ -239,6 +241,8 @@ class Reader(ABC):
 
     def exact(self, row: EntryRow, names: Collection[str] = ()) -> dict[str, ExactText]:
         """Return the content of an entry's row as bytes; see :meth:`LedgerClient.exact`.
+
+        Erased values become :class:`Erased`.
 
         Args:
             row: row of the entry.

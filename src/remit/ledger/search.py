@@ -54,7 +54,11 @@ class TextIndex:
     def expression(self, query: str) -> str:
         """Return the text condition of a :class:`~remit.ledger.store.Filter` for ``query``.
 
-        All words must occur, in any order; words in double quotes in the given order.
+        All words must occur, in any order; words in double quotes in the given order. Case does not
+        matter.
+
+        Args:
+            query: words of a person.
 
         Raises:
             InvalidInputError: ``query`` contains no word, or more than 100.

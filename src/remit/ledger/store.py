@@ -104,6 +104,9 @@ class Stage(Protocol):
         """Do a step in memory and return its result.
 
         An error is raised only before any change; it fails this step alone.
+
+        Args:
+            step: the argument of ``LedgerClient.step``.
         """
         ...
 

@@ -256,7 +256,7 @@ def fill(
 ) -> None:
     """Insert the rows of all entries into the empty tables ``usage`` and ``usage_keys``.
 
-    Unreadable entries add nothing.
+    Unreadable entries add nothing. Archived entries are not in the database, so they add nothing.
 
     Args:
         read: runs a query.

@@ -41,6 +41,8 @@ class IncomingArchive:
     def from_file(cls, path: Path, limit: int, *, expected_id: str = "") -> IncomingArchive:
         """Read an archive from a file, with its signatures (``.intoto.json``) if they exist.
 
+        Nothing is verified.
+
         Args:
             path: the archive.
             limit: most bytes of each file. One byte more is read, so that :func:`admit` refuses a

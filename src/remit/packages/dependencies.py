@@ -131,7 +131,8 @@ def dependency_problems(
 def dependency_order(manifests: Mapping[str, Manifest]) -> list[str]:
     """Return the ids of packages, each after its dependencies; the same order on any machine.
 
-    Dependencies outside of ``manifests`` are part of the order too.
+    Dependencies outside of ``manifests`` are part of the order too. Packages that do not depend on
+    each other are sorted by id within their step.
 
     Args:
         manifests: manifests by package id.

@@ -8,6 +8,11 @@ from remit.kernel.errors import RemitError
 class PackageError(RemitError):
     """A package, or a file of a root's packages, cannot be used or changed.
 
+    Args:
+        code: the kind of failure.
+        message: the fault, as a sentence.
+        next_step: advice; empty for none.
+
     Attributes:
         code: the kind of failure, one lower-case word for programs. The tables of
             ``docs/package-format.md``, ``docs/package-install.md`` and ``docs/package-trust.md``

@@ -154,7 +154,7 @@ def disk_errors() -> Iterator[None]:
     """Raise a PackageError instead of any ``OSError`` of the body.
 
     The error does not say whether earlier changes of the body took effect. Other errors pass
-    unchanged.
+    unchanged. Use it in a ``with`` statement.
 
     Raises:
         PackageError: ``unwritable``: the body raised an ``OSError``.
@@ -188,7 +188,8 @@ def replace_file(path: Path, data: bytes, mode: int | None = None) -> None:
 def remove_file(root: Path, path: str) -> None:
     """Delete a file of a root durably, with the folders that become empty.
 
-    The tier folders stay. A missing file is no error.
+    The tier folders stay. A missing file is no error. A folder that cannot be deleted stays without
+    an error.
 
     Args:
         root: the root's directory.
@@ -297,6 +298,8 @@ class Operation:
     @classmethod
     def pending(cls, root: Path) -> list[Self]:
         """Return the operations that killed processes left, and delete scratch folders.
+
+        Scratch folders that cannot be deleted stay.
 
         Args:
             root: the root's directory.

@@ -161,6 +161,8 @@ def _manifest(value: Any) -> Manifest:
 def read_manifest(data: bytes, source: str, *, check: bool = True) -> Any:
     """Return the JSON value of a manifest, in which all numbers are whole.
 
+    The value is not made a :class:`Manifest`.
+
     Args:
         data: the file's bytes.
         source: the file's name, for errors.

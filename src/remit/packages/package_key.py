@@ -85,6 +85,8 @@ class PackageKey:
     def load(cls, path: Path) -> Self:
         """Return the key pair of the private key in a file.
 
+        The name is read from the file's first line; an unusable one becomes empty.
+
         Args:
             path: the file, with mode 0600 or less.
 

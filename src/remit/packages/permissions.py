@@ -148,7 +148,8 @@ def compare_permissions(old: Permissions | None, new: Permissions) -> Permission
     """Return the changes from ``old`` to ``new``.
 
     A budget that rises or is removed widens the permissions. If ``old`` is ``None``, everything in
-    ``new`` does.
+    ``new`` does. Order of names is that of the versions. A name that an old pattern covers does not
+    widen.
 
     Args:
         old: the permissions of the earlier version; ``None`` if there was none.

@@ -50,7 +50,7 @@ class Change:
     approved_by: str = ""
 
     def entry(self, operation_id: str, by: str) -> LedgerEntry:
-        """Return the ``INSTALLED`` or ``REMOVED`` entry of the change.
+        """Return the ``INSTALLED`` or ``REMOVED`` entry of the change. Nothing is written.
 
         Args:
             operation_id: the id that all changes of the operation share.
@@ -228,7 +228,7 @@ def require_not_learned(changes: Collection[Change]) -> None:
 
 
 def earlier_version(registry: Registry, now: InstalledPackage, version: str) -> InstalledPackage:
-    """Return the latest package of the history that has another version than ``now``.
+    """Return the latest package of this root's history that has another version than ``now``.
 
     Args:
         registry: the installed packages with their history.

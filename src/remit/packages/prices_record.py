@@ -247,6 +247,8 @@ def _staged(place: Path) -> Path:
 def check_prices(root: Path, ledger: LedgerClient, named: str) -> Iterator[Finding]:
     """Yield a finding if the operator's prices are missing or not the recorded ones (gate G3).
 
+    The prices themselves are not validated.
+
     Args:
         root: the root's directory.
         ledger: the root's ledger.

@@ -85,6 +85,9 @@ class InstalledPackage:
     def of(cls, entry: LedgerEntry) -> Self:
         """Return the package of an ``INSTALLED`` entry.
 
+        Args:
+            entry: the entry; whether it is authentic is not checked.
+
         Raises:
             PackageError: ``registry_damaged``: the entry has no readable manifest, or the manifest
                 of another package.

@@ -170,7 +170,7 @@ def change_trust(
 def restore_trust(path: Path, ledger: LedgerClient) -> TrustPolicy:
     """Replace ``trust.json`` by the recorded one, and return the recorded policy.
 
-    No entry is appended. The present file is lost.
+    No entry is appended. The present file is lost. The keys' threshold is restored too.
 
     Args:
         path: the root's ``trust.json``.

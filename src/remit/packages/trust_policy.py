@@ -151,6 +151,8 @@ class TrustPolicy:
     def find(self, given: str) -> TrustedKey:
         """Return the key with an id, or with an id that begins with at least eight given digits.
 
+        Status of the key does not matter.
+
         Args:
             given: a whole id, or its first eight digits or more.
 

@@ -73,6 +73,8 @@ class KernelContext:
     def required(self, contract_id: str, session_id: str) -> Mapping[str, Any]:
         """Return the required context of a contract, as far as the contract's tier may read it.
 
+        The context may have at most ``tools.max_output_bytes`` bytes.
+
         Args:
             contract_id: id of the contract, which names its ``required_context``.
             session_id: the session that the context is for.
@@ -81,7 +83,8 @@ class KernelContext:
             The values by name; empty if the contract requires none.
 
         Raises:
-            ContractError: the contract cannot be loaded.
+            ContractError: the contract cannot be loaded; or a part of its context is missing,
+                refused or too large.
         """
         contract = self._contracts.load(contract_id)
         if not contract.required_context:

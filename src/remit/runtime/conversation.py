@@ -174,7 +174,8 @@ class Conversation(Closeable, Generic[OutputT]):
     ) -> AsyncIterator[TurnEvent | TurnEnded]:
         """Yield the events of a turn as they arrive; the last one is :class:`TurnEnded`.
 
-        Closing the iterator before the end cancels the turn.
+        Closing the iterator before the end cancels the turn. The cancelled turn is waited for until
+        its end is recorded.
 
         Args:
             message: see :meth:`turn`.
@@ -251,6 +252,7 @@ class Conversation(Closeable, Generic[OutputT]):
         Raises:
             ToolWaitingError: the turn waits for a person.
             ToolError: the turn ended without an answer.
+            RemitError: an error of :meth:`aturn` or :meth:`aresume`.
         """
         result = None
         if self.unfinished() is not None:

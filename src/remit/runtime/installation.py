@@ -51,6 +51,8 @@ def package_manager(
 ) -> PackageManager:
     """Return the manager of a root's packages. Nothing is read or changed yet.
 
+    The ids of known tools are collected.
+
     Args:
         root: the installation.
         ledger: the root's ledger.

@@ -21,6 +21,12 @@ class OrderHandle(Generic[OutputT]):
 
     The handle has no state: the order is in the ledger. Each method reads the order anew.
 
+    Args:
+        order_id: id of the order.
+        orders: orders of the root.
+        ledger: ledger of the root.
+        output: type of the answer; ``None`` for text.
+
     Attributes:
         order_id: id by which any program of the root finds the order.
     """

@@ -53,7 +53,8 @@ class Providers:
     def models(self, settings: Settings, prices: PriceTable) -> dict[str, str]:
         """Return the models that can be named, each with its provider, keyed by model.
 
-        These are default models of reachable providers, the local model, and priced models.
+        These are default models of reachable providers, the local model, and priced models. If two
+        providers have one model, own ones and default models come first.
 
         Args:
             settings: settings of the root.
@@ -153,12 +154,15 @@ def assemble_providers(
 def choose_model(settings: Settings, wanted: str, providers: Providers) -> tuple[str, str]:
     """Return the provider and model that ``wanted`` names.
 
-    The provider need not be reachable.
+    The provider need not be reachable. An unknown model goes to the first configured provider.
 
     Args:
         settings: settings of the root.
         wanted: ``auto``, a provider id, a model name, or ``provider/model``.
         providers: the available providers.
+
+    Returns:
+        The ids of provider and model.
 
     Raises:
         ConfigError: no provider runs the model.

@@ -49,6 +49,8 @@ _RETENTION_EVERY_S = 3600.0
 class Runtime(Closeable):
     """An open root: ledger, gateway and agents. Use :meth:`open`; a runtime is a context manager.
 
+    A runtime may be used from several threads. Close it to stop MCP servers and release the ledger.
+
     Attributes:
         root: the installation.
         ledger: the record.
@@ -395,6 +397,8 @@ class Runtime(Closeable):
 
     def packaged_agent(self, agent_id: str, *, model: str | None = None) -> Agent[Any]:
         """Return an agent that an installed package brought, within its package's permissions.
+
+        A route that is named as model is checked with its configuration, not here.
 
         Args:
             agent_id: the agent's id, as :meth:`packaged_agents` returns it.

@@ -44,6 +44,8 @@ class AgentTool:
     def tool(self, name: str, about: str, timeout_s: float, behind: tuple[Tool, ...]) -> Tool:
         """Return the tool; its id derives from ``name``.
 
+        Longer or other names are changed as by ``tool_id_of``.
+
         Args:
             name: the tool's name.
             about: description for the calling model; a general one if empty.
@@ -108,6 +110,8 @@ _REASON = {
 
 def handoff_tool(to: Responder, about: str, behind: tuple[Tool, ...]) -> Tool:
     """Return the tool that :meth:`remit.runtime.Agent.as_handoff` describes.
+
+    Calling it only returns a text; the loop hands over afterwards.
 
     Args:
         to: the agent that takes over.

@@ -39,7 +39,10 @@ Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class ExtensionRoutes(Protocol):
-    """The endpoints of one distribution."""
+    """The endpoints of one distribution.
+
+    The distribution's entry point makes the object; the server asks for the paths once.
+    """
 
     def paths(self) -> Iterator[str]:
         """Yield the paths for which :meth:`answer` answers ``POST``."""

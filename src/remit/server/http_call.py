@@ -28,6 +28,12 @@ class Call:
     """A model call on a :class:`Connection`; implements :class:`~remit.server.request.Request`.
 
     uvicorn's part of the protocol uses the attributes that its own cycles have.
+
+    The path is direct: there is no ASGI scope. A body above a limit pauses reading until
+    :meth:`read`.
+
+    Args:
+        connection: the connection, whose parser has read the headers.
     """
 
     __slots__ = (

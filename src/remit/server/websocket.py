@@ -213,10 +213,7 @@ class WebSocket:
         self._closed()
 
     def data_received(self, data: bytes) -> None:
-        """Process bytes from the client; those before the handshake's answer are stored.
-
-        Messages wait for :meth:`receive`. A message that is not UTF-8 text closes the socket.
-        Reading pauses if too many messages wait.
+        """Process bytes from the client; bytes before the handshake's answer are stored.
 
         Messages wait for :meth:`receive`. A message that is not UTF-8 text, or breaks the protocol,
         closes the socket. Reading pauses if too many messages wait.

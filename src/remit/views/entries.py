@@ -119,7 +119,10 @@ def _count(value: Any) -> int:
 
 
 class Tally:
-    """Adds up what entries used. A call without a price makes the cost unknown, never 0."""
+    """Adds up what entries used. A call without a price makes the cost unknown, never 0.
+
+    Retries and failed calls count too.
+    """
 
     def __init__(self) -> None:
         self._sums = dict.fromkeys(

@@ -102,7 +102,11 @@ def _describe_explanation(output: dict[str, Any]) -> str:
 
 
 class LedgerTools(Toolset):
-    """Tools that read entries."""
+    """Tools that read entries.
+
+    The tools are ``query_ledger`` (the present session), ``query_ledger_full``, ``verify_ledger``,
+    ``trace_prompt_journey`` and ``explain_route``. None appends an entry.
+    """
 
     @tool(
         label="events",

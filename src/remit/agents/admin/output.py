@@ -26,7 +26,7 @@ _MIN_CHARACTERS = 64  # An id or a time is never cut.
 
 
 class GatePort(Protocol):
-    """The gates and packages of a root."""
+    """The gates and packages of a root, as ADMIN's tools use them."""
 
     @property
     def names(self) -> tuple[str, ...]:

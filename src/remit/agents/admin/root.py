@@ -60,7 +60,11 @@ def _uncut(rows: list[Any]) -> list[dict[str, Any]]:
 
 
 class RootTools(Toolset):
-    """Tools that read files and settings, list packages and run the gates."""
+    """Tools that read files and settings, list packages and run the gates.
+
+    The tools are ``read_file``, ``list_files`` and ``show_runtime_config``, and with ``gates`` also
+    ``gate_check`` and ``list_packages``. Hidden files, and files outside of the root, are refused.
+    """
 
     @override
     def tools(self) -> list[Tool]:

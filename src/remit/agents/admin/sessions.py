@@ -83,7 +83,11 @@ def _of_scope(state: dict[str, Any]) -> str:
 
 
 class SessionTools(Toolset):
-    """Tools that read sessions, their messages and budgets."""
+    """Tools that read sessions, their messages and budgets.
+
+    The tools are ``list_sessions``, ``session_overview``, ``reconstruct_session``,
+    ``budget_status`` and ``recall_turn``.
+    """
 
     @tool(
         label="sessions",

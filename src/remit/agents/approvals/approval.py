@@ -19,7 +19,10 @@ UNKNOWN_OUTCOME = "unknown_outcome"
 
 
 class ApprovalError(ConflictError):
-    """A request does not exist or is closed, or the person may not decide it in this way."""
+    """A request does not exist or is closed, or the person may not decide it in this way.
+
+    Nothing was recorded.
+    """
 
 
 @dataclass(frozen=True, slots=True)

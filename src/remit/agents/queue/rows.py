@@ -65,12 +65,19 @@ class Taker(Protocol):
         ...
 
     async def nudged(self, timeout_s: float | None) -> None:
-        """Wait until the worker has room, is to end, or the time is over (None: no limit)."""
+        """Wait until the worker has room, is to end, or the time is over (None: no limit).
+
+        Args:
+            timeout_s: longest wait, in seconds.
+        """
         ...
 
 
 class Engine(Protocol):
-    """The component that hands out each ready order to one worker."""
+    """The component that hands out each ready order to one worker.
+
+    An engine only announces and claims; the ledger and the table ``orders`` hold the orders.
+    """
 
     def announce(self, tx: Transaction, row: Row) -> None:
         """Note that an order is ready, in the transaction that makes it ready.
@@ -82,7 +89,11 @@ class Engine(Protocol):
         ...
 
     async def hand_out(self, worker: Taker) -> None:
-        """Give orders to a worker until it is draining; claim each by changing its row."""
+        """Give orders to a worker until it is draining; claim each by changing its row.
+
+        Args:
+            worker: receives the claimed orders.
+        """
         ...
 
 

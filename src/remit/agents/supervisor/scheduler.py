@@ -140,7 +140,7 @@ class Scheduler:
     def tool_results(self) -> tuple[Mapping[str, Any], ...]:
         """Return the results of the turn's tools, including unsuccessful attempts.
 
-        Results are in the order of the orders and their calls. Those of unfinished orders are read
+        Results are in the order of orders and calls. Results of unfinished orders are read
         from the ledger.
         """
         found: list[Mapping[str, Any]] = []

@@ -26,10 +26,16 @@ if TYPE_CHECKING:
 
 
 class ContextPort(Protocol):
-    """Context from the tier above, which the supervisor itself may not read."""
+    """Context from the tier above, which the supervisor itself may not read.
+
+    The methods return policies, threads of other sessions, and required context; all may be empty.
+    """
 
     def policies(self) -> Sequence[Candidate]:
-        """Return candidates of adopted policy, to be shown to the model as far as they fit."""
+        """Return candidates of adopted policy, to be shown to the model as far as they fit.
+
+        The list may be empty.
+        """
         ...
 
     def threads(self, session_id: str) -> Sequence[Candidate]:

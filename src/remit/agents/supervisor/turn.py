@@ -27,7 +27,10 @@ class TurnPendingError(RemitError):
 
 
 class TurnCancelledError(RemitError):
-    """Somebody requested the turn to stop; completed steps are recorded."""
+    """Somebody requested the turn to stop; completed steps are recorded.
+
+    The end of the turn is recorded too.
+    """
 
 
 class TurnFailedError(RemitError):

@@ -41,7 +41,11 @@ def is_tool_id(name: str) -> bool:
 
 
 class ToolError(RemitError):
-    """A failure of a tool, or of its definition; a model is shown the message."""
+    """A failure of a tool, or of its definition; a model is shown the message.
+
+    A function of a tool raises this error to tell the model why it failed. The call is recorded
+    with the status ``error``.
+    """
 
 
 class ToolUnavailableError(ToolError):
@@ -70,11 +74,15 @@ class ToolWaitingError(RemitError):
 
 
 class UnknownToolError(RemitError):
-    """No tool has the requested id."""
+    """No tool has the requested id.
+
+    A model's wrong name is answered to the model; this error means a wrong configuration or
+    program.
+    """
 
 
 class Successor(Protocol):
-    """An agent to which a session can be handed over, as the worker sees it."""
+    """An agent to which a session can be handed over, as the worker sees it: only its id."""
 
     @property
     def agent_id(self) -> str:
@@ -83,7 +91,10 @@ class Successor(Protocol):
 
 
 class SubAgent(Protocol):
-    """An agent that is used as a tool, as the worker sees it."""
+    """An agent that is used as a tool, as the worker sees it.
+
+    Each call has a session of its own, found by the call's idempotency key.
+    """
 
     @property
     def is_repeatable(self) -> bool:
@@ -94,11 +105,18 @@ class SubAgent(Protocol):
         """End the unfinished work of one call, which will not be continued.
 
         The end is recorded in the sub-agent's session.
+
+        Args:
+            idempotency_key: key of the tool call.
         """
         ...
 
     def effects(self, idempotency_key: str) -> Sequence[Effect]:
-        """Return the effects of the agent's tools in a call, including those of its sub-agents."""
+        """Return the effects of the agent's tools in a call, including those of its sub-agents.
+
+        Args:
+            idempotency_key: key of the tool call.
+        """
         ...
 
 

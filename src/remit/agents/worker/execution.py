@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 class WorkFailedError(RemitError):
     """A failure that ends the order.
 
+    Args:
+        code: the error code.
+        message: sentence that ``WO_FAILED`` records.
+
     Attributes:
         code: the worker's or the gateway's error code, as ``WO_FAILED`` records it.
     """
@@ -66,7 +70,13 @@ class BudgetPort(Protocol):
         ...
 
     def check(self, scope: BudgetScope) -> BudgetCheckResult:
-        """Return whether a request of the scope would be allowed, and what remains."""
+        """Return whether a request of the scope would be allowed, and what remains.
+
+        Nothing is reserved.
+
+        Args:
+            scope: the accounts of the request, with its tokens.
+        """
         ...
 
     def paid(

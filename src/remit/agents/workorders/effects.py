@@ -206,7 +206,7 @@ def decided_by(decision: LedgerEntry) -> str:
 
 
 def latest(effects: Iterable[Effect]) -> list[Effect]:
-    """Return the last 50 effects, and all earlier ones whose outcome is open. Order stays.
+    """Return the last 50 effects, and all earlier ones whose outcome is open, in their order.
 
     Args:
         effects: effects, oldest first.

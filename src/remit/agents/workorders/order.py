@@ -55,7 +55,10 @@ _TRANSITIONS: Mapping[tuple[WorkOrderState, WorkOrderState], str] = {
 
 
 class OrderRecordError(RemitError, ValueError):
-    """An order cannot make a transition, or the ledger's entries do not form an order."""
+    """An order cannot make a transition, or the ledger's entries do not form an order.
+
+    Nothing was written.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,8 @@ def grade_by_test(
 def answer_of(ledger: LedgerClient, target: str) -> str:
     """Return the text of the answer of an exchange, turn, work order or decision.
 
-    Data without a text is returned as JSON.
+    Data without a text is returned as JSON. The latest result of a work order counts, and the last
+    attempt of a decision.
 
     Args:
         ledger: the ledger of the target.

@@ -52,7 +52,7 @@ class Target:
         """Return True if a caller may give feedback on the target.
 
         A key for one session may do so only in that session, and an agent's key only on its own
-        exchanges.
+        exchanges. Other roles may rate everything.
 
         Args:
             tx: a transaction of the ledger.

@@ -119,7 +119,13 @@ def is_uncalibrated(ledger: LedgerReader) -> Callable[[Feedback], bool]:
     """Return a function that is True for feedback of a judge that too few labels confirm.
 
     The judges are read at the first feedback of a judge. Feedback of people and programs gives
-    False.
+    False. The judges are not read again later.
+
+    Args:
+        ledger: the ledger of the feedback.
+
+    Raises:
+        LedgerError: an entry cannot be read; raised by the function.
     """
     judges = cache(lambda: calibrated_judges(ledger))
 

@@ -90,7 +90,8 @@ def replay_both(
 def attribute(question: ReplayResult, model: ReplayResult) -> Attribution:
     """Attribute failures to the question or the model, by two replays of one set of exchanges.
 
-    The three intervals hold together with probability 95 %, however often one looks.
+    The three intervals hold together with probability 95 %, however often one looks. Without common
+    exchanges, all intervals are as wide as possible.
 
     Args:
         question: the replay with the question changed and the model kept.
@@ -131,6 +132,9 @@ def record_attribution(
         made: the attribution.
         contract_id: id of the contract.
         version: version of the contract.
+
+    Raises:
+        LedgerError: the entry cannot be written.
     """
     value = made.to_dict()
     known = {

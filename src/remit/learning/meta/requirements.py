@@ -109,7 +109,8 @@ def schema_requirements(schema: Mapping[str, Any], of: str) -> list[Requirement]
 def tool_requirements(tools: Any, called: Iterable[str]) -> list[Requirement]:
     """Return the units and formats that called tools require of their arguments.
 
-    Names and permitted values are left out, because the provider shows these to the model.
+    Names and permitted values are left out, because the provider shows these to the model. Tools of
+    an unknown form are skipped; each requirement is listed once.
 
     Args:
         tools: tools as in an ``EXCHANGE``.

@@ -8,7 +8,7 @@ __all__ = ["Purse", "SpentError"]
 
 
 class SpentError(RemitError):
-    """The next call could exceed the budget."""
+    """The next call could exceed the budget. The call was not made."""
 
 
 class Purse:

@@ -156,6 +156,9 @@ class PromptSearch:
     ) -> Any:
         """Return the scores of a candidate on exchanges, as GEPA's ``EvaluationBatch``.
 
+        Without additions, the recorded answers are graded and no call is made. The scores of the
+        validation set are stored.
+
         Args:
             batch: ids of exchanges.
             candidate: the additions as one text.

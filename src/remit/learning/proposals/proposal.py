@@ -30,6 +30,11 @@ _DECISIONS: dict[str, State] = {
 class ProposalError(ConflictError):
     """A proposal cannot be made, adopted, rejected or rolled back.
 
+    Args:
+        code: one of the codes below.
+        message: the fault, as a sentence.
+        next_step: advice; empty for none.
+
     Attributes:
         code: ``not_enough``, ``no_effect``, ``not_found``, ``ambiguous``, ``decided``, ``stale``,
             ``edited``, ``no_role``, ``no_reason``, ``not_in_force`` or ``lost``.
@@ -158,7 +163,7 @@ class Proposals:
         return policy_epoch(self._ledger)
 
     def get(self, proposal_id: str) -> Proposal:
-        """Return a proposal.
+        """Return a proposal. With fewer digits, no proposal is found.
 
         Args:
             proposal_id: an id, the beginning of one with at least 4 hex digits, or ``last`` for the

@@ -67,6 +67,8 @@ class ConfidenceSequence:
     def update(self, x: float, weight: float = 1.0) -> None:
         """Add a value.
 
+        A value between two levels is rounded to the nearer one, and the interval is widened for it.
+
         Args:
             x: the value.
             weight: above 0, at most 1, and chosen before the value is known.
@@ -212,6 +214,10 @@ def difference(a: ConfidenceSequence, b: ConfidenceSequence) -> Estimate:
 
     Both must have the same bounds and alpha. Without values on a side, the interval is the whole
     range.
+
+    Args:
+        a: values of the first side.
+        b: values of the second side.
 
     Raises:
         InvalidInputError: the bounds or alphas differ.

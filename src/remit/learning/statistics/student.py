@@ -38,6 +38,9 @@ def skewed_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[
 
     Returns:
         The lower and the upper end; both are the mean if all values are equal.
+
+    Raises:
+        ZeroDivisionError: there are fewer than two values.
     """
     n, mean = len(values), fmean(values)
     centred = [value - mean for value in values]

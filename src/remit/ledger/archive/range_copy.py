@@ -76,6 +76,9 @@ class RangeCopy:
         A checkpoint of the range is signed for the directory. After an error the incomplete
         directory stays; see :meth:`discard`.
 
+        Args:
+            places: sequence numbers of the archived entries.
+
         Raises:
             LedgerError: the range's final directory exists already, or a part does not read back as
                 written.

@@ -293,6 +293,8 @@ def joined(
 ) -> Iterator[LedgerEntry]:
     """Yield matching entries of a ledger and its archive, in the requested order, each once.
 
+    An entry in both is yielded once.
+
     Args:
         ledger: the ledger.
         archive: all of its archive.

@@ -81,6 +81,8 @@ class ArchiveReport:
 def cut_at(ledger: LedgerClient, before: str) -> int:
     """Return the greatest multiple of 256 at or below the requested cut and the ledger's size.
 
+    A time is compared only with entries that were not archived yet.
+
     Args:
         ledger: the ledger to archive.
         before: a sequence number, an entry id, or a time (ISO 8601). A time stands for the first
@@ -88,6 +90,7 @@ def cut_at(ledger: LedgerClient, before: str) -> int:
 
     Raises:
         InvalidInputError: ``before`` is none of these.
+        LedgerError: the ledger cannot be read.
     """
     from remit.ledger.queries import instant, to_seq
 

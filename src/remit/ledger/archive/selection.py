@@ -70,6 +70,9 @@ def leaving(store: Store, end: int) -> Places:
     Args:
         store: the store of the ledger.
         end: the first sequence number that stays.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     staying = _staying(store, end)
     approved = {name for (name,) in store.select(_APPROVED, (end,))}

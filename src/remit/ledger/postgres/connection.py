@@ -127,6 +127,9 @@ def without_settings(url: str) -> tuple[str, dict[str, str]]:
 
     Parameters that libpq does not know, such as ``search_path``, are settings. A URL without a host
     gets the usual socket directories.
+
+    Args:
+        url: a PostgreSQL URL.
     """
     base, _, query = url.partition("?")
     scheme, _, rest = base.partition("://")
@@ -164,6 +167,9 @@ for _name in ("json", "jsonb"):
 
 class Answer:
     """A queued statement and its rows. The first iteration sends the writer's queue.
+
+    Args:
+        writer: the writer that sends the statement.
 
     Attributes:
         sql: the statement with PostgreSQL's placeholders.

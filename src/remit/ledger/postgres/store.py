@@ -357,7 +357,7 @@ class PostgresStore(Store):
     @override
     def index_texts(self, tx: Transaction, texts: Sequence[tuple[int, str]]) -> None:
         """Add ``(content_id, text)`` pairs to the text index; a pair that is indexed already is
-        skipped. Of a very long text only the beginning is indexed.
+        skipped. Only the beginning of a very long text is indexed.
         """
         for content_id, text in texts:
             tx.execute(

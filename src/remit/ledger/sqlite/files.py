@@ -22,6 +22,8 @@ _RETRY_S = 0.02
 def rename_ledger_file(path: Path, to: Path, timeout_s: float) -> None:
     """Rename a ledger's file between two transactions; open clients fail at their next commit.
 
+    Its ``-wal`` and ``-shm`` files are removed.
+
     Args:
         path: the file.
         to: the new name, in the same directory; nothing may have this name.

@@ -454,7 +454,7 @@ class SqliteStore(Store):
             Empty, or a sentence that says that readers still hold the old log.
 
         Raises:
-            LedgerError: the file could not be compacted. What was erased is gone from the tables,
+            LedgerError: the file could not be compacted. Erased content is gone from the tables,
                 but may remain in the file.
         """
         connection = self._connect()

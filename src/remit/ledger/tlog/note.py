@@ -263,6 +263,12 @@ class Note:
     def verify(self, keys: Iterable[VerifierKey]) -> list[VerifierKey]:
         """Return the keys among ``keys`` that signed the text, by plain Ed25519 note signatures.
 
+        Args:
+            keys: trusted keys.
+
+        Returns:
+            The keys in the given order.
+
         Raises:
             TlogError: no key signed, or a line under a key's name and id is not its signature.
         """

@@ -140,6 +140,11 @@ def known_entries(store: Store, first: int, last: int) -> EntryRange:
     """Return the result of a range that an earlier verification found sound, without reading it.
 
     The hash of the last row and the stored tree hashes are read, for the neighbours and the tree.
+
+    Args:
+        store: the store of the ledger.
+        first: sequence number of the first entry.
+        last: sequence number of the last entry.
     """
     row = store.get(last)
     ((there,),) = store.select(

@@ -83,6 +83,8 @@ def check_outliers(report: VerificationReport, store: Store, size: int) -> None:
 def check_info(report: VerificationReport, store: Store, key: VerifierKey | None) -> None:
     """Report wrong rows of ``ledger_info`` and ``migrations``: owner, extent, layout, names.
 
+    Unknown names are problems too.
+
     Args:
         report: receives the problems.
         store: the store of the ledger.

@@ -65,6 +65,10 @@ class WitnessError(RemitError):
 class WitnessConflictError(WitnessError):
     """A witness has cosigned a tree that this log's tree does not extend.
 
+    Args:
+        message: the fault, as a sentence.
+        next_step: advice.
+
     Attributes:
         witness_size: number of entries that the witness has seen.
         size: number of entries in this log's checkpoint.

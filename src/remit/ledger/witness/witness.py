@@ -236,7 +236,8 @@ def _refuse(status: int, why: str) -> Answer:
 def witness_app(witness: Witness) -> web.Application:
     """Return the application: ``POST /add-checkpoint``, ``GET /healthz``, and ``GET /`` for people.
 
-    The signatures of the logs are the only authentication: anyone who can reach it may ask.
+    The signatures of the logs are the only authentication: anyone who can reach it may ask. A state
+    that cannot be read or written is answered with an error of the server.
 
     Args:
         witness: the witness that answers. Its record is used in threads, never on the loop.
@@ -291,6 +292,8 @@ async def serve(
     on_listening: Callable[[str], None] = lambda url: None,
 ) -> None:
     """Serve requests until ``stop`` is set; then finish the running requests.
+
+    Running requests are cut after a few seconds.
 
     Args:
         witness: the witness that answers.

@@ -28,6 +28,9 @@ def check_ownership(
         disk: the root's files.
         changing: paths of files that an operation adds or removes. Their absence, or content
             without an owner, is no finding, because the operation replaces them.
+
+    Raises:
+        PackageError: ``unreadable_file``: a folder cannot be listed.
     """
     owners: dict[str, Owner] = {}
     known: dict[str, str] = {}

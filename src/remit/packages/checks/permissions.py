@@ -57,7 +57,8 @@ def check_agents(view: PackageView) -> Iterator[Finding]:
     """Yield agents without their contract or tools, or beyond the permissions of their package.
 
     Budgets of agents must also be within the ceilings of their framework. An agent with the id of
-    one of Remit's own agents is a finding too.
+    one of Remit's own agents is a finding too. Agents whose document is not valid are not reported
+    here.
 
     Args:
         view: the packages.

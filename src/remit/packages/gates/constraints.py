@@ -65,7 +65,8 @@ def _permitted(permissions: Iterable[Permissions]) -> Callable[[Use], bool]:
 def check_constraints(context: GateContext) -> GateRun:
     """Check the present packages and settings, and the recorded uses of tools and models (gate G3).
 
-    Yields a finding for each fault.
+    Yields a finding for each fault. Uses before the mark of the last pass are not read again if the
+    ledger is large.
 
     Args:
         context: the open root.

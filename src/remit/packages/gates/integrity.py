@@ -12,13 +12,17 @@ from remit.packages.gates.context import GateContext, GateRun
 def check_integrity(context: GateContext) -> GateRun:
     """Verify the ledger and its derived tables (gate G6), and yield a finding for each fault.
 
-    A ledger above ``full_entries`` is verified from the end of the last verification.
+    A ledger above ``full_entries`` is verified from the end of the last verification. A sound
+    result moves the ledger's mark.
 
     Args:
         context: the open root.
 
     Returns:
         One line with the number of verified entries, trails and budgets.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
     """
     ledger = context.ledger
     entries = context.entries

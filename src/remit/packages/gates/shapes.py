@@ -75,7 +75,8 @@ class SessionStatements:
     def contract(self, exchange: LedgerEntry) -> str:
         """Return the id of the contract of an exchange if no package or session brought it.
 
-        Returns an empty text otherwise. A stated contract is added to :attr:`used`.
+        Returns an empty text otherwise. A stated contract is added to :attr:`used`. Exchanges of a
+        framework, outside of work orders or of requests by key are not examined.
 
         Args:
             exchange: an ``EXCHANGE`` entry.

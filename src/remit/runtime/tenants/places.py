@@ -91,6 +91,7 @@ class Place:
 
         Raises:
             LedgerKeyError: the ledger belongs to another log.
+            LedgerError: there is no ledger, or it cannot be opened.
         """
         key = ledger_key(self.root, settings)
         return LedgerClient(

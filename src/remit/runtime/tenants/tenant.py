@@ -281,6 +281,8 @@ def recorded_key(ledger: LedgerClient, name: str) -> VerifierKey | None:
 def require_recorded(ledger: LedgerClient, tenant: Tenant) -> VerifierKey:
     """Return a tenant's verifier key, after a comparison with the key that the host recorded.
 
+    Names of the key before a fork are accepted.
+
     Args:
         ledger: ledger of the host.
         tenant: the tenant.

@@ -56,7 +56,11 @@ class ReportQuery(BaseModel):
 
 
 class Streamed(StreamingResponse):
-    """A streamed file. Reading the ledger ends with the answer, even if the client is gone."""
+    """A streamed file. Reading the ledger ends with the answer, even if the client is gone.
+
+    Args:
+        parts: yields the file; its first piece is made at once, and its error is raised then.
+    """
 
     def __init__(self, parts: Generator[str]) -> None:
         first = next(parts)  # a report that cannot be made is refused before the answer begins

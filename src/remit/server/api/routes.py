@@ -58,7 +58,11 @@ Context = Annotated[RequestContext, Depends(_context)]
 
 
 class Routes(APIRouter):
-    """Routes under ``/api`` with a common tag in the OpenAPI document."""
+    """Routes under ``/api`` with a common tag in the OpenAPI document.
+
+    Args:
+        tag: name of the group in the OpenAPI document.
+    """
 
     def __init__(self, tag: str) -> None:
         super().__init__(prefix="/api", tags=[tag])

@@ -62,6 +62,10 @@ _TOKEN_PROBLEMS: dict[type[BaseException], tuple[str, str]] = {
 class SignInError(RemitError):
     """A refused sign-in; the message names no person and contains no secret.
 
+    Args:
+        message: the refusal, for the person.
+        next_step: advice; empty for none.
+
     Attributes:
         status: HTTP status of the page that shows the error.
         is_known: True if the same failure of the provider was raised before.

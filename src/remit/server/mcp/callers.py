@@ -29,7 +29,7 @@ _MINUTE_S = 60.0
 
 
 class CallerError(RemitError):
-    """The caller may not do this, or not so often."""
+    """The caller may not do this, or not so often. A client sees the message."""
 
 
 @dataclass(frozen=True, slots=True)

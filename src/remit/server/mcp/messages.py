@@ -29,6 +29,11 @@ _MAX_BATCH = 100  # messages of one batch
 class MessageError(Exception):
     """A value that is not a JSON-RPC message.
 
+    Args:
+        code: error code of JSON-RPC.
+        why: message for the client.
+        answered: id of the request; ``None`` if it is not known.
+
     Attributes:
         answer: the JSON-RPC 2.0 error response.
     """

@@ -71,7 +71,13 @@ _Recorded = Annotated[
 
 
 class RouterTools:
-    """The tools ``router_route``, ``router_score``, ``router_status`` and ``router_explain``."""
+    """The tools ``router_route``, ``router_score``, ``router_status`` and ``router_explain``.
+
+    Args:
+        router: the router of the root.
+        settings: settings of the root, for limits of output.
+        redactor: hides secrets in explanations.
+    """
 
     def __init__(self, router: Router, settings: Settings, redactor: Redactor) -> None:
         self._router = router

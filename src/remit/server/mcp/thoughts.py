@@ -42,7 +42,13 @@ _OneTask = Annotated[
 
 
 class ThoughtTools:
-    """The tools ``thought_record``, ``thought_record_list`` and ``thought_verify``."""
+    """The tools ``thought_record``, ``thought_record_list`` and ``thought_verify``.
+
+    Args:
+        ledger: ledger of the root, which holds the thoughts.
+        settings: settings of the root, for limits.
+        redactor: hides secrets in thoughts that are read.
+    """
 
     def __init__(self, ledger: LedgerClient, settings: Settings, redactor: Redactor) -> None:
         self._ledger = ledger

@@ -18,7 +18,7 @@ _MEDIA_BYTES = 12_000  # Size assumed for an image or document; its bytes do not
 
 
 class ErasedItemsError(Exception):
-    """Some of the items were erased."""
+    """Some of the items were erased, so a request that needs them cannot be answered."""
 
 
 def items_of(text: Any) -> list[bytes]:
@@ -134,7 +134,7 @@ def fitting(items: Sequence[bytes], room: int) -> list[bytes]:
     """Return the latest items that fit into ``room`` bytes, beginning with a user's message.
 
     A tool call therefore stays together with its result. Messages of system and developer are never
-    left out, and neither is the last message of the user, even if they do not fit. Order stays.
+    left out, and neither is the last message of the user, even if they do not fit.
     With less room, whole turns are left out from the beginning.
 
     Args:

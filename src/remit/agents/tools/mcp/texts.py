@@ -50,7 +50,7 @@ class PinnedTexts:
         """Return the items of a list as they may be shown: changed ones as pinned.
 
         An item without a pin is pinned, and a change is recorded (``TOOL_PINNED``). An item that is
-        refused and was never pinned keeps its name and says why. Of several items with one key,
+        refused and was never pinned keeps its name and says why. If several items have one key,
         only the last is shown.
 
         Args:

@@ -107,7 +107,7 @@ class Audit(BaseModel):
     """The comparison of all budgets with the ledger.
 
     `equal` is true if nothing differs; `scopes` counts the budgets; `held_tokens` and `held_calls`
-    count what is reserved for calls in flight.
+    count reservations of calls in flight.
     """
 
     equal: bool

@@ -33,7 +33,17 @@ _MAX_PENDING = 100
 
 
 class ToolCalls:
-    """The ``tools/call`` requests of one client at one server."""
+    """The ``tools/call`` requests of one client at one server.
+
+    Each call is checked against rules, pins and budgets, and recorded. Calls under ``ask`` wait for
+    a person's approval; the client repeats the call afterwards.
+
+    Args:
+        served: the server.
+        caller: the client.
+        record: writes the entries.
+        definitions: checked definitions of the server's tools.
+    """
 
     def __init__(
         self, served: Served, caller: Caller, record: Record, definitions: Definitions
