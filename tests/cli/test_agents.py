@@ -25,6 +25,7 @@ from remit.ledger import LedgerClient
 from tests.cli.conftest import Run
 from tests.support.agents import by_kind
 from tests.support.roots import new_root
+from tests.support.waiting import until
 from tests.support.wire import Step, WireServer, anthropic_answer, serve, tool_use
 
 TOP = Path(__file__).parents[2]
@@ -338,10 +339,7 @@ def test_an_interrupted_turn_is_gone_on_with_at_the_start(remit: Run, tmp_path: 
             assert process.stdin is not None
             process.stdin.write(b"hello\n")
             process.stdin.flush()
-            end = time.monotonic() + 60
-            while not heard:
-                assert time.monotonic() < end
-                time.sleep(0.02)
+            until(lambda: bool(heard))
             process.kill()
         listed = remit("session", "list", "--json", "--root", root)
         (session,) = json.loads(listed.stdout)["sessions"]
@@ -473,10 +471,7 @@ def test_ctrl_c_cancels_the_turn_and_stays(clerk: Callable[..., Clerk]) -> None:
     with Terminal(it.command("talk"), it.environment()) as terminal:
         terminal.wait_for(PROMPT)
         terminal.type("think\r")
-        end = time.monotonic() + 60
-        while not asked:
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        until(lambda: bool(asked))
         terminal.type("\x03")
         terminal.wait_for("[cancelled; calls already sent are recorded]")
         terminal.wait_for(PROMPT)

@@ -20,6 +20,7 @@ from tests.cli.conftest import Run
 from tests.support.browser import Browser, find_browser
 from tests.support.requests import prompt_request
 from tests.support.roots import new_root
+from tests.support.standalone import standalone
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -68,11 +69,9 @@ def test_a_report_of_a_root(remit: Run, root: Path, work: Path) -> None:
     # An export leads to its checkpoint.
     (work / "checkpoint.txt").write_text(report["log"]["checkpoint"], "utf-8")
     remit("ledger", "export", "--root", root, "--out", work / "export.jsonl")
-    verified = subprocess.run(
-        [sys.executable, DOCS / "verify_standalone.py", work / "export.jsonl", "--key", key,
-         "--checkpoint", work / "checkpoint.txt"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    verified = standalone(
+        work / "export.jsonl", "--key", key, "--checkpoint", work / "checkpoint.txt"
+    )
     assert verified.returncode == 0, verified.stderr
 
 

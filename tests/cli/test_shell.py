@@ -23,7 +23,6 @@ from tests.support.agents import by_kind
 from tests.support.roots import new_root
 from tests.support.wire import anthropic_answer, serve
 
-ACTIVITY = r"\[waiting for the model, \d+ s\]"
 PAY = Tool("pay", "Pay.", {"type": "object"}, print)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,10 +34,10 @@ from remit.runtime.tenants.places import Place
 from tests.support.commands import run_remit
 from tests.support.postgres import PostgresServer, run_sql
 from tests.support.processes import run_forked
+from tests.support.standalone import standalone
 from tests.support.stores import conversation, outside
 from tests.support.tenants import environment, new_host, opened
 
-_TOP = Path(__file__).parents[2]
 _KEPT = (
     "SELECT seq, entry_hash, record FROM entries ORDER BY seq",
     "SELECT key_id, name, hash, old_hash, changed FROM virtual_keys ORDER BY key_id",
@@ -188,12 +186,11 @@ def test_an_export_of_a_tenant_is_checked_by_strangers(tmp_path: Path, host: Pat
     done = run_remit("tenant", "export", "acme", "--out", out, "--root", host)
     assert done.returncode == 0, done.stderr
     key = run_remit("ledger", "key", "--root", host).stdout.strip()
-    script = [sys.executable, "-I", "-S", str(_TOP / "docs/verify_standalone.py")]
     for arguments in (
         [out / "ledger.jsonl", "--key", out / "key.vkey"],
         ["--tenant-proof", out / "proof.json", "--key", key],
     ):
-        found = subprocess.run([*script, *map(str, arguments)], capture_output=True, text=True)
+        found = standalone(*arguments)
         assert found.stdout.splitlines()[-1] == "VERIFIED", found.stderr
     packages = {path.name for path in (out / "packages").iterdir()}
     assert any(name.startswith("PKG-KERNEL-001-") and name.endswith(".tar.gz") for name in packages)

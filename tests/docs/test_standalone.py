@@ -7,7 +7,6 @@ import base64
 import hashlib
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,8 +25,9 @@ from remit.ledger.tlog import (
     leaf_hash,
     tree_root,
 )
+from tests.support.standalone import SCRIPT
+from tests.support.standalone import standalone as run
 
-SCRIPT = Path(__file__).parents[2] / "docs/verify_standalone.py"
 OLD_SIZE = 100
 PROVED = "LED-00000103"
 Lines = list[dict[str, Any]]
@@ -46,17 +46,6 @@ class Made:
 
     def lines(self) -> Lines:
         return [json.loads(line) for line in self.export.read_bytes().splitlines()]
-
-
-def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-I", "-S", str(SCRIPT), *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={},
-    )
 
 
 def refused(*arguments: str | Path, saying: str) -> None:
@@ -559,12 +548,7 @@ def test_it_is_short_and_needs_nothing() -> None:
 def test_it_runs_from_anywhere(made: Made, tmp_path: Path) -> None:
     copy = tmp_path / "verify.py"
     shutil.copy(SCRIPT, copy)
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-W", "error::SyntaxWarning", str(copy), str(made.export)],
-        capture_output=True,
-        cwd=tmp_path,
-        check=False,
-    )
+    done = run(made.export, script=copy)
     assert done.returncode == 0, done.stderr
 
 

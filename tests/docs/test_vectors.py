@@ -13,8 +13,6 @@ import hmac
 import importlib.util
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +41,9 @@ from remit.ledger.tlog import (
 from remit.views.page import script
 from tests.support import vectors as generator
 from tests.support.browser import Browser, find_browser
+from tests.support.standalone import SCRIPT, standalone
 
 FOLDER = Path(__file__).parents[2] / "docs/vectors"
-SCRIPT = FOLDER.parent / "verify_standalone.py"
 V: dict[str, Any] = json.loads((FOLDER / "vectors.json").read_text())
 TREES, NOTES = V["trees"], V["notes"]
 KEY = VerifierKey.parse(NOTES["log"]["vkey"])
@@ -321,14 +319,9 @@ def imported(path: Path, folder: Path) -> None:
             raise RemitError(str(report.problems))
 
 
-def standalone(*arguments: str | Path) -> int:
-    command = [sys.executable, "-I", "-S", str(SCRIPT), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, check=False).returncode
-
-
 def test_the_export(tmp_path: Path) -> None:
     imported(FOLDER / "export.jsonl", tmp_path)
-    assert standalone(FOLDER / "export.jsonl", "--key", FOLDER / "key.vkey") == 0
+    assert standalone(FOLDER / "export.jsonl", "--key", FOLDER / "key.vkey").returncode == 0
     with LedgerClient(tmp_path / "l.db", verifier_key=KEY) as ledger:
         assert ledger.verify().erasures == {"LED-00000003": 2}
         again = tmp_path / "again.jsonl"
@@ -348,12 +341,12 @@ def test_negative(name: str, tmp_path: Path) -> None:
     if item["kind"] == "export":
         with pytest.raises(RemitError):
             imported(path, tmp_path)
-        assert standalone(path, "--key", str(KEY)) == 1
+        assert standalone(path, "--key", str(KEY)).returncode == 1
         return
     if item["kind"] == "vkey":
         with pytest.raises(TlogError):
             VerifierKey.parse(item["text"])
-        assert standalone(FOLDER / "export.jsonl", "--key", item["text"]) == 1
+        assert standalone(FOLDER / "export.jsonl", "--key", item["text"]).returncode == 1
         return
     key = VerifierKey.parse(item["vkey"])
     if item["kind"] == "checkpoint":
@@ -363,14 +356,14 @@ def test_negative(name: str, tmp_path: Path) -> None:
         proof = tmp_path / "proof"
         whole = (FOLDER / "record-42.tlog-proof").read_text()
         proof.write_text(whole.replace(NOTES["checkpoint"], item["text"]))
-        assert standalone("--proof", proof, "--record", *arguments) == 1
+        assert standalone("--proof", proof, "--record", *arguments).returncode == 1
         return
     assert item["kind"] == "proof"
     with pytest.raises(TlogError):
         TlogProof.parse(item["text"]).verify(item["record"].encode(), key)
     record = tmp_path / "record"
     record.write_text(item["record"])
-    assert standalone("--proof", path, "--record", record, "--key", str(key)) == 1
+    assert standalone("--proof", path, "--record", record, "--key", str(key)).returncode == 1
 
 
 # -- hostile edits ----------------------------------------------------------------------------
@@ -420,9 +413,14 @@ def test_hostile(name: str, tmp_path: Path, module: Any) -> None:
 
 def test_the_artefacts_themselves_hold(tmp_path: Path) -> None:
     imported(FOLDER / "archived.jsonl", tmp_path)
-    assert standalone(FOLDER / "archived.jsonl", "--key", str(KEY)) == 0
+    assert standalone(FOLDER / "archived.jsonl", "--key", str(KEY)).returncode == 0
     TenantProof.parse((FOLDER / "tenant-proof.json").read_bytes()).verify(HOST_KEY)
-    assert standalone("--tenant-proof", FOLDER / "tenant-proof.json", "--key", str(HOST_KEY)) == 0
+    assert (
+        standalone(
+            "--tenant-proof", FOLDER / "tenant-proof.json", "--key", str(HOST_KEY)
+        ).returncode
+        == 0
+    )
     with LedgerClient(tmp_path / "l.db", verifier_key=KEY) as ledger:
         again = tmp_path / "again.jsonl"
         ledger.export(again)

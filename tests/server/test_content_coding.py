@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gzip
 import importlib
 import json
@@ -40,7 +39,7 @@ _ENCODERS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "two members of gzip": ("gzip", lambda body: gzip.compress(body[:9]) + gzip.compress(body[9:])),
     "deflate": ("deflate", zlib.compress),
     "deflate without its head": ("deflate", _raw_deflate),
-    "br": ("br", brotli.compress),
+    "br": ("br", lambda body: brotli.compress(body, quality=5)),
     "zstd": ("zstd", zstd.compress),
     "zstd in two frames": ("zstd", lambda body: zstd.compress(body[:9]) + zstd.compress(body[9:])),
     "identity": ("identity", bytes),
@@ -116,17 +115,11 @@ def test_a_bomb_is_refused_and_takes_no_memory(
     running, _ = served
     _ask(running, "/v1/chat/completions", "gzip", gzip.compress(_request("x" * 6_000_000)))
     before = running.rss_bytes()
-    bomb = _bomb(coding)
+    bomb = _ENCODERS[coding][1](b" " * 200_000_000)
     assert len(bomb) < _MOST
     status, raw = _ask(running, "/v1/chat/completions", coding, bomb)
     assert status == 413, raw
     assert running.rss_bytes() - before < 4 * _MOST
-
-
-@functools.cache
-def _bomb(coding: str) -> bytes:
-    """Return the encoding of 200 MB of spaces."""
-    return _ENCODERS[coding][1](b" " * 200_000_000)
 
 
 def test_a_zstd_window_of_more_than_eight_megabytes_is_refused(

@@ -9,7 +9,6 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -96,6 +95,18 @@ def served(
         assert SECRET not in said
         assert "ann@example.org" not in said
         assert "code=" not in said
+
+
+@pytest.fixture(scope="module")
+def moved(
+    running: OidcProvider, upstream: Upstream, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """A server whose settings change, and are put back."""
+    with serving(
+        tmp_path_factory.mktemp("moved") / "root", upstream.url, toml=settings(running),
+        environment={"REMIT_SERVER__OIDC__CLIENT_SECRET": SECRET},
+    ) as found:  # fmt: skip
+        yield found
 
 
 class Person(Visitor):
@@ -584,13 +595,6 @@ def test_a_login_goes_on_when_only_the_secret_or_the_label_changes(
     moved.process.send_signal(signal.SIGHUP)
     until(lambda: "Sign in with" not in Visitor(moved).get("/console/login").text)
     assert person.get("/").status == 303
-
-
-@pytest.fixture
-def moved(provider: OidcProvider, upstream: Upstream, tmp_path: Path) -> Iterator[Served]:
-    """A server of a test's own, whose settings change."""
-    with serving(
-        tmp_path / "root", upstream.url, toml=settings(provider),
-        environment={"REMIT_SERVER__OIDC__CLIENT_SECRET": SECRET},
-    ) as found:  # fmt: skip
-        yield found
+    config.write_text(original)
+    moved.process.send_signal(signal.SIGHUP)
+    until(lambda: person.get("/").status == 200)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +13,28 @@ from remit.gateway.budget import TokenBudgeter
 from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.ledger import LedgerClient
 from tests.support.requests import openai_provider, prompt_request
+from tests.support.wire import Step, serve
 
 __all__ = ["call_report", "watched_gateway"]
 
 
+@contextmanager
 def watched_gateway(
-    directory: Path, url: str, *observers: Any, **changes: Any
-) -> tuple[LedgerClient, LLMGateway]:
-    """A gateway with an OpenAI provider at ``url``, and its ledger, which the caller closes."""
-    ledger = LedgerClient(directory / "ledger.db")
+    directory: Path, answer: Step, *observers: Any, **changes: Any
+) -> Iterator[LLMGateway]:
+    """A gateway before an OpenAI provider that answers so."""
     config = RouterConfig(
         default_provider="openai",
         default_model="gpt-4o-mini",
         **{"max_retries": 0, "retry_base_ms": 1, "retry_max_ms": 2, **changes},
     )
-    gateway = LLMGateway(ledger, TokenBudgeter(ledger), config, dev_mode=True, budget_mode="warn")
-    gateway.register_provider("openai", openai_provider(url))
-    gateway.observers.extend(observers)
-    return ledger, gateway
+    with serve(answer) as server, LedgerClient(directory / "ledger.db") as ledger:
+        gateway = LLMGateway(
+            ledger, TokenBudgeter(ledger), config, dev_mode=True, budget_mode="warn"
+        )
+        gateway.register_provider("openai", openai_provider(server.url))
+        gateway.observers.extend(observers)
+        yield gateway
 
 
 def call_report(**changes: Any) -> CallReport:

@@ -20,7 +20,7 @@ from remit.kernel.secrets import redact_secrets
 from remit.server.telemetry import CallLog, set_up_logging
 from tests.server.telemetry.calls import call_report, watched_gateway
 from tests.support.requests import prompt_request
-from tests.support.wire import Raw, completion, serve
+from tests.support.wire import Raw, completion
 
 Form = Literal["text", "json"]
 FORMS: tuple[Form, Form] = ("text", "json")
@@ -57,10 +57,8 @@ def _read(stream: io.StringIO) -> list[dict[str, Any]]:
 
 def test_a_call_is_one_line_of_json(tmp_path: Path) -> None:
     stream = _logged("json")
-    with serve(completion("An ANSWER.")) as server:
-        ledger, gateway = watched_gateway(tmp_path, server.url, CallLog())
-        with ledger:
-            response = gateway.route(prompt_request(prompt="a QUESTION", auth_token="sk-mine-1234"))
+    with watched_gateway(tmp_path, completion("An ANSWER."), CallLog()) as gateway:
+        response = gateway.route(prompt_request(prompt="a QUESTION", auth_token="sk-mine-1234"))
     (line,) = _read(stream)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
     assert line.pop("latency_ms") == response.latency_ms
@@ -81,10 +79,8 @@ def test_a_call_is_one_line_of_json(tmp_path: Path) -> None:
 def test_a_failure_is_told_without_what_the_error_says(tmp_path: Path, form: Form) -> None:
     stream = _logged(form)
     body = json.dumps({"error": {"message": "your prompt QUESTION is odd"}}).encode()
-    with serve(Raw(body, status=400)) as server:
-        ledger, gateway = watched_gateway(tmp_path, server.url, CallLog())
-        with ledger:
-            response = gateway.route(prompt_request(prompt="QUESTION"))
+    with watched_gateway(tmp_path, Raw(body, status=400), CallLog()) as gateway:
+        response = gateway.route(prompt_request(prompt="QUESTION"))
     assert response.error_code
     text = stream.getvalue()
     assert "call failed" in text

@@ -19,10 +19,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from remit.gateway import CircuitState
 from remit.kernel.errors import ConfigError
 from remit.kernel.exchange import RouteOutcome
+from remit.ledger import LedgerClient
 from remit.server.telemetry import CallMetrics
 from tests.server.telemetry.calls import call_report, watched_gateway
 from tests.support.requests import prompt_request
-from tests.support.wire import Raw, completion, completion_stream, serve
+from tests.support.wire import Raw, completion, completion_stream
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -57,10 +58,8 @@ def test_a_call_is_counted_with_tokens_cost_and_time(tmp_path: Path) -> None:
         "prompt_tokens_details": {"cached_tokens": 40},
         "completion_tokens_details": {"reasoning_tokens": 8},
     }  # fmt: skip
-    with serve(answer) as server:
-        ledger, gateway = watched_gateway(tmp_path, server.url, metrics)
-        with ledger:
-            responses = [gateway.route(prompt_request()) for _ in range(3)]
+    with watched_gateway(tmp_path, answer, metrics) as gateway:
+        responses = [gateway.route(prompt_request()) for _ in range(3)]
     spent = sum(response.cost_incurred for response in responses)
     assert spent > 0
     who = {"provider": "openai", "model": "gpt-4o-mini"}
@@ -83,22 +82,18 @@ def test_a_call_is_counted_with_tokens_cost_and_time(tmp_path: Path) -> None:
 async def test_a_stream_has_a_time_to_its_first_token(tmp_path: Path) -> None:
     metrics = CallMetrics()
     answer = {**completion("Hello there."), "model": "gpt-4o-mini"}
-    with serve(completion_stream(answer)) as server:
-        ledger, gateway = watched_gateway(tmp_path, server.url, metrics)
-        with ledger:
-            await gateway.aroute(prompt_request(), on_text=lambda text: None)
-            await gateway.providers["openai"].aclose()  # type: ignore[union-attr]
+    with watched_gateway(tmp_path, completion_stream(answer), metrics) as gateway:
+        await gateway.aroute(prompt_request(), on_text=lambda text: None)
+        await gateway.providers["openai"].aclose()  # type: ignore[union-attr]
     name = "remit_time_to_first_token_seconds_count"
     assert _get(_samples(metrics), name, provider="openai", model="gpt-4o-mini") == 1
 
 
 def test_retries_failures_and_rejections(tmp_path: Path) -> None:
     metrics = CallMetrics()
-    with serve(Raw(status=500)) as server:
-        ledger, gateway = watched_gateway(tmp_path, server.url, metrics, max_retries=2)
-        with ledger:
-            failed = gateway.route(prompt_request())
-            gateway.route(prompt_request(prompt=" ", model_id="made-up"))
+    with watched_gateway(tmp_path, Raw(status=500), metrics, max_retries=2) as gateway:
+        failed = gateway.route(prompt_request())
+        gateway.route(prompt_request(prompt=" ", model_id="made-up"))
     got = _samples(metrics)
     other = {"provider": "other", "model": "other"}
     code = failed.error_code
@@ -185,25 +180,26 @@ def test_requests_are_counted() -> None:
 
 def test_breakers_and_numbers_are_asked_for_at_each_scrape(tmp_path: Path) -> None:
     metrics = CallMetrics(known=lambda provider, model: model == "gpt-4o-mini")
-    with serve(Raw(status=500)) as server:
-        ledger, gateway = watched_gateway(tmp_path, server.url, metrics)
-        with ledger:
-            metrics.watch(
-                breakers=lambda: gateway.breakers,
-                in_flight_calls=gateway.in_flight.count,
-                ledger_entries=ledger.count,
-            )
+    with (
+        watched_gateway(tmp_path, Raw(status=500), metrics) as gateway,
+        LedgerClient(tmp_path / "ledger.db") as ledger,
+    ):
+        metrics.watch(
+            breakers=lambda: gateway.breakers,
+            in_flight_calls=gateway.in_flight.count,
+            ledger_entries=ledger.count,
+        )
+        gateway.route(prompt_request())
+        who = {"provider": "openai", "model": "gpt-4o-mini"}
+        first = _samples(metrics)
+        assert _get(first, "remit_breaker_state", **who) == 0
+        assert _get(first, "remit_in_flight_calls") == 0
+        for _ in range(5):
             gateway.route(prompt_request())
-            who = {"provider": "openai", "model": "gpt-4o-mini"}
-            first = _samples(metrics)
-            assert _get(first, "remit_breaker_state", **who) == 0
-            assert _get(first, "remit_in_flight_calls") == 0
-            for _ in range(5):
-                gateway.route(prompt_request())
-            then = _samples(metrics)
-            assert _get(then, "remit_breaker_state", **who) == 2
-            assert _get(then, "remit_ledger_entries") == ledger.count()
-            assert ledger.count() > (_get(first, "remit_ledger_entries") or 0) > 0
+        then = _samples(metrics)
+        assert _get(then, "remit_breaker_state", **who) == 2
+        assert _get(then, "remit_ledger_entries") == ledger.count()
+        assert ledger.count() > (_get(first, "remit_ledger_entries") or 0) > 0
 
 
 def test_breakers_of_unnamed_models_show_the_worst_and_are_taken_back() -> None:

@@ -33,7 +33,7 @@ from tests.server.telemetry.calls import call_report, watched_gateway
 from tests.server.telemetry.collector import Collector
 from tests.support.requests import prompt_request
 from tests.support.upstream import upstream
-from tests.support.wire import Raw, completion, function_call, serve
+from tests.support.wire import Raw, completion, function_call
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE}-{SPAN}-01"
@@ -66,10 +66,10 @@ def seen() -> Iterator[_Seen]:
 
 def test_a_call_is_one_span_by_the_conventions(tmp_path: Path, seen: _Seen) -> None:
     before = time.time_ns()
-    with serve({**completion("Hello."), "model": "gpt-4o-mini-2024-07-18"}) as server:
-        ledger, gateway = watched_gateway(tmp_path, server.url, seen.observer())
-        with ledger:
-            response = gateway.route(prompt_request(model_id="gpt-4o-mini", temperature=0.5))
+    with watched_gateway(
+        tmp_path, {**completion("Hello."), "model": "gpt-4o-mini-2024-07-18"}, seen.observer()
+    ) as gateway:
+        response = gateway.route(prompt_request(model_id="gpt-4o-mini", temperature=0.5))
     (span,) = seen.spans
     assert (span.name, span.kind) == ("chat gpt-4o-mini", SpanKind.CLIENT)
     assert span.status.status_code is StatusCode.UNSET
@@ -103,10 +103,8 @@ def test_a_call_is_one_span_by_the_conventions(tmp_path: Path, seen: _Seen) -> N
 
 def test_a_failure_is_an_error_that_quotes_nothing(tmp_path: Path, seen: _Seen) -> None:
     body = json.dumps({"error": {"message": "your prompt TOPSECRET is odd", "type": "x"}}).encode()
-    with serve(Raw(body, status=400)) as server:
-        ledger, gateway = watched_gateway(tmp_path, server.url, seen.observer())
-        with ledger:
-            response = gateway.route(prompt_request(prompt="TOPSECRET"))
+    with watched_gateway(tmp_path, Raw(body, status=400), seen.observer()) as gateway:
+        response = gateway.route(prompt_request(prompt="TOPSECRET"))
     assert response.outcome is RouteOutcome.ERROR
     (span,) = seen.spans
     assert span.status.status_code is StatusCode.ERROR
@@ -117,10 +115,8 @@ def test_a_failure_is_an_error_that_quotes_nothing(tmp_path: Path, seen: _Seen) 
 
 
 def test_a_rejection_has_no_usage(tmp_path: Path, seen: _Seen) -> None:
-    with serve(completion()) as server:
-        ledger, gateway = watched_gateway(tmp_path, server.url, seen.observer())
-        with ledger:
-            gateway.route(prompt_request(prompt=" ", model_id=None))
+    with watched_gateway(tmp_path, completion(), seen.observer()) as gateway:
+        gateway.route(prompt_request(prompt=" ", model_id=None))
     (span,) = seen.spans
     assert span.name == "chat"
     assert span.attributes is not None
@@ -143,12 +139,10 @@ def test_content_only_when_asked_for(tmp_path: Path, seen: _Seen) -> None:
             {"type": "tool_result", "tool_use_id": "c1", "content": "empty"},
         ]},
     ]  # fmt: skip
-    with serve(answer) as server:
-        ledger, gateway = watched_gateway(
-            tmp_path, server.url, seen.observer(), seen.observer(capture_content=True)
-        )
-        with ledger:
-            gateway.route(prompt_request(messages=messages, prompt=""))
+    with watched_gateway(
+        tmp_path, answer, seen.observer(), seen.observer(capture_content=True)
+    ) as gateway:
+        gateway.route(prompt_request(messages=messages, prompt=""))
     without, with_it = seen.spans
     assert "brief" not in without.to_json()
     assert with_it.attributes is not None
@@ -176,16 +170,14 @@ def test_content_only_when_asked_for(tmp_path: Path, seen: _Seen) -> None:
 
 async def test_the_callers_trace_goes_on_each_in_its_own(tmp_path: Path, seen: _Seen) -> None:
     traces = [f"{number:032x}" for number in range(1, 6)]
-    with serve(completion("Hello.")) as server:
-        ledger, gateway = watched_gateway(tmp_path, server.url, seen.observer())
+    with watched_gateway(tmp_path, completion("Hello."), seen.observer()) as gateway:
 
         async def call(trace: str) -> None:
             with with_parent(context_from_headers(f"00-{trace}-{SPAN}-01", "vendor=1")):
                 await gateway.aroute(prompt_request(session_id=f"SES-{trace}"))
 
-        with ledger:
-            await asyncio.gather(*map(call, traces))
-            await gateway.aroute(prompt_request())
+        await asyncio.gather(*map(call, traces))
+        await gateway.aroute(prompt_request())
         await gateway.providers["openai"].aclose()  # type: ignore[union-attr]
     for span in seen.spans[:-1]:
         assert span.parent is not None
@@ -201,10 +193,11 @@ async def test_the_callers_trace_goes_on_each_in_its_own(tmp_path: Path, seen: _
 
 
 def test_a_program_that_traces_itself_is_the_parent(tmp_path: Path, seen: _Seen) -> None:
-    with serve(completion("Hello.")) as server:
-        ledger, gateway = watched_gateway(tmp_path, server.url, seen.observer())
-        with ledger, seen.provider.get_tracer("mine").start_as_current_span("mine") as mine:
-            gateway.route(prompt_request())
+    with (
+        watched_gateway(tmp_path, completion("Hello."), seen.observer()) as gateway,
+        seen.provider.get_tracer("mine").start_as_current_span("mine") as mine,
+    ):
+        gateway.route(prompt_request())
     assert seen.spans[0].parent == mine.get_span_context()
 
 
