@@ -113,7 +113,7 @@ WRONG_VALUES: dict[str, tuple[str, Any, str, str]] = {
     "framework id": ("framework_id", "SPEC-X", "manifest_schema", "FMWK-NAME"),
     "unknown key": ("scripts", {"install": "x"}, "manifest_schema", "the key 'scripts' is unknown"),
     "unknown key named value": ("value", 1, "manifest_schema", "the key 'value' is unknown"),
-    "unknown key inside an asset": ("assets/1/mode", 493, "manifest_schema", "the key 'mode' is unknown"),
+    "unknown key inside an asset": ("assets/1/mode", 493, "manifest_schema", "is unknown"),
     "line break in the id": ("package_id", "PKG-EXAMPLE-001\n", "manifest_text", "U+000A"),
     "text that runs backwards": ("title", "a\u202egnp.exe", "manifest_text", "U+202E"),
     "bare hex": ("assets/0/sha256", BARE, "bare_hex", "'sha256:abab"),
