@@ -296,9 +296,9 @@ def _chat_message(message: dict[str, Any], target: Target) -> dict[str, Any]:
     calls = message.get("tool_calls")
     if type(calls) is list:
         fitted = [_chat_call(call, target) for call in calls]
-        if target.needs_google and fitted and type(first := fitted[0]) is dict:
-            if thought_seal(first) is None:
-                fitted[0] = {**first, "extra_content": google_extra(_FOREIGN_CALL)}
+        first = fitted[0] if target.needs_google and fitted else None
+        if type(first) is dict and thought_seal(first) is None:
+            fitted[0] = {**first, "extra_content": google_extra(_FOREIGN_CALL)}
         changed["tool_calls"] = _same_list(calls, fitted)
     dropped: set[str] = set()
     if not target.takes_thoughts:
