@@ -153,7 +153,7 @@ def test_a_warm_up_sends_nothing_and_is_continued(served: Served, strict: Strict
         ('{"model": "gpt-4o-mini", "input": "hi"}', "type"),
         ('{"type": "response.create", "background": true}', "background"),
         ('{"type": "response.create", "model": "gpt-4o-mini", "input": 7}', "input"),
-        ('{"type": "response.create", "input": "hi"}', "model"),
+        ('{"type": "response.create", "model": 7, "input": "hi"}', "model"),
         ('{"type": "response.create", "type": "response.create", "input": "hi"}', None),
         (
             '{"type": "response.create", "generate": false, "previous_response_id": "resp_1"}',
