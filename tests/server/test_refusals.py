@@ -373,7 +373,7 @@ BEFORE: Mapping[tuple[int, str], tuple[Callable[[Bench], Refused], tuple[str, ..
         _asked("POST", "/v1/chat/completions", _CALL, authorization="Bearer nobody"),
         ("key", "operator"),
     ),
-    (403, "forbidden"): (_asked("GET", "/metrics"), ("agent", "whose role may")),
+    (403, "forbidden"): (_asked("GET", "/metrics"), ("agent", "the permission read")),
     (403, "auth_error"): (
         _asked("GET", "/v1/files", role="auditor"), ("auditor", "a key of the role agent")
     ),
@@ -393,7 +393,7 @@ BEFORE: Mapping[tuple[int, str], tuple[Callable[[Bench], Refused], tuple[str, ..
     (404, "not_found"): (_asked("GET", "/v1/nothing"), ("/v1/chat/completions",)),
     (404, "model_not_found"): (_asked("GET", "/v1/models/none"), ("GET /v1/models",)),
     (404, "response_not_found"): (
-        _asked("GET", "/v1/responses/resp_" + "0" * 48), ("response", "its call answered")
+        _asked("GET", "/v1/responses/resp_" + "0" * 48), ("response", "a call returned")
     ),
     (404, "conversation_not_found"): (
         _asked("GET", "/v1/conversations/conv_" + "0" * 48), ("POST /v1/conversations",)
