@@ -22,9 +22,9 @@ def json_text(value: Any) -> str:
 
 
 def read_arguments(text: str) -> dict[str, Any]:
-    """Return a call's arguments: ``{}`` for a blank text, ``{"_unparsed": text}`` if it is not a
-    JSON object.
+    """Return the arguments of a call as an object.
 
+    A blank text gives ``{}``. A text that is not a JSON object gives ``{"_unparsed": text}``.
     Unpaired surrogates are replaced, in names and values too.
     """
     text = sound_text(text)
@@ -50,9 +50,9 @@ def _is_shallow(value: Any, depth: int) -> bool:
 
 
 def input_of(given: Any) -> dict[str, Any]:
-    """Return the input of a call from its arguments: an object, or a text; absent ones are ``{}``.
+    """Return the input of a call from its arguments, an object or a text.
 
-    Some servers write an object where the API has its text; anything else is ``_unparsed``.
+    Absent arguments give ``{}``. Some servers write an object where the API has its text; anything else is ``_unparsed``.
     """
     if given is None:
         return {}

@@ -187,10 +187,9 @@ def messages_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def flat_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool's schema without ``anyOf``, ``oneOf``, ``allOf``, ``not`` and ``enum`` at its
-    top, which OpenAI and Anthropic refuse there; itself if it has none.
+    """Return a tool's schema without ``anyOf``, ``oneOf``, ``allOf``, ``not`` and ``enum`` at its top.
 
-    The properties of their branches become the tool's own, all of them optional, and the rules
+    OpenAI and Anthropic refuse them there. A schema without them is returned itself. The properties of their branches become the tool's own, all of them optional, and the rules
     become a part of the description, where the model reads them.
     """
     groups = {key: schema[key] for key in TOP_GROUPS if key in schema}

@@ -311,7 +311,7 @@ def is_count(value: Any) -> TypeGuard[int]:
 def _counts(
     usage: dict[str, Any], tree: dict[str, Any] = _TREE, found: dict[str, int] | None = None
 ) -> dict[str, int]:
-    """Return what a usage object states, by the names of :data:`SPELLINGS`.
+    """Return the counts of a usage object, keyed by the names of :data:`SPELLINGS`.
 
     Raises:
         _UnreadableError: a count is no whole number in range.

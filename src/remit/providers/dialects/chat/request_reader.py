@@ -89,8 +89,10 @@ def read_request(body: Any) -> ModelCall:
 
 
 def _reasoning(body: dict[str, Any]) -> Reasoning | None:
-    """Return the wanted thinking: ``reasoning_effort``; or, as clients add them to the body,
-    Anthropic's ``thinking`` or OpenRouter's ``reasoning``.
+    """Return the requested thinking; ``None`` if the body requests none.
+
+    The fields are ``reasoning_effort``, and Anthropic's ``thinking`` or OpenRouter's
+    ``reasoning``, which clients add to the body.
     """
     effort = checks.text_or_none(body, "reasoning_effort", "reasoning_effort") or None
     thinking = checks.object_or_none(body, "thinking", "thinking")

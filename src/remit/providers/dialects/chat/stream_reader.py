@@ -34,7 +34,7 @@ class _Call:
     """The part of a tool call that was passed on."""
 
     def __init__(self) -> None:
-        self.call: dict[str, Any] = {}  # as the sum has it
+        self.call: dict[str, Any] = {}
         self.cursor = Cursor()
         self.free: FreeInput | None = None
         self.begun = False
@@ -42,7 +42,7 @@ class _Call:
 
 
 class ChatReader:
-    """Reads the sum of a stream after each chunk, and returns what the chunk added.
+    """Reader of a stream's sum, which returns the additions of each chunk.
 
     Args:
         total: the sum, to which each chunk is added first.

@@ -28,7 +28,7 @@ _TEXT_OF = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delt
 
 
 class MessagesReader:
-    """Reads the sum of a stream after each event, and returns what the event added.
+    """Reader of a stream's sum, which returns the additions of each event.
 
     Args:
         total: the sum, to which each event is added first.

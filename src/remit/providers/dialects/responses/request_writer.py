@@ -148,7 +148,7 @@ def _said(
         elif kind == "thinking" and isinstance(block.get("encrypted"), str):
             items.append(_thinking(block))
         elif kind in ("thinking", "redacted_thinking"):
-            call.drop("thinking")  # another provider's, which this one refuses
+            call.drop("thinking")  # This provider refuses thoughts of another.
         elif kind == "server_tool":
             call.drop("web_search")
         else:

@@ -34,12 +34,12 @@ class _Item:
         self.begun = False
         self.free = FreeInput()
         self.cursors: dict[int, Cursor] = {}  # keyed by part
-        self.parts = 0  # that have ended
+        self.parts = 0  # The number of parts that have ended.
         self.thinks = ""  # the list with the thoughts: summary or content
 
 
 class ResponsesReader:
-    """Reads the sum of a stream after each event, and returns what the event added.
+    """Reader of a stream's sum, which returns the additions of each event.
 
     Args:
         total: the sum, to which each event is added first.

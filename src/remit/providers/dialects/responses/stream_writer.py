@@ -230,7 +230,7 @@ class ResponsesWriter:
     def _input(self, event: ToolInputDelta) -> bytes:
         item, pieces = self._call(event.index)
         if item["type"] != "function_call" or not event.partial_json:
-            return b""  # another form of the input, which is known when its JSON is whole
+            return b""  # Other inputs follow once their JSON is complete.
         pieces.append(event.partial_json)
         kind = "response.function_call_arguments.delta"
         return self._say(kind, **self._place(item), delta=event.partial_json)
