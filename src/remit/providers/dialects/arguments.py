@@ -52,7 +52,8 @@ def _is_shallow(value: Any, depth: int) -> bool:
 def input_of(given: Any) -> dict[str, Any]:
     """Return the input of a call from its arguments, an object or a text.
 
-    Absent arguments give ``{}``. Some servers write an object where the API has its text; anything else is ``_unparsed``.
+    Absent arguments give ``{}``. Some servers write an object where the API has its text; any
+    other value becomes ``_unparsed``.
     """
     if given is None:
         return {}

@@ -187,10 +187,11 @@ def messages_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def flat_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool's schema without ``anyOf``, ``oneOf``, ``allOf``, ``not`` and ``enum`` at its top.
+    """Return a tool's schema without the words at its top that OpenAI and Anthropic refuse there.
 
-    OpenAI and Anthropic refuse them there. A schema without them is returned itself. The properties of their branches become the tool's own, all of them optional, and the rules
-    become a part of the description, where the model reads them.
+    The words are ``anyOf``, ``oneOf``, ``allOf``, ``not`` and ``enum``. A schema without them is
+    returned unchanged. The properties of their branches become the tool's own, all of them
+    optional, and the rules become a part of the description, where the model reads them.
     """
     groups = {key: schema[key] for key in TOP_GROUPS if key in schema}
     flat = {key: value for key, value in schema.items() if key not in groups}
