@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from remit.gateway.auth.audit import RecordedKey, owner_of_key, recorded_keys
+from remit.gateway.auth.projection import RecordedKey, owner_of_key, recorded_keys
 from remit.gateway.objects import provider_id_of
 from remit.gateway.tenancy import ORDER_ROW
 from remit.ledger import (
@@ -56,7 +56,7 @@ def owner_on_record(metadata: dict[str, Any], keys: dict[str, RecordedKey]) -> s
 
     Args:
         metadata: metadata of the call's entry.
-        keys: the recorded keys (:func:`~remit.gateway.auth.audit.recorded_keys`).
+        keys: the recorded keys (:func:`~remit.gateway.auth.projection.recorded_keys`).
     """
     if key_id := metadata.get("key_id"):
         key = keys.get(key_id)

@@ -18,6 +18,13 @@ from typing import TYPE_CHECKING
 
 from remit.kernel import lazy_names
 from remit.ledger.client import LedgerClient
+from remit.ledger.comparison import (
+    Audit,
+    Difference,
+    check_tables,
+    findings_of,
+    folded_rows,
+)
 from remit.ledger.contents import EXACT, Content, EncodedValue, Erased, ExactText, content
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id, utc_now
 from remit.ledger.erasure import ErasureReport, erasure_digest
@@ -46,6 +53,7 @@ from remit.ledger.kept_head import KeptHead
 from remit.ledger.keyfiles import LedgerKey, known_as
 from remit.ledger.marks import Marks, keep_mark, read_mark
 from remit.ledger.preparation import Prepared
+from remit.ledger.projection import Projection, Row, State, apply
 from remit.ledger.proofs import proof_bundle
 from remit.ledger.queries import instant
 from remit.ledger.ranges import archived_to, left_of
@@ -96,8 +104,10 @@ __all__ = [
     "LAYOUT_VERSION",
     "STATE_TABLES",
     "TABLES",
+    "Audit",
     "Clock",
     "Content",
+    "Difference",
     "EncodedValue",
     "EntryArchivedError",
     "EntryNotFoundError",
@@ -128,28 +138,35 @@ __all__ = [
     "Prepared",
     "Problem",
     "Progress",
+    "Projection",
     "RecordTooLargeError",
     "RetentionSchedule",
+    "Row",
     "ScopeError",
     "ScopedLedger",
     "Select",
     "Stage",
+    "State",
     "StateCheck",
     "Transaction",
     "Uncheckable",
     "UsageDifference",
     "VerificationReport",
     "Write",
+    "apply",
     "archived_to",
     "as_bytes",
     "audit_usage",
     "call_answer",
     "call_body",
+    "check_tables",
     "content",
     "copy_ledger",
     "drop_schema",
     "entry_id",
     "erasure_digest",
+    "findings_of",
+    "folded_rows",
     "fork",
     "has_schema",
     "imported_size",

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from remit.gateway.auth.audit import RecordedKey, recorded_keys
+from remit.gateway.auth.projection import RecordedKey, recorded_keys
 from remit.gateway.batches.rows import BOUNDS, NO_PRICE, LineRow, Row, hold_name, line_name
 from remit.gateway.budget import Hold
 from remit.gateway.ownership import entries_of

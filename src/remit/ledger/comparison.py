@@ -1,0 +1,454 @@
+"""The comparison of tables whose rows follow from entries with the ledger, and their repair.
+
+:func:`check_tables` applies the folds of :class:`~remit.ledger.Projection` to the entries, into a
+database in memory, copies the rows of the ledger's tables beside them, and compares both by SQL.
+The ledger is only read, so a standby or a read-only medium can be checked too.
+"""
+
+from __future__ import annotations
+
+import functools
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
+from remit.ledger.entry import LedgerEntry, entry_id
+from remit.ledger.events import is_authentic
+from remit.ledger.marks import keep_mark, read_mark
+from remit.ledger.projection import ENTRY_SEQ, Projection, Row, State
+from remit.ledger.reader import as_bytes, pages
+from remit.ledger.state import Uncheckable, imported_size, locked, readable, until_failure
+
+if TYPE_CHECKING:
+    from remit.ledger.client import LedgerClient
+    from remit.ledger.report import Progress
+    from remit.ledger.state import Finding, Select
+    from remit.ledger.store import Transaction
+
+__all__ = ["Audit", "Difference", "check_tables", "findings_of", "fold_entries", "folded_rows"]
+
+_PAGE = 4096
+_MAX_DIFFERENCES = 1000
+_NO_END = 1 << 62
+
+
+class Difference(NamedTuple):
+    """A value of a table that differs from the ledger.
+
+    Attributes:
+        table: the table.
+        name: the row's name.
+        column: the column; ``row`` if a whole row is missing or superfluous.
+        live: the stored value; ``there`` or ``missing`` for a row.
+        ledger: the value by the ledger; None if the ledger only contradicts the stored one.
+        seq: sequence number of the latest entry that changed the row; None if there is none.
+    """
+
+    table: str
+    name: str
+    column: str
+    live: Any
+    ledger: Any
+    seq: int | None = None
+
+
+class _Mismatch(NamedTuple):
+    key: tuple[Any, ...]
+    live: Row | None
+    folded: Row | None
+    wrong: list[str]
+
+
+def fold_entries(
+    select: Select,
+    state: State,
+    projections: Sequence[Projection],
+    first: int,
+    end: int,
+    *,
+    starts: Mapping[str, int] | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Apply the entries from ``first`` to before ``end`` to a state.
+
+    An entry that its recorded writer may not write is ignored. An entry that cannot be applied is
+    a finding of the state.
+
+    Args:
+        select: reads the ledger.
+        state: the rows, which are changed.
+        projections: the folds, which are applied in this order.
+        first: the first sequence number.
+        end: the first sequence number that is not applied.
+        starts: the first sequence number that counts, by table; 0 for other tables.
+        progress: called with the number of entries that were passed, and their total.
+
+    Returns:
+        The sequence number after the last entry that was applied.
+    """
+    by_event: dict[str, list[tuple[Projection, int]]] = {}
+    for one in projections:
+        for event in one.events:
+            by_event.setdefault(event, []).append((one, (starts or {}).get(one.table, 0)))
+    # As an expression, which no index has: the entries are read in their order.
+    sql = ("SELECT seq, timestamp, event_type, record FROM entries WHERE seq BETWEEN ? AND ? "
+           f"AND event_type || '' IN ({', '.join(map(repr, by_event))}) ORDER BY seq")  # fmt: skip
+    after = first
+    for rows in pages(select, sql, first, end - 1, _PAGE):
+        for seq, timestamp, event_type, stored in rows:
+            wanted = [one for one, start in by_event[event_type] if seq >= start]
+            if wanted:
+                _apply_stored(state, wanted, seq, timestamp, event_type, stored)
+        after = rows[-1][0] + 1
+        if progress is not None:
+            progress(after - first, end - first)
+    return after
+
+
+def _apply_stored(
+    state: State, projections: Sequence[Projection], seq: int, timestamp: str, event_type: str,
+    stored: Any,
+) -> None:  # fmt: skip
+    one = projections[0]
+    try:
+        record = orjson.loads(as_bytes(stored))
+        entry = LedgerEntry(
+            event_type, record["submission_id"], record["decision"], record["reason"], [],
+            record["metadata"], entry_id(seq), timestamp,
+        )  # fmt: skip
+        if is_authentic(entry):
+            for one in projections:
+                one.fold(state, entry, seq)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        said = f"{one.table}: the entry cannot be added up: {type(error).__name__}: {error}"
+        state.report(seq, said)
+
+
+@dataclass(slots=True)
+class Audit:
+    """The result of a comparison of tables with the ledger.
+
+    Attributes:
+        differences: at most a thousand differences of values and rows.
+        findings: entries that could not be applied or contradict the rows before them, tables that
+            could not be compared, and :class:`~remit.ledger.Uncheckable` notes.
+        imported: the number of imported entries.
+    """
+
+    differences: list[Difference] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    imported: int = 0
+
+
+class _Folded(State):
+    """A state in a database of its own, which is compared with the ledger's tables."""
+
+    def __init__(self, projections: Sequence[Projection]) -> None:
+        # Without a name the database is in memory until it is large, and then in a temporary file.
+        self._scratch = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._scratch.execute("PRAGMA journal_mode = MEMORY")
+        self._scratch.execute("BEGIN")
+        self._projections = projections
+        columns = {
+            one.table: ((*one.key, *one.columns, *one.memory, ENTRY_SEQ), len(one.key))
+            for one in projections
+        }
+        super().__init__(self._scratch.execute, self._scratch.executemany, columns)
+        for table, (names, width) in columns.items():
+            self._scratch.execute(
+                f"CREATE TABLE {table} ({', '.join(names)}, PRIMARY KEY "
+                f"({', '.join(names[:width])})) WITHOUT ROWID"
+            )
+
+    def close(self) -> None:
+        """Delete the rows."""
+        self._scratch.close()
+
+    def rows(self, one: Projection) -> list[Row]:
+        """Return the folded rows of a table."""
+        self.write()
+        names = self._columns[one.table][0]
+        found = self._scratch.execute(f"SELECT {', '.join(names)} FROM {one.table}")
+        return [dict(zip(names, row, strict=True)) for row in found]
+
+    def notes(self, one: Projection, note: Callable[[Row], str]) -> Iterator[Finding]:
+        """Yield a note for each folded row that cannot be checked completely."""
+        for row in self.rows(one):
+            if said := note(row):
+                yield row[ENTRY_SEQ], Uncheckable(said)
+
+    def to_mark(self) -> dict[str, Any]:
+        """Return all rows as JSON values."""
+        self.write()
+        return {
+            one.table: self._scratch.execute(f"SELECT * FROM {one.table}").fetchall()
+            for one in self._projections
+        }
+
+    def load(self, mark: Mapping[str, Any]) -> None:
+        """Insert the rows that :meth:`to_mark` returned."""
+        for table, (names, _) in self._columns.items():
+            marks = ", ".join("?" * len(names))
+            self._scratch.executemany(f"INSERT INTO {table} VALUES ({marks})", mark[table])
+
+    def compare(
+        self, select: Select, one: Projection, keys: Sequence[tuple[Any, ...]] | None = None
+    ) -> list[_Mismatch]:
+        """Return the rows that differ; with ``keys``, only rows with one of these keys."""
+        self.write()
+        self._scratch.execute("SAVEPOINT compared")
+        try:
+            if one.adjust is not None:
+                one.adjust(select, self)
+                self.write()
+            return [*self._mismatches(select, one, keys)]
+        finally:
+            self._scratch.execute("ROLLBACK TO compared")
+            self._scratch.execute("RELEASE compared")
+
+    def _mismatches(
+        self, select: Select, one: Projection, keys: Sequence[tuple[Any, ...]] | None
+    ) -> Iterator[_Mismatch]:
+        table, names, width = one.table, (*one.key, *one.columns), len(one.key)
+        self._scratch.execute(f"CREATE TABLE live_{table} ({', '.join(names)})")
+        insert = f"INSERT INTO live_{table} VALUES ({', '.join('?' * len(names))})"
+        for rows in _live(select, one, keys):
+            self._scratch.executemany(insert, [[*map(_storable, row)] for row in rows])
+        self._scratch.execute(
+            f"CREATE INDEX live_{table}_key ON live_{table} ({', '.join(one.key)})"
+        )
+        same = " AND ".join(f"l.{name} = f.{name}" for name in one.key)
+        wrong = [f"(f.{name} IS NOT NULL AND f.{name} IS NOT l.{name})" for name in one.columns]
+        wanted = ""
+        if keys is not None:
+            self._scratch.execute(f"CREATE TABLE wanted_{table} ({', '.join(one.key)})")
+            self._scratch.executemany(
+                f"INSERT INTO wanted_{table} VALUES ({', '.join('?' * width)})", keys
+            )
+            wanted = (f"({', '.join(f'f.{name}' for name in one.key)}) IN "
+                      f"(SELECT * FROM wanted_{table}) AND ")  # fmt: skip
+        of_folded = self._columns[table][0]
+        shown = ", ".join([f"f.{name}" for name in of_folded] + [f"l.{name}" for name in names])
+        differs = " OR ".join(["l.rowid IS NULL", *wrong])
+        for row in self._scratch.execute(
+            f"SELECT {shown}, l.rowid FROM {table} AS f LEFT JOIN live_{table} AS l ON {same} "
+            f"WHERE {wanted}({differs if one.check is None else '1'})"
+        ).fetchall():
+            folded = dict(zip(of_folded, row, strict=False))
+            if row[-1] is None:
+                if not folded.get("optional"):
+                    yield _Mismatch(row[:width], None, folded, [])
+                continue
+            live = dict(zip(names, row[len(of_folded) :], strict=False))
+            found = [name for name in one.columns
+                     if folded[name] is not None and folded[name] != live[name]]  # fmt: skip
+            if one.check is not None:
+                found += [name for name in one.check(select, live, folded) if name not in found]
+            if found:
+                yield _Mismatch(row[:width], live, folded, found)
+        for row in self._scratch.execute(
+            f"SELECT {', '.join(f'l.{name}' for name in names)} FROM live_{table} AS l "
+            f"WHERE NOT EXISTS (SELECT 1 FROM {table} AS f WHERE {same})"
+        ).fetchall():
+            yield _Mismatch(row[:width], dict(zip(names, row, strict=True)), None, [])
+
+
+def _live(
+    select: Select, one: Projection, keys: Sequence[tuple[Any, ...]] | None
+) -> Iterator[list[tuple[Any, ...]]]:
+    """Yield the rows of a table; with ``keys``, only rows with these keys."""
+    sql = f"SELECT {', '.join((*one.key, *one.columns))} FROM {one.table}"
+    conditions = [one.where] if one.where else []
+    if keys is None:
+        where = f" WHERE {one.where}" if one.where else ""
+        yield select(sql + where, ())
+        return
+    conditions += [f"{name} = ?" for name in one.key]
+    for key in keys:
+        yield select(f"{sql} WHERE {' AND '.join(conditions)}", key)
+
+
+def _storable(value: Any) -> Any:
+    """Return a stored value as one that SQLite takes: damaged text becomes bytes."""
+    if isinstance(value, str) and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return value.encode("utf-8", "surrogateescape")
+    return value
+
+
+def check_tables(
+    ledger: LedgerClient,
+    projections: Sequence[Projection],
+    *,
+    mark: str = "",
+    since_mark: bool = False,
+    repair: bool = False,
+    progress: Progress | None = None,
+) -> Audit:
+    """Compare tables with the rows that the ledger's entries give. Blocks.
+
+    Entries written meanwhile are no difference: rows that differ are compared again in a
+    transaction, after the entries that were written until then were applied.
+
+    Args:
+        ledger: the ledger with the tables.
+        projections: the tables; a fold may read the rows of the tables before its own.
+        mark: name of the mark of the folded rows; empty for none. A mark is written if every
+            entry could be applied.
+        since_mark: True to continue from the mark instead of applying all entries.
+        repair: True to correct the tables that have a command for it, in one transaction. The
+            result states the differences before.
+        progress: called with the number of entries that were passed, and their total.
+
+    Raises:
+        LedgerWriteError: ``repair`` is True, and the ledger cannot be written.
+    """
+    with closing(_Folded(projections)) as folded:
+        size = ledger.count()
+        starts = _starts(ledger, projections)
+        known = read_mark(ledger, mark) if since_mark and mark else {}
+        if known.get("size", 0) >= max(starts.values(), default=0) and "tables" in known:
+            first = known["size"]
+            folded.load(known["tables"])
+        else:
+            first = min(starts.values(), default=0)
+            for one in projections:
+                if one.begin is not None:
+                    folded.findings += one.begin(ledger, folded)
+        if progress is not None:
+            progress(0, size - first)
+        fold_entries(
+            ledger.select, folded, projections, first, size, starts=starts, progress=progress
+        )
+        if progress is not None:
+            progress(size - first, size - first)
+        if mark and not folded.findings:
+            keep_mark(ledger, mark, size, {"tables": folded.to_mark()})
+        found, failed = _compare_all(ledger, folded, projections, size, starts, repair)
+        audit = Audit(findings=folded.findings + failed, imported=imported_size(ledger.select))
+        for one in projections:
+            audit.differences += _differences(one, found[one.table])
+            if one.note is not None:
+                audit.findings += folded.notes(one, one.note)
+    del audit.differences[_MAX_DIFFERENCES:]
+    return audit
+
+
+def _starts(ledger: LedgerClient, projections: Sequence[Projection]) -> dict[str, int]:
+    """Return the first sequence number that each table's fold reads."""
+    imported = imported_size(ledger.select)
+    ranges = ledger.archived_ranges()
+    archived = ranges[-1].end if ranges else 0
+    return {
+        one.table: max(0 if one.imported else imported, 0 if one.begin is None else archived)
+        for one in projections
+    }
+
+
+def _compare_all(
+    ledger: LedgerClient, folded: _Folded, projections: Sequence[Projection], size: int,
+    starts: Mapping[str, int], repair: bool,
+) -> tuple[dict[str, list[_Mismatch]], list[Finding]]:  # fmt: skip
+    """Return the rows of each table that differ, and findings about checks that failed."""
+    found: dict[str, list[_Mismatch]] = {one.table: [] for one in projections}
+    failed: list[Finding] = []
+    after = size
+
+    def catch_up(select: Select) -> None:
+        nonlocal after
+        after = fold_entries(select, folded, projections, after, _NO_END, starts=starts)
+
+    def compare(select: Select, one: Projection, *keys: list[tuple[Any, ...]]) -> Iterator[Finding]:
+        found[one.table] = folded.compare(select, one, *keys)
+        yield from ()
+
+    def confirm(select: Select) -> None:
+        catch_up(select)
+        for one in projections:
+            rows = found[one.table]
+            keys = [row.key for row in rows]
+            if keys and all(isinstance(part, (str, int)) for key in keys for part in key):
+                found[one.table] = folded.compare(select, one, keys)
+
+    def repaired(tx: Transaction) -> None:
+        confirm(tx.execute)
+        for one in projections:
+            if one.repair:
+                _repair(tx, one, found[one.table])
+
+    catch_up(ledger.select)
+    for one in projections:
+        failed += until_failure(one.table, functools.partial(compare, ledger.select, one))
+    if repair:
+        ledger.transact(repaired)
+    elif any(found.values()):
+        locked(ledger, confirm)
+    return found, failed
+
+
+def _repair(tx: Transaction, one: Projection, rows: Sequence[_Mismatch]) -> None:
+    """Replace the rows of a table by the folded ones."""
+    same = " AND ".join(f"{name} = ?" for name in one.key)
+    for key, live, folded, wrong in rows:
+        if folded is None:
+            tx.execute(f"DELETE FROM {one.table} WHERE {same}", key)
+        elif live is None:
+            values = {name: folded[name] for name in (*one.key, *one.columns)
+                      if folded[name] is not None}  # fmt: skip
+            marks = ", ".join("?" * len(values))
+            tx.execute(
+                f"INSERT INTO {one.table} ({', '.join(values)}) VALUES ({marks})",
+                [*values.values()],
+            )
+        elif values := {name: folded[name] for name in wrong if folded.get(name) is not None}:
+            sets = ", ".join(f"{name} = ?" for name in values)
+            tx.execute(f"UPDATE {one.table} SET {sets} WHERE {same}", [*values.values(), *key])
+
+
+def _differences(one: Projection, rows: Sequence[_Mismatch]) -> Iterator[Difference]:
+    for key, live, folded, wrong in rows:
+        name, seq = one.name(key), folded and folded[ENTRY_SEQ]
+        if live is None or folded is None:
+            there = ["missing" if row is None else "there" for row in (live, folded)]
+            yield Difference(one.table, name, "row", *there, seq)
+            continue
+        for column in wrong:
+            yield Difference(one.table, name, column, live.get(column), folded.get(column), seq)
+
+
+def findings_of(audit: Audit, projections: Sequence[Projection]) -> Iterator[Finding]:
+    """Yield the differences of an audit as sentences, and its findings."""
+    of = {one.table: one for one in projections}
+    for table, name, column, live, ledger, seq in audit.differences:
+        one = of[table]
+        if column == "row" and live == "missing":
+            said = f"{table}: {name} has no row"
+        elif column == "row":
+            said = f"{table}: no entry made the row {name}"
+            if audit.imported and not one.imported:
+                said += f"; by ledger_info an import brought the first {audit.imported} entries, "
+                said += "and an import brings no such rows"
+        elif column in one.secret:
+            said = f"{table}: {column} of {name} is not that of its entry"
+        elif ledger is None:
+            said = f"{table}: {column} of {name} is {readable(live)}, which the ledger contradicts"
+        else:
+            said = f"{table}: {column} of {name} is {readable(live)}, by the ledger "
+            said += readable(ledger)
+        if one.repair:
+            said += f"; `{one.repair}` takes what the ledger says"
+        yield seq, said
+    yield from audit.findings
+
+
+def folded_rows(select: Select, one: Projection) -> list[Row]:
+    """Return the rows that all entries give, imported ones too; damaged entries are skipped."""
+    with closing(_Folded((one,))) as folded:
+        fold_entries(select, folded, (one,), 0, _NO_END)
+        return folded.rows(one)
