@@ -21,6 +21,7 @@ from remit.ledger.client import LedgerClient
 from remit.ledger.comparison import (
     Audit,
     Difference,
+    audit_tables,
     check_tables,
     findings_of,
     folded_rows,
@@ -156,6 +157,7 @@ __all__ = [
     "apply",
     "archived_to",
     "as_bytes",
+    "audit_tables",
     "audit_usage",
     "call_answer",
     "call_body",

@@ -1,6 +1,6 @@
 """The comparison of tables whose rows follow from entries with the ledger, and their repair.
 
-:func:`check_tables` applies the folds of :class:`~remit.ledger.Projection` to the entries, into a
+:func:`audit_tables` applies the folds of :class:`~remit.ledger.Projection` to the entries, into a
 database in memory, copies the rows of the ledger's tables beside them, and compares both by SQL.
 The ledger is only read, so a standby or a read-only medium can be checked too.
 """
@@ -29,7 +29,15 @@ if TYPE_CHECKING:
     from remit.ledger.state import Finding, Select
     from remit.ledger.store import Transaction
 
-__all__ = ["Audit", "Difference", "check_tables", "findings_of", "fold_entries", "folded_rows"]
+__all__ = [
+    "Audit",
+    "Difference",
+    "audit_tables",
+    "check_tables",
+    "findings_of",
+    "fold_entries",
+    "folded_rows",
+]
 
 _PAGE = 4096
 _MAX_DIFFERENCES = 1000
@@ -97,6 +105,7 @@ def fold_entries(
     # As an expression, which no index has: the entries are read in their order.
     sql = ("SELECT seq, timestamp, event_type, record FROM entries WHERE seq BETWEEN ? AND ? "
            f"AND event_type || '' IN ({', '.join(map(repr, by_event))}) ORDER BY seq")  # fmt: skip
+    state.select = select
     after = first
     for rows in pages(select, sql, first, end - 1, _PAGE):
         for seq, timestamp, event_type, stored in rows:
@@ -147,7 +156,7 @@ class Audit:
 class _Folded(State):
     """A state in a database of its own, which is compared with the ledger's tables."""
 
-    def __init__(self, projections: Sequence[Projection]) -> None:
+    def __init__(self, projections: Sequence[Projection], select: Select) -> None:
         # Without a name the database is in memory until it is large, and then in a temporary file.
         self._scratch = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._scratch.execute("PRAGMA journal_mode = MEMORY")
@@ -157,7 +166,7 @@ class _Folded(State):
             one.table: ((*one.key, *one.columns, *one.memory, ENTRY_SEQ), len(one.key))
             for one in projections
         }
-        super().__init__(self._scratch.execute, self._scratch.executemany, columns)
+        super().__init__(self._scratch.execute, self._scratch.executemany, columns, select)
         for table, (names, width) in columns.items():
             self._scratch.execute(
                 f"CREATE TABLE {table} ({', '.join(names)}, PRIMARY KEY "
@@ -282,7 +291,7 @@ def _storable(value: Any) -> Any:
     return value
 
 
-def check_tables(
+def audit_tables(
     ledger: LedgerClient,
     projections: Sequence[Projection],
     *,
@@ -309,7 +318,7 @@ def check_tables(
     Raises:
         LedgerWriteError: ``repair`` is True, and the ledger cannot be written.
     """
-    with closing(_Folded(projections)) as folded:
+    with closing(_Folded(projections, ledger.select)) as folded:
         size = ledger.count()
         starts = _starts(ledger, projections)
         known = read_mark(ledger, mark) if since_mark and mark else {}
@@ -413,13 +422,34 @@ def _repair(tx: Transaction, one: Projection, rows: Sequence[_Mismatch]) -> None
 
 def _differences(one: Projection, rows: Sequence[_Mismatch]) -> Iterator[Difference]:
     for key, live, folded, wrong in rows:
-        name, seq = one.name(key), folded and folded[ENTRY_SEQ]
-        if live is None or folded is None:
-            there = ["missing" if row is None else "there" for row in (live, folded)]
-            yield Difference(one.table, name, "row", *there, seq)
-            continue
-        for column in wrong:
-            yield Difference(one.table, name, column, live.get(column), folded.get(column), seq)
+        name, seq = one.name(key), None if folded is None else folded[ENTRY_SEQ]
+        if live is None:
+            yield Difference(one.table, name, "row", "missing", "there", seq)
+        elif folded is None:
+            yield Difference(one.table, name, "row", "there", "missing", seq)
+        else:
+            for column in wrong:
+                yield Difference(one.table, name, column, live[column], folded.get(column), seq)
+
+
+def check_tables(
+    ledger: LedgerClient,
+    projections: Sequence[Projection],
+    *,
+    mark: str = "",
+    since_mark: bool = False,
+) -> Iterator[Finding]:
+    """Yield the differences of tables from the ledger as sentences, and other findings. Blocks.
+
+    Args:
+        ledger: as for :func:`audit_tables`, like the arguments that follow.
+        projections: the tables.
+        mark: name of the mark.
+        since_mark: True to continue from the mark.
+    """
+    yield from findings_of(
+        audit_tables(ledger, projections, mark=mark, since_mark=since_mark), projections
+    )
 
 
 def findings_of(audit: Audit, projections: Sequence[Projection]) -> Iterator[Finding]:
@@ -449,6 +479,6 @@ def findings_of(audit: Audit, projections: Sequence[Projection]) -> Iterator[Fin
 
 def folded_rows(select: Select, one: Projection) -> list[Row]:
     """Return the rows that all entries give, imported ones too; damaged entries are skipped."""
-    with closing(_Folded((one,))) as folded:
+    with closing(_Folded((one,), select)) as folded:
         fold_entries(select, folded, (one,), 0, _NO_END)
         return folded.rows(one)

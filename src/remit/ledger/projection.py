@@ -87,6 +87,11 @@ class State:
         execute: runs a statement and returns its rows.
         execute_many: runs a statement for several rows.
         columns: the columns of each table, those of its key first, and the number of the latter.
+        select: reads the ledger.
+
+    Attributes:
+        select: reads the ledger, for a fold that looks at earlier entries.
+        findings: findings about entries.
     """
 
     def __init__(
@@ -94,7 +99,9 @@ class State:
         execute: Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]],
         execute_many: Callable[[str, Sequence[Sequence[Any]]], object],
         columns: Mapping[str, tuple[Sequence[str], int]],
+        select: Select,
     ) -> None:
+        self.select = select
         self._execute, self._execute_many, self._columns = execute, execute_many, columns
         self._rows: dict[str, dict[tuple[Any, ...], Row | None]] = {name: {} for name in columns}
         self._changed: dict[str, set[tuple[Any, ...]]] = {name: set() for name in columns}
@@ -160,7 +167,7 @@ def apply(tx: Transaction, entry: LedgerEntry, *projections: Projection) -> str:
     """
     written = tx.append(entry)
     columns = {one.table: ((*one.key, *one.columns), len(one.key)) for one in projections}
-    state = State(tx.execute, tx.execute_many, columns)
+    state = State(tx.execute, tx.execute_many, columns, tx.execute)
     for one in projections:
         one.fold(state, entry, parse_entry_id(written) or 0)
     state.write()

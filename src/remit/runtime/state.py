@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from remit.agents.queue import check_orders
+from remit.agents.queue import ORDERS
 from remit.gateway import OWNER_CHECKS, check_batches
 from remit.gateway.auth import KEYS, check_epoch
 from remit.gateway.budget import audit_budgets, carried_accounts, check_budgets, check_usage
@@ -15,7 +15,6 @@ from remit.ledger import (
     Finding,
     LedgerClient,
     check_tables,
-    findings_of,
     of_other_types,
     settled,
     until_failure,
@@ -23,7 +22,7 @@ from remit.ledger import (
 from remit.ledger.log_of_logs import check_heads
 from remit.routing.trail import check_trail, prepare_table
 
-PROJECTIONS = (KEYS,)
+PROJECTIONS = (KEYS, ORDERS)
 """The tables whose rows follow from entries, in the order in which entries are applied to them.
 
 Tables that no entry gives are ``breakers``, ``leases``, ``order_starts``, ``holds`` and
@@ -32,11 +31,10 @@ Tables that no entry gives are ``breakers``, ``leases``, ``order_starts``, ``hol
 
 _CHECKS: dict[str, Callable[[LedgerClient, bool], Iterable[Finding]]] = {
     "types": lambda ledger, since_mark: of_other_types(ledger, STATE_TABLES),
-    "derived tables": lambda ledger, since_mark: findings_of(
-        check_tables(ledger, PROJECTIONS, mark="state", since_mark=since_mark), PROJECTIONS
+    "derived tables": lambda ledger, since_mark: check_tables(
+        ledger, PROJECTIONS, mark="state", since_mark=since_mark
     ),
     "key_epoch": lambda ledger, since_mark: settled(ledger, check_epoch),
-    "orders": lambda ledger, since_mark: settled(ledger, check_orders),
     **{
         name: lambda ledger, since_mark, check=check: settled(  # type: ignore[misc]
             ledger, functools.partial(check, ledger)
