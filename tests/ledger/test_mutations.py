@@ -71,8 +71,8 @@ def test_only_what_carries_no_weight_is_listed(rich: Rich) -> None:
 
 
 _ATTACKS = (
-    ("UPDATE virtual_keys SET role = 'admin' WHERE name = 'given'", "role is 'admin'"),
-    ("UPDATE virtual_keys SET hash = '" + "ab" * 32 + "' WHERE name = 'given'", "hash is not"),
+    ("UPDATE virtual_keys SET role = 'admin' WHERE name = 'given'", "is 'admin'"),
+    ("UPDATE virtual_keys SET hash = '" + "ab" * 32 + "' WHERE name = 'given'", "is not that of"),
     ("UPDATE budgets SET spent_nano = 0 WHERE spent_nano > 0", "spent_nano of key:"),
     ("UPDATE budgets SET token_limit = 1000000000000 WHERE token_limit > 500", "token_limit of"),
     ("UPDATE session_owners SET owner = (SELECT min(owner) FROM session_owners)",
@@ -131,7 +131,7 @@ def test_attacks_are_named_after_entries_left(rich: Rich, copy: str, tmp_path: P
         assert ledger.select("SELECT count(*) FROM thoughts")[0][0] > 0
         for sql, said in (
             *_ATTACKS[:4],
-            ("UPDATE usage SET calls = calls + 1 WHERE session_id = 'SES-MUT0'", "usage of the"),
+            ("UPDATE usage SET calls = calls + 1 WHERE session_id = 'SES-MUT0'", "^usage of the"),
             ("DELETE FROM usage WHERE session_id = 'SES-MUT1'", "usage of the hour"),
         ):  # fmt: skip
             outside(copy, sql)

@@ -21,9 +21,11 @@ from remit.ledger.client import LedgerClient
 from remit.ledger.comparison import (
     Audit,
     Difference,
+    Folded,
     audit_tables,
     check_tables,
     findings_of,
+    fold_entries,
     folded_rows,
 )
 from remit.ledger.contents import EXACT, Content, EncodedValue, Erased, ExactText, content
@@ -76,7 +78,7 @@ from remit.ledger.state import (
     until_failure,
 )
 from remit.ledger.store import Clock, Stage, Transaction, Write
-from remit.ledger.usage_audit import UsageDifference, audit_usage
+from remit.ledger.usage_tables import USAGE_TABLES
 from remit.ledger.wire import call_answer, call_body, wire_body
 
 if TYPE_CHECKING:
@@ -105,6 +107,7 @@ __all__ = [
     "LAYOUT_VERSION",
     "STATE_TABLES",
     "TABLES",
+    "USAGE_TABLES",
     "Audit",
     "Clock",
     "Content",
@@ -119,6 +122,7 @@ __all__ = [
     "ExactText",
     "ExportFormatError",
     "Finding",
+    "Folded",
     "KeptHead",
     "LedgerClient",
     "LedgerClosedError",
@@ -151,14 +155,12 @@ __all__ = [
     "StateCheck",
     "Transaction",
     "Uncheckable",
-    "UsageDifference",
     "VerificationReport",
     "Write",
     "apply",
     "archived_to",
     "as_bytes",
     "audit_tables",
-    "audit_usage",
     "call_answer",
     "call_body",
     "check_tables",
@@ -168,6 +170,7 @@ __all__ = [
     "entry_id",
     "erasure_digest",
     "findings_of",
+    "fold_entries",
     "folded_rows",
     "fork",
     "has_schema",

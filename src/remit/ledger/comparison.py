@@ -153,7 +153,7 @@ class Audit:
     imported: int = 0
 
 
-class _Folded(State):
+class Folded(State):
     """A state in a database of its own, which is compared with the ledger's tables."""
 
     def __init__(self, projections: Sequence[Projection], select: Select) -> None:
@@ -231,7 +231,10 @@ class _Folded(State):
             f"CREATE INDEX live_{table}_key ON live_{table} ({', '.join(one.key)})"
         )
         same = " AND ".join(f"l.{name} = f.{name}" for name in one.key)
-        wrong = [f"(f.{name} IS NOT NULL AND f.{name} IS NOT l.{name})" for name in one.columns]
+        wrong = [
+            f"(f.{name} IS NOT l.{name} AND {'1' if name in one.nullable else f'f.{name} NOTNULL'})"
+            for name in one.columns
+        ]
         wanted = ""
         if keys is not None:
             self._scratch.execute(f"CREATE TABLE wanted_{table} ({', '.join(one.key)})")
@@ -253,8 +256,8 @@ class _Folded(State):
                     yield _Mismatch(row[:width], None, folded, [])
                 continue
             live = dict(zip(names, row[len(of_folded) :], strict=False))
-            found = [name for name in one.columns
-                     if folded[name] is not None and folded[name] != live[name]]  # fmt: skip
+            found = [name for name in one.columns if folded[name] != live[name]
+                     and (folded[name] is not None or name in one.nullable)]  # fmt: skip
             if one.check is not None:
                 found += [name for name in one.check(select, live, folded) if name not in found]
             if found:
@@ -318,7 +321,7 @@ def audit_tables(
     Raises:
         LedgerWriteError: ``repair`` is True, and the ledger cannot be written.
     """
-    with closing(_Folded(projections, ledger.select)) as folded:
+    with closing(Folded(projections, ledger.select)) as folded:
         size = ledger.count()
         starts = _starts(ledger, projections)
         known = read_mark(ledger, mark) if since_mark and mark else {}
@@ -361,7 +364,7 @@ def _starts(ledger: LedgerClient, projections: Sequence[Projection]) -> dict[str
 
 
 def _compare_all(
-    ledger: LedgerClient, folded: _Folded, projections: Sequence[Projection], size: int,
+    ledger: LedgerClient, folded: Folded, projections: Sequence[Projection], size: int,
     starts: Mapping[str, int], repair: bool,
 ) -> tuple[dict[str, list[_Mismatch]], list[Finding]]:  # fmt: skip
     """Return the rows of each table that differ, and findings about checks that failed."""
@@ -392,7 +395,7 @@ def _compare_all(
                 _repair(tx, one, found[one.table])
 
     catch_up(ledger.select)
-    for one in projections:
+    for one in filter(lambda one: one.stored, projections):
         failed += until_failure(one.table, functools.partial(compare, ledger.select, one))
     if repair:
         ledger.transact(repaired)
@@ -460,7 +463,7 @@ def findings_of(audit: Audit, projections: Sequence[Projection]) -> Iterator[Fin
         if column == "row" and live == "missing":
             said = f"{table}: {name} has no row"
         elif column == "row":
-            said = f"{table}: no entry made the row {name}"
+            said = f"{table}: by the ledger there is no row {name}"
             if audit.imported and not one.imported:
                 said += f"; by ledger_info an import brought the first {audit.imported} entries, "
                 said += "and an import brings no such rows"
@@ -479,6 +482,6 @@ def findings_of(audit: Audit, projections: Sequence[Projection]) -> Iterator[Fin
 
 def folded_rows(select: Select, one: Projection) -> list[Row]:
     """Return the rows that all entries give, imported ones too; damaged entries are skipped."""
-    with closing(_Folded((one,), select)) as folded:
+    with closing(Folded((one,), select)) as folded:
         fold_entries(select, folded, (one,), 0, _NO_END)
         return folded.rows(one)

@@ -42,7 +42,10 @@ class Projection(NamedTuple):
         columns: other columns that entries state. The table's remaining columns are not compared.
         events: the event types that the fold reads.
         fold: applies an entry, given with its sequence number, to the rows of a :class:`State`.
-        memory: further columns of folded rows, which the table does not have.
+        memory: further columns of folded rows, which the table does not have. A row whose
+            ``optional`` is true may be missing.
+        nullable: columns whose None is a value, and is compared.
+        stored: False if the table exists for other folds only, and not in the ledger's database.
         where: an SQL condition for the rows that follow from entries; empty for all rows.
         secret: columns whose values no message may show.
         imported: True if imported entries count. Otherwise an import brings no rows.
@@ -62,6 +65,8 @@ class Projection(NamedTuple):
     events: tuple[str, ...]
     fold: Callable[[State, LedgerEntry, int], None]
     memory: tuple[str, ...] = ()
+    nullable: tuple[str, ...] = ()
+    stored: bool = True
     where: str = ""
     secret: tuple[str, ...] = ()
     imported: bool = False

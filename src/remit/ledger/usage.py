@@ -47,8 +47,8 @@ QUARTER_S = 900
 
 _TEXTS = DIMENSIONS[:-1]
 _CACHED, _THOUGHT = "cached_input_tokens", "reasoning_tokens"
-_KEY_COLUMNS = ("key_id", "name", "user_id", "team_id", "organisation_id")
-_MAX_SUM = 1 << 62  # sums stop here: it fits the columns
+KEY_COLUMNS = ("key_id", "name", "user_id", "team_id", "organisation_id")
+MAX_SUM = 1 << 62  # sums stop here: it fits the columns
 _MAX_NAME_BYTES = 200  # All names together fit an index row of PostgreSQL.
 _NAME_BYTES = 160
 _KEY = len(DIMENSIONS) + 1
@@ -57,7 +57,7 @@ Row = tuple[Any, ...]
 """Quarter, dimensions and sums."""
 
 ON_CONFLICT = f" ON CONFLICT (quarter, {', '.join(DIMENSIONS)}) DO UPDATE SET " + ", ".join(
-    f"{name} = CASE WHEN usage.{name} > {_MAX_SUM} - excluded.{name} THEN {_MAX_SUM} "
+    f"{name} = CASE WHEN usage.{name} > {MAX_SUM} - excluded.{name} THEN {MAX_SUM} "
     f"ELSE usage.{name} + excluded.{name} END"
     for name in SUMS
 )
@@ -69,8 +69,8 @@ INSERT = (
 )
 
 INSERT_KEY = (
-    f"INSERT INTO usage_keys ({', '.join(_KEY_COLUMNS)}) "
-    f"VALUES ({', '.join('?' * len(_KEY_COLUMNS))}) ON CONFLICT DO NOTHING"
+    f"INSERT INTO usage_keys ({', '.join(KEY_COLUMNS)}) "
+    f"VALUES ({', '.join('?' * len(KEY_COLUMNS))}) ON CONFLICT DO NOTHING"
 )
 
 _PAGE = 4096  # entries looked at together
@@ -172,7 +172,7 @@ def key_of(event_type: str, metadata: Mapping[str, Any]) -> Row | None:
     """
     if event_type != "KEY_CREATED" or not _is_own(metadata):
         return None
-    return _names(*(_text(metadata.get(name)) for name in _KEY_COLUMNS))
+    return _names(*(_text(metadata.get(name)) for name in KEY_COLUMNS))
 
 
 def _is_own(metadata: Mapping[str, Any]) -> bool:
@@ -217,7 +217,7 @@ def added(rows: Iterable[Row]) -> list[Row]:
         else:
             for place, value in enumerate(row[_KEY:]):
                 known[place] += value
-    return [(*key, *(min(value, _MAX_SUM) for value in values)) for key, values in sums.items()]
+    return [(*key, *(min(value, MAX_SUM) for value in values)) for key, values in sums.items()]
 
 
 def rows_of(entries: Iterable[tuple[str, str, bytes | str]]) -> Iterator[tuple[str, Row]]:

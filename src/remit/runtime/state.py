@@ -9,9 +9,10 @@ from typing import Any
 from remit.agents.queue import ORDERS
 from remit.gateway import OWNER_CHECKS, check_batches
 from remit.gateway.auth import KEYS, check_epoch
-from remit.gateway.budget import audit_budgets, carried_accounts, check_budgets, check_usage
+from remit.gateway.budget import MONEY, audit_budgets, carried_accounts, check_holds
 from remit.ledger import (
     STATE_TABLES,
+    USAGE_TABLES,
     Finding,
     LedgerClient,
     check_tables,
@@ -22,7 +23,7 @@ from remit.ledger import (
 from remit.ledger.log_of_logs import check_heads
 from remit.routing.trail import check_trail, prepare_table
 
-PROJECTIONS = (KEYS, ORDERS)
+PROJECTIONS = (KEYS, ORDERS, *MONEY, *USAGE_TABLES)
 """The tables whose rows follow from entries, in the order in which entries are applied to them.
 
 Tables that no entry gives are ``breakers``, ``leases``, ``order_starts``, ``holds`` and
@@ -34,6 +35,7 @@ _CHECKS: dict[str, Callable[[LedgerClient, bool], Iterable[Finding]]] = {
     "derived tables": lambda ledger, since_mark: check_tables(
         ledger, PROJECTIONS, mark="state", since_mark=since_mark
     ),
+    "holds": lambda ledger, since_mark: settled(ledger, check_holds),
     "key_epoch": lambda ledger, since_mark: settled(ledger, check_epoch),
     **{
         name: lambda ledger, since_mark, check=check: settled(  # type: ignore[misc]
@@ -41,8 +43,6 @@ _CHECKS: dict[str, Callable[[LedgerClient, bool], Iterable[Finding]]] = {
         )
         for name, check in {**OWNER_CHECKS, "batches": check_batches}.items()
     },
-    "budgets": check_budgets,
-    "usage": check_usage,
     "thoughts": check_trail,
     "tenants": check_heads,
 }
