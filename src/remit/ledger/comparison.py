@@ -418,7 +418,8 @@ def _repair(tx: Transaction, one: Projection, rows: Sequence[_Mismatch]) -> None
                 f"INSERT INTO {one.table} ({', '.join(values)}) VALUES ({marks})",
                 [*values.values()],
             )
-        elif values := {name: folded[name] for name in wrong if folded.get(name) is not None}:
+        elif values := {name: folded[name] for name in wrong
+                        if folded.get(name) is not None or name in one.nullable}:  # fmt: skip
             sets = ", ".join(f"{name} = ?" for name in values)
             tx.execute(f"UPDATE {one.table} SET {sets} WHERE {same}", [*values.values(), *key])
 
