@@ -80,6 +80,7 @@ def fold_entries(
     *,
     starts: Mapping[str, int] | None = None,
     progress: Progress | None = None,
+    record: str = "record",
 ) -> int:
     """Apply the entries from ``first`` to before ``end`` to a state.
 
@@ -94,6 +95,7 @@ def fold_entries(
         end: the first sequence number that is not applied.
         starts: the first sequence number that counts, by table; 0 for other tables.
         progress: called with the number of entries that were passed, and their total.
+        record: SQL that reads the column ``record``, however damaged.
 
     Returns:
         The sequence number after the last entry that was applied.
@@ -103,7 +105,7 @@ def fold_entries(
         for event in one.events:
             by_event.setdefault(event, []).append((one, (starts or {}).get(one.table, 0)))
     # As an expression, which no index has: the entries are read in their order.
-    sql = ("SELECT seq, timestamp, event_type, record FROM entries WHERE seq BETWEEN ? AND ? "
+    sql = (f"SELECT seq, timestamp, event_type, {record} FROM entries WHERE seq BETWEEN ? AND ? "
            f"AND event_type || '' IN ({', '.join(map(repr, by_event))}) ORDER BY seq")  # fmt: skip
     state.select = select
     after = first
@@ -479,6 +481,28 @@ def findings_of(audit: Audit, projections: Sequence[Projection]) -> Iterator[Fin
             said += f"; `{one.repair}` takes what the ledger says"
         yield seq, said
     yield from audit.findings
+
+
+def fill_tables(
+    select: Select,
+    execute_many: Callable[[str, Sequence[Sequence[Any]]], object],
+    projections: Sequence[Projection],
+    record: str = "record",
+) -> None:
+    """Write the rows that all entries give to empty tables, as a migration does.
+
+    Entries that cannot be applied give nothing; verification reports them.
+
+    Args:
+        select: runs a query.
+        execute_many: runs a statement for several rows.
+        projections: the tables.
+        record: SQL that reads the column ``record``, however damaged.
+    """
+    columns = {one.table: ((*one.key, *one.columns), len(one.key)) for one in projections}
+    state = State(select, execute_many, columns, select)
+    fold_entries(select, state, projections, 0, _NO_END, record=record)
+    state.write()
 
 
 def folded_rows(select: Select, one: Projection) -> list[Row]:

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
 from remit.kernel.canonical import MAX_SAFE_INTEGER
-from remit.ledger.reader import GREATEST, pages
 from remit.ledger.record import columns_of
 
 __all__ = [
-    "CERTAINTIES", "DIMENSIONS", "QUARTER_S", "SUMS", "USAGE_EVENTS", "added", "fill", "key_of",
+    "CERTAINTIES", "DIMENSIONS", "QUARTER_S", "SUMS", "USAGE_EVENTS", "added", "key_of",
     "quarter_of", "rows_of", "usage_of",
 ]  # fmt: skip
 
@@ -71,13 +70,6 @@ INSERT = (
 INSERT_KEY = (
     f"INSERT INTO usage_keys ({', '.join(KEY_COLUMNS)}) "
     f"VALUES ({', '.join('?' * len(KEY_COLUMNS))}) ON CONFLICT DO NOTHING"
-)
-
-_PAGE = 4096  # entries looked at together
-# Without the index of event types: nearly half of all entries are of these, and read in order.
-_READ = (
-    "SELECT seq, timestamp, event_type, {} FROM entries WHERE seq BETWEEN ? AND ? "
-    f"AND event_type || '' IN ({', '.join(map(repr, (*USAGE_EVENTS, 'KEY_CREATED')))}) ORDER BY seq"
 )
 
 
@@ -234,28 +226,3 @@ def rows_of(entries: Iterable[tuple[str, str, bytes | str]]) -> Iterator[tuple[s
                 yield "usage_keys", row
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
-
-
-def fill(
-    read: Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]],
-    record: str,
-    write: Callable[[str, Sequence[Row]], object],
-) -> None:
-    """Insert the rows of all entries into the empty tables ``usage`` and ``usage_keys``.
-
-    Unreadable entries add nothing.
-
-    Args:
-        read: runs a query.
-        record: SQL that reads the column ``record``, however damaged.
-        write: runs a statement for each row.
-    """
-    for page in pages(lambda *query: list(read(*query)), _READ.format(record), 0, GREATEST,
-                      _PAGE):  # fmt: skip
-        rows: dict[str, list[Row]] = {"usage": [], "usage_keys": []}
-        for table, row in rows_of((time, event, data) for _, time, event, data in page):
-            rows[table].append(row)
-        if rows["usage"]:
-            write(INSERT + ON_CONFLICT, added(rows["usage"]))
-        if rows["usage_keys"]:
-            write(INSERT_KEY, rows["usage_keys"])
