@@ -76,12 +76,12 @@ _ATTACKS = (
     ("UPDATE budgets SET spent_nano = 0 WHERE spent_nano > 0", "spent_nano of key:"),
     ("UPDATE budgets SET token_limit = 1000000000000 WHERE token_limit > 500", "token_limit of"),
     ("UPDATE session_owners SET owner = (SELECT min(owner) FROM session_owners)",
-     "session_owners: SES-MUT"),
+     "session_owners: owner of SES-MUT"),
     ("UPDATE session_owners SET owner = (SELECT max(owner) FROM session_owners)",
-     "session_owners: order:WO-MUT-"),
+     "session_owners: owner of order:WO-MUT-"),
     ("UPDATE idempotency SET exchange_entry_id = (SELECT i.exchange_entry_id FROM idempotency i "
      "WHERE i.caller <> idempotency.caller LIMIT 1)",
-     r"^idempotency: '[^']+' of key:\S+ leads to another call's answer"),
+     r"^idempotency: exchange_entry_id of key:\S+ is 'LED-\w+', which the ledger contradicts"),
 )  # fmt: skip
 
 

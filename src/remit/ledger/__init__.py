@@ -25,7 +25,6 @@ from remit.ledger.comparison import (
     audit_tables,
     check_tables,
     findings_of,
-    fold_entries,
     folded_rows,
 )
 from remit.ledger.contents import EXACT, Content, EncodedValue, Erased, ExactText, content
@@ -56,7 +55,7 @@ from remit.ledger.kept_head import KeptHead
 from remit.ledger.keyfiles import LedgerKey, known_as
 from remit.ledger.marks import Marks, keep_mark, read_mark
 from remit.ledger.preparation import Prepared
-from remit.ledger.projection import Projection, Row, State, apply
+from remit.ledger.projection import Projection, Row, State, apply, entries_of, fold_entries
 from remit.ledger.proofs import proof_bundle
 from remit.ledger.queries import instant
 from remit.ledger.ranges import archived_to, left_of
@@ -167,6 +166,7 @@ __all__ = [
     "content",
     "copy_ledger",
     "drop_schema",
+    "entries_of",
     "entry_id",
     "erasure_digest",
     "findings_of",

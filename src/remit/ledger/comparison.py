@@ -14,13 +14,19 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import orjson
-
-from remit.ledger.entry import LedgerEntry, entry_id
-from remit.ledger.events import is_authentic
+from remit.ledger.entry import parse_entry_id
 from remit.ledger.marks import keep_mark, read_mark
-from remit.ledger.projection import ENTRY_SEQ, Projection, Row, State
-from remit.ledger.reader import as_bytes, pages
+from remit.ledger.projection import (
+    ENTRY_SEQ,
+    NO_END,
+    Projection,
+    Row,
+    State,
+    entries_of,
+    fold_entries,
+)
+from remit.ledger.ranges import archived_to
+from remit.ledger.reader import chunks
 from remit.ledger.state import Uncheckable, imported_size, locked, readable, until_failure
 
 if TYPE_CHECKING:
@@ -35,13 +41,11 @@ __all__ = [
     "audit_tables",
     "check_tables",
     "findings_of",
-    "fold_entries",
     "folded_rows",
 ]
 
-_PAGE = 4096
+_NAMED = 500
 _MAX_DIFFERENCES = 1000
-_NO_END = 1 << 62
 
 
 class Difference(NamedTuple):
@@ -71,74 +75,6 @@ class _Mismatch(NamedTuple):
     wrong: list[str]
 
 
-def fold_entries(
-    select: Select,
-    state: State,
-    projections: Sequence[Projection],
-    first: int,
-    end: int,
-    *,
-    starts: Mapping[str, int] | None = None,
-    progress: Progress | None = None,
-    record: str = "record",
-) -> int:
-    """Apply the entries from ``first`` to before ``end`` to a state.
-
-    An entry that its recorded writer may not write is ignored. An entry that cannot be applied is
-    a finding of the state.
-
-    Args:
-        select: reads the ledger.
-        state: the rows, which are changed.
-        projections: the folds, which are applied in this order.
-        first: the first sequence number.
-        end: the first sequence number that is not applied.
-        starts: the first sequence number that counts, by table; 0 for other tables.
-        progress: called with the number of entries that were passed, and their total.
-        record: SQL that reads the column ``record``, however damaged.
-
-    Returns:
-        The sequence number after the last entry that was applied.
-    """
-    by_event: dict[str, list[tuple[Projection, int]]] = {}
-    for one in projections:
-        for event in one.events:
-            by_event.setdefault(event, []).append((one, (starts or {}).get(one.table, 0)))
-    # As an expression, which no index has: the entries are read in their order.
-    sql = (f"SELECT seq, timestamp, event_type, {record} FROM entries WHERE seq BETWEEN ? AND ? "
-           f"AND event_type || '' IN ({', '.join(map(repr, by_event))}) ORDER BY seq")  # fmt: skip
-    state.select = select
-    after = first
-    for rows in pages(select, sql, first, end - 1, _PAGE):
-        for seq, timestamp, event_type, stored in rows:
-            wanted = [one for one, start in by_event[event_type] if seq >= start]
-            if wanted:
-                _apply_stored(state, wanted, seq, timestamp, event_type, stored)
-        after = rows[-1][0] + 1
-        if progress is not None:
-            progress(after - first, end - first)
-    return after
-
-
-def _apply_stored(
-    state: State, projections: Sequence[Projection], seq: int, timestamp: str, event_type: str,
-    stored: Any,
-) -> None:  # fmt: skip
-    one = projections[0]
-    try:
-        record = orjson.loads(as_bytes(stored))
-        entry = LedgerEntry(
-            event_type, record["submission_id"], record["decision"], record["reason"], [],
-            record["metadata"], entry_id(seq), timestamp,
-        )  # fmt: skip
-        if is_authentic(entry):
-            for one in projections:
-                one.fold(state, entry, seq)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        said = f"{one.table}: the entry cannot be added up: {type(error).__name__}: {error}"
-        state.report(seq, said)
-
-
 @dataclass(slots=True)
 class Audit:
     """The result of a comparison of tables with the ledger.
@@ -158,17 +94,19 @@ class Audit:
 class Folded(State):
     """A state in a database of its own, which is compared with the ledger's tables."""
 
-    def __init__(self, projections: Sequence[Projection], select: Select) -> None:
+    def __init__(
+        self, projections: Sequence[Projection], select: Select, ledger: LedgerClient | None = None
+    ) -> None:
         # Without a name the database is in memory until it is large, and then in a temporary file.
         self._scratch = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._scratch.execute("PRAGMA journal_mode = MEMORY")
         self._scratch.execute("BEGIN")
-        self._projections = projections
+        self._projections = [one for one in projections if not one.source]
         columns = {
             one.table: ((*one.key, *one.columns, *one.memory, ENTRY_SEQ), len(one.key))
-            for one in projections
+            for one in self._projections
         }
-        super().__init__(self._scratch.execute, self._scratch.executemany, columns, select)
+        super().__init__(self._scratch.execute, self._scratch.executemany, columns, select, ledger)
         for table, (names, width) in columns.items():
             self._scratch.execute(
                 f"CREATE TABLE {table} ({', '.join(names)}, PRIMARY KEY "
@@ -210,6 +148,9 @@ class Folded(State):
         self, select: Select, one: Projection, keys: Sequence[tuple[Any, ...]] | None = None
     ) -> list[_Mismatch]:
         """Return the rows that differ; with ``keys``, only rows with one of these keys."""
+        self.select = select
+        if one.source:
+            return [*self._named(one, keys)]
         self.write()
         self._scratch.execute("SAVEPOINT compared")
         try:
@@ -261,14 +202,41 @@ class Folded(State):
             found = [name for name in one.columns if folded[name] != live[name]
                      and (folded[name] is not None or name in one.nullable)]  # fmt: skip
             if one.check is not None:
-                found += [name for name in one.check(select, live, folded) if name not in found]
+                found += [name for name in one.check(self, live, folded) if name not in found]
             if found:
                 yield _Mismatch(row[:width], live, folded, found)
-        for row in self._scratch.execute(
-            f"SELECT {', '.join(f'l.{name}' for name in names)} FROM live_{table} AS l "
-            f"WHERE NOT EXISTS (SELECT 1 FROM {table} AS f WHERE {same})"
-        ).fetchall():
+        for row in (
+            ()
+            if one.partial
+            else self._scratch.execute(
+                f"SELECT {', '.join(f'l.{name}' for name in names)} FROM live_{table} AS l "
+                f"WHERE NOT EXISTS (SELECT 1 FROM {table} AS f WHERE {same})"
+            ).fetchall()
+        ):
             yield _Mismatch(row[:width], dict(zip(names, row, strict=True)), None, [])
+
+    def _named(
+        self, one: Projection, keys: Sequence[tuple[Any, ...]] | None
+    ) -> Iterator[_Mismatch]:
+        """Yield the rows that contradict the entry that they name; archived entries are skipped."""
+        names, width = (*one.key, *one.columns), len(one.key)
+        archived = archived_to(self.select)
+        check = one.check
+        assert check is not None
+        for rows in _live(self.select, one, keys):
+            for part in chunks(rows, _NAMED):
+                lives = [dict(zip(names, row, strict=True)) for row in part]
+                entries = entries_of(self.select, (live[one.source] for live in lives))
+                for row, live in zip(part, lives, strict=True):
+                    named = live[one.source]
+                    seq = parse_entry_id(named) if isinstance(named, str) else None
+                    entry = entries.get(named)
+                    if entry is None and seq is not None and seq < archived:
+                        continue
+                    folded = {"entry": entry, ENTRY_SEQ: None if entry is None else seq}
+                    wrong = [one.source] if entry is None else [*check(self, live, folded)]
+                    if wrong:
+                        yield _Mismatch(row[:width], live, folded, wrong)
 
 
 def _live(
@@ -323,7 +291,7 @@ def audit_tables(
     Raises:
         LedgerWriteError: ``repair`` is True, and the ledger cannot be written.
     """
-    with closing(Folded(projections, ledger.select)) as folded:
+    with closing(Folded(projections, ledger.select, ledger)) as folded:
         size = ledger.count()
         starts = _starts(ledger, projections)
         known = read_mark(ledger, mark) if since_mark and mark else {}
@@ -347,7 +315,7 @@ def audit_tables(
         found, failed = _compare_all(ledger, folded, projections, size, starts, repair)
         audit = Audit(findings=folded.findings + failed, imported=imported_size(ledger.select))
         for one in projections:
-            audit.differences += _differences(one, found[one.table])
+            audit.differences += _differences(one, found[one.label])
             if one.note is not None:
                 audit.findings += folded.notes(one, one.note)
     del audit.differences[_MAX_DIFFERENCES:]
@@ -362,6 +330,7 @@ def _starts(ledger: LedgerClient, projections: Sequence[Projection]) -> dict[str
     return {
         one.table: max(0 if one.imported else imported, 0 if one.begin is None else archived)
         for one in projections
+        if not one.source
     }
 
 
@@ -370,35 +339,35 @@ def _compare_all(
     starts: Mapping[str, int], repair: bool,
 ) -> tuple[dict[str, list[_Mismatch]], list[Finding]]:  # fmt: skip
     """Return the rows of each table that differ, and findings about checks that failed."""
-    found: dict[str, list[_Mismatch]] = {one.table: [] for one in projections}
+    found: dict[str, list[_Mismatch]] = {one.label: [] for one in projections}
     failed: list[Finding] = []
     after = size
 
     def catch_up(select: Select) -> None:
         nonlocal after
-        after = fold_entries(select, folded, projections, after, _NO_END, starts=starts)
+        after = fold_entries(select, folded, projections, after, NO_END, starts=starts)
 
     def compare(select: Select, one: Projection, *keys: list[tuple[Any, ...]]) -> Iterator[Finding]:
-        found[one.table] = folded.compare(select, one, *keys)
+        found[one.label] = folded.compare(select, one, *keys)
         yield from ()
 
     def confirm(select: Select) -> None:
         catch_up(select)
         for one in projections:
-            rows = found[one.table]
+            rows = found[one.label]
             keys = [row.key for row in rows]
             if keys and all(isinstance(part, (str, int)) for key in keys for part in key):
-                found[one.table] = folded.compare(select, one, keys)
+                found[one.label] = folded.compare(select, one, keys)
 
     def repaired(tx: Transaction) -> None:
         confirm(tx.execute)
         for one in projections:
             if one.repair:
-                _repair(tx, one, found[one.table])
+                _repair(tx, one, found[one.label])
 
     catch_up(ledger.select)
     for one in filter(lambda one: one.stored, projections):
-        failed += until_failure(one.table, functools.partial(compare, ledger.select, one))
+        failed += until_failure(one.label, functools.partial(compare, ledger.select, one))
     if repair:
         ledger.transact(repaired)
     elif any(found.values()):
@@ -483,30 +452,8 @@ def findings_of(audit: Audit, projections: Sequence[Projection]) -> Iterator[Fin
     yield from audit.findings
 
 
-def fill_tables(
-    select: Select,
-    execute_many: Callable[[str, Sequence[Sequence[Any]]], object],
-    projections: Sequence[Projection],
-    record: str = "record",
-) -> None:
-    """Write the rows that all entries give to empty tables, as a migration does.
-
-    Entries that cannot be applied give nothing; verification reports them.
-
-    Args:
-        select: runs a query.
-        execute_many: runs a statement for several rows.
-        projections: the tables.
-        record: SQL that reads the column ``record``, however damaged.
-    """
-    columns = {one.table: ((*one.key, *one.columns), len(one.key)) for one in projections}
-    state = State(select, execute_many, columns, select)
-    fold_entries(select, state, projections, 0, _NO_END, record=record)
-    state.write()
-
-
 def folded_rows(select: Select, one: Projection) -> list[Row]:
     """Return the rows that all entries give, imported ones too; damaged entries are skipped."""
     with closing(Folded((one,), select)) as folded:
-        fold_entries(select, folded, (one,), 0, _NO_END)
+        fold_entries(select, folded, (one,), 0, NO_END)
         return folded.rows(one)

@@ -13,24 +13,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from remit.ledger.entry import LedgerEntry, parse_entry_id
+import orjson
+
+from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id
+from remit.ledger.events import is_authentic
+from remit.ledger.reader import as_bytes, chunks, marks, pages
 from remit.ledger.state import readable
 
 if TYPE_CHECKING:
     from remit.ledger.client import LedgerClient
+    from remit.ledger.report import Progress
     from remit.ledger.state import Finding, Select
     from remit.ledger.store import Transaction
 
-__all__ = ["ENTRY_SEQ", "Projection", "Row", "State", "apply"]
+__all__ = [
+    "ENTRY_SEQ", "NO_END", "Projection", "Row", "State", "apply", "entries_of", "fill_tables",
+    "fold_entries", "read_entry",
+]  # fmt: skip
 
 Row = dict[str, Any]
 """The values of a row, keyed by column."""
 
+NO_END = 1 << 62
+"""A sequence number that no entry reaches."""
+
+_PAGE = 4096
 _MAX_CACHED = 20_000
 """Rows of one table that a :class:`State` keeps as objects."""
 
 ENTRY_SEQ = "entry_seq"
 """The column of a folded row with the number of the latest entry that changed it."""
+
+
+def _no_fold(rows: State, entry: LedgerEntry, seq: int) -> None:
+    """Do nothing: the fold of a table whose rows name their entries."""
 
 
 class Projection(NamedTuple):
@@ -56,14 +72,19 @@ class Projection(NamedTuple):
         adjust: adds amounts that another table states, before rows are compared. None for none.
         check: returns the columns of a stored row that contradict its folded row; called for each
             pair of rows. None for no further check.
+        source: the column that names the entry from which a row follows. Such rows are not folded:
+            ``check`` gets the row with an empty folded row whose ``entry`` is the named one.
+        any_writer: True if entries count that their recorded writer may not write. An order, key or
+            amount that a worker records does not.
+        partial: True if rows that no entry gives may exist.
         note: returns the reason why a folded row cannot be checked completely; empty if it can.
     """
 
     table: str
     key: tuple[str, ...]
     columns: tuple[str, ...]
-    events: tuple[str, ...]
-    fold: Callable[[State, LedgerEntry, int], None]
+    events: tuple[str, ...] = ()
+    fold: Callable[[State, LedgerEntry, int], None] = _no_fold
     memory: tuple[str, ...] = ()
     nullable: tuple[str, ...] = ()
     stored: bool = True
@@ -74,8 +95,16 @@ class Projection(NamedTuple):
     describe: Callable[[tuple[Any, ...]], str] | None = None
     begin: Callable[[LedgerClient, State], Iterable[Finding]] | None = None
     adjust: Callable[[Select, State], None] | None = None
-    check: Callable[[Select, Row, Row], Iterable[str]] | None = None
+    check: Callable[[State, Row, Row], Iterable[str]] | None = None
+    source: str = ""
+    any_writer: bool = False
+    partial: bool = False
     note: Callable[[Row], str] | None = None
+
+    @property
+    def label(self) -> str:
+        """The table, and the column that names entries if there is one."""
+        return f"{self.table}.{self.source}" if self.source else self.table
 
     def name(self, key: tuple[Any, ...]) -> str:
         """Return the name of a row for messages."""
@@ -93,9 +122,11 @@ class State:
         execute_many: runs a statement for several rows.
         columns: the columns of each table, those of its key first, and the number of the latter.
         select: reads the ledger.
+        ledger: the ledger, whose content a check may read; None for a writer.
 
     Attributes:
         select: reads the ledger, for a fold that looks at earlier entries.
+        ledger: the ledger.
         findings: findings about entries.
     """
 
@@ -105,8 +136,10 @@ class State:
         execute_many: Callable[[str, Sequence[Sequence[Any]]], object],
         columns: Mapping[str, tuple[Sequence[str], int]],
         select: Select,
+        ledger: LedgerClient | None = None,
     ) -> None:
         self.select = select
+        self.ledger = ledger
         self._execute, self._execute_many, self._columns = execute, execute_many, columns
         self._rows: dict[str, dict[tuple[Any, ...], Row | None]] = {name: {} for name in columns}
         self._changed: dict[str, set[tuple[Any, ...]]] = {name: set() for name in columns}
@@ -177,3 +210,125 @@ def apply(tx: Transaction, entry: LedgerEntry, *projections: Projection) -> str:
         one.fold(state, entry, parse_entry_id(written) or 0)
     state.write()
     return written
+
+
+def fold_entries(
+    select: Select,
+    state: State,
+    projections: Sequence[Projection],
+    first: int,
+    end: int,
+    *,
+    starts: Mapping[str, int] | None = None,
+    progress: Progress | None = None,
+    record: str = "record",
+) -> int:
+    """Apply the entries from ``first`` to before ``end`` to a state.
+
+    An entry that its recorded writer may not write is ignored. An entry that cannot be applied is
+    a finding of the state.
+
+    Args:
+        select: reads the ledger.
+        state: the rows, which are changed.
+        projections: the folds, which are applied in this order.
+        first: the first sequence number.
+        end: the first sequence number that is not applied.
+        starts: the first sequence number that counts, by table; 0 for other tables.
+        progress: called with the number of entries that were passed, and their total.
+        record: SQL that reads the column ``record``, however damaged.
+
+    Returns:
+        The sequence number after the last entry that was applied.
+    """
+    by_event: dict[str, list[tuple[Projection, int]]] = {}
+    for one in projections:
+        for event in one.events:
+            by_event.setdefault(event, []).append((one, (starts or {}).get(one.table, 0)))
+    # As an expression, which no index has: the entries are read in their order.
+    sql = (f"SELECT seq, timestamp, event_type, {record} FROM entries WHERE seq BETWEEN ? AND ? "
+           f"AND event_type || '' IN ({', '.join(map(repr, by_event))}) ORDER BY seq")  # fmt: skip
+    state.select = select
+    after = first
+    for rows in pages(select, sql, first, end - 1, _PAGE):
+        for seq, timestamp, event_type, stored in rows:
+            wanted = [one for one, start in by_event[event_type] if seq >= start]
+            if wanted:
+                _apply_stored(state, wanted, seq, timestamp, event_type, stored)
+        after = rows[-1][0] + 1
+        if progress is not None:
+            progress(after - first, end - first)
+    return after
+
+
+def _apply_stored(
+    state: State, projections: Sequence[Projection], seq: int, timestamp: str, event_type: str,
+    stored: Any,
+) -> None:  # fmt: skip
+    one = projections[0]
+    try:
+        entry = read_entry(seq, timestamp, event_type, stored)
+        is_own = is_authentic(entry)
+        for one in projections:
+            if is_own or one.any_writer:
+                one.fold(state, entry, seq)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        said = f"{one.table}: the entry cannot be added up: {type(error).__name__}: {error}"
+        state.report(seq, said)
+
+
+def read_entry(seq: int, timestamp: str, event_type: str, stored: Any) -> LedgerEntry:
+    """Return a stored entry without content; raise ValueError, TypeError or KeyError if damaged."""
+    record = orjson.loads(as_bytes(stored))
+    return LedgerEntry(
+        event_type, record["submission_id"], record["decision"], record["reason"], [],
+        record["metadata"], entry_id(seq), timestamp,
+    )  # fmt: skip
+
+
+def entries_of(select: Select, ids: Iterable[Any]) -> dict[Any, LedgerEntry]:
+    """Return the existing entries among these ids, without content, keyed by id.
+
+    A damaged entry has no metadata. Values that are not ids of entries are ignored.
+
+    Args:
+        select: runs a query.
+        ids: the ids.
+    """
+    wanted = sorted({seq for one in ids if isinstance(one, str)
+                     and (seq := parse_entry_id(one)) is not None})  # fmt: skip
+    found: dict[Any, LedgerEntry] = {}
+    for part in chunks(wanted):
+        rows = select(
+            f"SELECT seq, timestamp, event_type, record FROM entries WHERE seq IN ({marks(part)})",
+            part,
+        )
+        for seq, timestamp, event_type, stored in rows:
+            try:
+                entry = read_entry(seq, timestamp, event_type, stored)
+            except (ValueError, TypeError, KeyError):  # verification reports the damage
+                entry = LedgerEntry(event_type, "", "", "", id=entry_id(seq))
+            found[entry.id] = entry
+    return found
+
+
+def fill_tables(
+    select: Select,
+    execute_many: Callable[[str, Sequence[Sequence[Any]]], object],
+    projections: Sequence[Projection],
+    record: str = "record",
+) -> None:
+    """Write the rows that all entries give to empty tables, as a migration does.
+
+    Entries that cannot be applied give nothing; verification reports them.
+
+    Args:
+        select: runs a query.
+        execute_many: runs a statement for several rows.
+        projections: the tables.
+        record: SQL that reads the column ``record``, however damaged.
+    """
+    columns = {one.table: ((*one.key, *one.columns), len(one.key)) for one in projections}
+    state = State(select, execute_many, columns, select)
+    fold_entries(select, state, projections, 0, NO_END, record=record)
+    state.write()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from remit.agents.queue import ORDERS
-from remit.gateway import OWNER_CHECKS, check_batches
+from remit.gateway import OWNERSHIP, check_batches
 from remit.gateway.auth import KEYS, check_epoch
 from remit.gateway.budget import MONEY, audit_budgets, carried_accounts, check_holds
 from remit.ledger import (
@@ -23,7 +23,7 @@ from remit.ledger import (
 from remit.ledger.log_of_logs import check_heads
 from remit.routing.trail import check_trail, prepare_table
 
-PROJECTIONS = (KEYS, ORDERS, *MONEY, *USAGE_TABLES)
+PROJECTIONS = (KEYS, ORDERS, *MONEY, *OWNERSHIP, *USAGE_TABLES)
 """The tables whose rows follow from entries, in the order in which entries are applied to them.
 
 Tables that no entry gives are ``breakers``, ``leases``, ``order_starts``, ``holds`` and
@@ -37,12 +37,7 @@ _CHECKS: dict[str, Callable[[LedgerClient, bool], Iterable[Finding]]] = {
     ),
     "holds": lambda ledger, since_mark: settled(ledger, check_holds),
     "key_epoch": lambda ledger, since_mark: settled(ledger, check_epoch),
-    **{
-        name: lambda ledger, since_mark, check=check: settled(  # type: ignore[misc]
-            ledger, functools.partial(check, ledger)
-        )
-        for name, check in {**OWNER_CHECKS, "batches": check_batches}.items()
-    },
+    "batches": lambda ledger, since_mark: settled(ledger, functools.partial(check_batches, ledger)),
     "thoughts": check_trail,
     "tenants": check_heads,
 }

@@ -84,7 +84,7 @@ def _foreign_resource(select: Select, seq: int, entry: LedgerEntry, order: Folde
     return f"the session {session_id!r}, which is not the order's"
 
 
-def _check(select: Select, live: FoldedRow, folded: FoldedRow) -> Iterator[str]:
+def _check(rows: State, live: FoldedRow, folded: FoldedRow) -> Iterator[str]:
     """Yield the columns that contradict the state of an order, or each other."""
     if folded["state"] is None and live["state"] not in ACTIVE_STATES:
         yield "state"

@@ -20,7 +20,7 @@ from remit.gateway.budget.audit import (
 from remit.gateway.budget.budgeter import TokenBudgeter
 from remit.gateway.budget.errors import BudgetRefusedError
 from remit.gateway.budget.holds import Hold
-from remit.gateway.budget.projection import MONEY
+from remit.gateway.budget.projection import MONEY, OWNERS
 from remit.kernel.budget import (
     USD_NAMES,
     Amount,
@@ -37,6 +37,7 @@ from remit.kernel.budget import (
 
 __all__ = [
     "MONEY",
+    "OWNERS",
     "USD_NAMES",
     "Accounts",
     "Amount",

@@ -152,10 +152,12 @@ def carried_accounts(ledger: LedgerClient, end: int) -> dict[str, Any]:
     before = carried_marks(ledger).get("scopes", {})
     ranges = ledger.archived_ranges()
     with closing(Folded(MONEY, ledger.select)) as folded:
+        archived = ranges[-1].end if ranges else 0
+        starts = {one.table: archived for one in MONEY if one.begin is not None}
         for one in MONEY:
             if one.begin is not None:
                 folded.findings += one.begin(ledger, folded)
-        fold_entries(ledger.select, folded, MONEY, ranges[-1].end if ranges else 0, end)
+        fold_entries(ledger.select, folded, MONEY, 0, end, starts=starts)
         if folded.findings:
             seq, said = folded.findings[0]
             raise LedgerFormatError(f"{entry_id(seq or 0)} cannot be archived: {said}.")

@@ -23,7 +23,7 @@ from remit.ledger import (
     parse_entry_id,
 )
 
-__all__ = ["BUDGETS", "HOLDS", "MONEY", "carried_marks", "carried_of"]
+__all__ = ["BUDGETS", "HOLDS", "MONEY", "OWNERS", "carried_marks", "carried_of"]
 
 _REPAIR = "remit budget check --repair"
 _OF_A_MINUTE = ("minute", "minute_requests", "minute_tokens")
@@ -78,20 +78,15 @@ def carried_of(rows: Callable[[Projection], list[Row]]) -> dict[str, Any]:
 
 def _fold_owner(rows: State, entry: LedgerEntry, seq: int) -> None:
     owners = {name: entry.metadata.get(name) or "" for name in _OWNERS}
-    rows.put("key_owners", {"key_id": entry.metadata["key_id"], **owners})
-
-
-def _begin_owners(ledger: LedgerClient, rows: State) -> Iterator[Any]:
-    for key_id, owners in carried_marks(ledger).get("owners", {}).items():
-        rows.put("key_owners", {"key_id": key_id, **owners})
-    yield from ()
+    key_id, role = entry.metadata["key_id"], entry.metadata.get("role")
+    rows.put("key_owners", {"key_id": key_id, "role": role, **owners})
 
 
 OWNERS = Projection(
-    "key_owners", ("key_id",), _OWNERS, ("KEY_CREATED",), _fold_owner,
-    imported=True, stored=False, begin=_begin_owners,
+    "key_owners", ("key_id",), ("role", *_OWNERS), ("KEY_CREATED",), _fold_owner,
+    imported=True, stored=False,
 )  # fmt: skip
-"""The accounts of the owners of keys, which the fold of budgets reads."""
+"""The roles and owners of all keys, imported ones too, which other folds and checks read."""
 
 
 # -- budgets -----------------------------------------------------------------------------------
@@ -258,7 +253,7 @@ def _begin_calls(ledger: LedgerClient, rows: State) -> Iterator[Any]:
     yield from ()
 
 
-def _check_call(select: Select, live: Row, folded: Row) -> Iterator[str]:
+def _check_call(rows: State, live: Row, folded: Row) -> Iterator[str]:
     """Yield ``hold`` or ``reserved_tokens`` if a call holds money that it cannot hold."""
     if not live["hold"]:
         return
@@ -273,7 +268,7 @@ def _check_call(select: Select, live: Row, folded: Row) -> Iterator[str]:
         path_of(session_id, live["work_order_id"], live["agent_id"], key_id, None, None, None)
     )
     if charged_beside(hold.scopes, session_id, key_id):
-        own |= _of_callers(select, session_id) | {*LEARNING.path}
+        own |= _of_callers(rows.select, session_id) | {*LEARNING.path}
     owners = ("user", "team", "organisation")
     if not own.issuperset(one for one in hold.scopes if one.partition(":")[0] not in owners):
         yield "hold"
@@ -331,7 +326,7 @@ def _begin_conversations(ledger: LedgerClient, rows: State) -> Iterator[Any]:
     yield from ()
 
 
-def _check_conversation(select: Select, live: Row, folded: Row) -> Iterator[str]:
+def _check_conversation(rows: State, live: Row, folded: Row) -> Iterator[str]:
     if not folded["head"]:
         yield "response_id"  # The conversation was deleted.
     elif live["entry_id"] not in (folded["head"], ""):

@@ -8,10 +8,10 @@ from typing import Any
 
 import psycopg
 
-from remit.ledger.comparison import fill_tables
 from remit.ledger.errors import LedgerError, LedgerFormatError
 from remit.ledger.owner import OWNER_SQL
 from remit.ledger.postgres.connection import Writer, reason
+from remit.ledger.projection import fill_tables
 from remit.ledger.schema import (
     DROPPED,
     LAYOUT_VERSION,

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import orjson
 
-from remit.ledger.comparison import fill_tables
 from remit.ledger.contents import NO_STEP, commitments_in
 from remit.ledger.errors import LedgerFormatError
+from remit.ledger.projection import fill_tables
 from remit.ledger.schema import DROPPED, LAYOUT_VERSION, SQLITE, STATE_TABLES, declare
 from remit.ledger.sqlite.schema import VIEWS, squeezed
 from remit.ledger.tlog.merkle import leaf_hash
