@@ -158,6 +158,10 @@ def _check_idempotency(rows: State, live: Row, folded: Row) -> Iterator[str]:
     is_claims = metadata.get("claim", live["token"]) == live["token"]
     if entry.event_type != "EXCHANGE" or not is_callers or not is_claims:
         yield "exchange_entry_id"
+    if not is_callers:
+        yield "caller"
+    if not is_claims:
+        yield "token"
 
 
 IDEMPOTENCY = Projection(

@@ -107,6 +107,7 @@ class Folded(State):
             for one in self._projections
         }
         super().__init__(self._scratch.execute, self._scratch.executemany, columns, select, ledger)
+        self._filled.clear()
         for table, (names, width) in columns.items():
             self._scratch.execute(
                 f"CREATE TABLE {table} ({', '.join(names)}, PRIMARY KEY "
@@ -140,6 +141,7 @@ class Folded(State):
 
     def load(self, mark: Mapping[str, Any]) -> None:
         """Insert the rows that :meth:`to_mark` returned."""
+        self._filled.update(self._columns)
         for table, (names, _) in self._columns.items():
             marks = ", ".join("?" * len(names))
             self._scratch.executemany(f"INSERT INTO {table} VALUES ({marks})", mark[table])

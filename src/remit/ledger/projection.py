@@ -143,12 +143,15 @@ class State:
         self._execute, self._execute_many, self._columns = execute, execute_many, columns
         self._rows: dict[str, dict[tuple[Any, ...], Row | None]] = {name: {} for name in columns}
         self._changed: dict[str, set[tuple[Any, ...]]] = {name: set() for name in columns}
+        self._filled = {*columns}  # Tables that may have rows besides those in memory.
         self.findings: list[Finding] = []
 
     def get(self, table: str, *key: Any) -> Row | None:
         """Return a row, which :meth:`put` stores again after a change; None if there is none."""
         rows = self._rows[table]
         if key not in rows:
+            if table not in self._filled:
+                return None
             names, width = self._columns[table]
             same = " AND ".join(f"{name} = ?" for name in names[:width])
             found = [*self._execute(f"SELECT {', '.join(names)} FROM {table} WHERE {same}", key)]
@@ -193,6 +196,8 @@ class State:
             if gone:
                 same = " AND ".join(f"{name} = ?" for name in names[:width])
                 self._execute_many(f"DELETE FROM {table} WHERE {same}", gone)
+            if rows:
+                self._filled.add(table)
             changed.clear()
             rows.clear()
 

@@ -24,11 +24,10 @@ from remit.ledger.log_of_logs import check_heads
 from remit.routing.trail import check_trail, prepare_table
 
 PROJECTIONS = (KEYS, ORDERS, *MONEY, *OWNERSHIP, *USAGE_TABLES)
-"""The tables whose rows follow from entries, in the order in which entries are applied to them.
+"""The tables whose rows follow from entries, in the order in which entries are applied to them."""
 
-Tables that no entry gives are ``breakers``, ``leases``, ``order_starts``, ``holds`` and
-``idempotency``: they state what runs now.
-"""
+NOT_DERIVED = ("breakers", "holds", "leases", "order_starts")
+"""The tables of state that no entry gives: reservations, holders, and times that pass."""
 
 _CHECKS: dict[str, Callable[[LedgerClient, bool], Iterable[Finding]]] = {
     "types": lambda ledger, since_mark: of_other_types(ledger, STATE_TABLES),

@@ -147,18 +147,16 @@ def _charge_call(rows: State, metadata: dict[str, Any], tokens: int) -> None:
 def _charge(rows: State, began: int, metadata: dict[str, Any], tokens: int, *, turns: bool) -> None:
     key_id = metadata.get("key_id")
     owners = (rows.get("key_owners", key_id) if key_id else None) or {}
-    scope = BudgetScope(
+    path = path_of(
         metadata.get("session_id") or "",
         metadata.get("work_order_id") or None,
         metadata.get("agent_id") or None,
-        key_id=key_id,
-        user_id=metadata.get("user_id") or owners.get("user_id"),
-        team_id=metadata.get("team_id") or owners.get("team_id"),
-        organisation_id=metadata.get("organisation_id") or owners.get("organisation_id"),
+        key_id,
+        *(metadata.get(name) or owners.get(name) for name in _OWNERS),
         charged_to=tuple(metadata.get("charged_to") or ()),
     )
     usd = metadata.get("cost_usd")
-    for key in scope.path:
+    for key in path:
         account = rows.get("budgets", key)
         if account is None or account["since"] > began:
             continue  # The account, or its window, did not exist when the call was sent.
@@ -254,7 +252,7 @@ def _begin_calls(ledger: LedgerClient, rows: State) -> Iterator[Any]:
 
 
 def _check_call(rows: State, live: Row, folded: Row) -> Iterator[str]:
-    """Yield ``hold`` or ``reserved_tokens`` if a call holds money that it cannot hold."""
+    """Yield the columns that contradict each other about the money that a call holds."""
     if not live["hold"]:
         return
     hold = Hold.read_exact(live["hold"])
@@ -270,8 +268,11 @@ def _check_call(rows: State, live: Row, folded: Row) -> Iterator[str]:
     if charged_beside(hold.scopes, session_id, key_id):
         own |= _of_callers(rows.select, session_id) | {*LEARNING.path}
     owners = ("user", "team", "organisation")
-    if not own.issuperset(one for one in hold.scopes if one.partition(":")[0] not in owners):
+    foreign = {one.partition(":")[0] for one in hold.scopes if one not in own}.difference(owners)
+    if foreign:
         yield "hold"
+    if "key" in foreign:
+        yield "key_id"
 
 
 def _of_callers(select: Select, session_id: str) -> set[str]:
