@@ -24,7 +24,6 @@ from remit.ledger.comparison import (
     Folded,
     audit_tables,
     check_tables,
-    findings_of,
     folded_rows,
 )
 from remit.ledger.contents import EXACT, Content, EncodedValue, Erased, ExactText, content
@@ -169,7 +168,6 @@ __all__ = [
     "entries_of",
     "entry_id",
     "erasure_digest",
-    "findings_of",
     "fold_entries",
     "folded_rows",
     "fork",

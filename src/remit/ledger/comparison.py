@@ -40,7 +40,6 @@ __all__ = [
     "Difference",
     "audit_tables",
     "check_tables",
-    "findings_of",
     "folded_rows",
 ]
 
@@ -245,24 +244,23 @@ def _live(
     select: Select, one: Projection, keys: Sequence[tuple[Any, ...]] | None
 ) -> Iterator[list[tuple[Any, ...]]]:
     """Yield the rows of a table; with ``keys``, only rows with these keys."""
-    sql = f"SELECT {', '.join((*one.key, *one.columns))} FROM {one.table}"
-    conditions = [one.where] if one.where else []
+    names = ", ".join((*one.key, *one.columns))
+    sql = f"SELECT {names} FROM {one.table} WHERE {one.where or '1 = 1'}"
+    same = "".join(f" AND {name} = ?" for name in one.key)
     if keys is None:
-        where = f" WHERE {one.where}" if one.where else ""
-        yield select(sql + where, ())
-        return
-    conditions += [f"{name} = ?" for name in one.key]
-    for key in keys:
-        yield select(f"{sql} WHERE {' AND '.join(conditions)}", key)
+        yield select(sql, ())
+    for key in keys or ():
+        yield select(sql + same, key)
 
 
 def _storable(value: Any) -> Any:
-    """Return a stored value as one that SQLite takes: damaged text becomes bytes."""
+    """Return a stored value as one that SQLite takes; damaged text is escaped after a NUL."""
     if isinstance(value, str) and not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
-            return value.encode("utf-8", "surrogateescape")
+            data = value.encode("utf-8", "surrogateescape")
+            return "\0" + data.decode("utf-8", "backslashreplace")
     return value
 
 
@@ -424,13 +422,7 @@ def check_tables(
         mark: name of the mark.
         since_mark: True to continue from the mark.
     """
-    yield from findings_of(
-        audit_tables(ledger, projections, mark=mark, since_mark=since_mark), projections
-    )
-
-
-def findings_of(audit: Audit, projections: Sequence[Projection]) -> Iterator[Finding]:
-    """Yield the differences of an audit as sentences, and its findings."""
+    audit = audit_tables(ledger, projections, mark=mark, since_mark=since_mark)
     of = {one.table: one for one in projections}
     for table, name, column, live, ledger, seq in audit.differences:
         one = of[table]

@@ -46,7 +46,7 @@ def test_what_keys_go_through_is_all_on_record(ledger: LedgerClient) -> None:
         ("models = '[]'", "models of"),
         ("user_id = 'victim'", "is 'victim'"),
         ("expires = ''", "expires of"),
-        ("key_id = 'KEY-OTHER'", "no entry made the row KEY-OTHER"),
+        ("key_id = 'KEY-OTHER'", "there is no row KEY-OTHER"),
     ],
 )
 def test_an_edited_key_is_found(target: str, ledger: LedgerClient, edit: str, said: str) -> None:
@@ -90,7 +90,7 @@ def test_an_import_that_never_was_excuses_nothing(target: str, ledger: LedgerCli
     outside(target, f"INSERT INTO ledger_info VALUES ('imported', '{size}')")
     (found,) = _problems(ledger)
     assert found == (
-        f"virtual_keys: no entry made the row {made.key_id}; by ledger_info an import brought the "
+        f"virtual_keys: by the ledger there is no row {made.key_id}; by ledger_info an import brought the "
         f"first {size} entries, and an import brings no such rows"
     )
 

@@ -9,25 +9,17 @@ from typing import Any
 from remit.gateway.auth.virtual_key import KeyRow
 from remit.ledger import Finding, LedgerEntry, Projection, Row, Select, State, entry_id, folded_rows
 
-__all__ = ["KEYS", "RecordedKey", "check_epoch", "owner_of_key", "recorded_keys"]
+__all__ = ["KEYS", "check_epoch", "recorded_keys"]
 
 _STATED = ("name", "role", "prefix", "user_id", "team_id", "organisation_id", "expires", "hash")
 _LISTS = ("models", "agents", "tiers")
 _NOTHING = dict.fromkeys(("rotated", "old_until", "old_hash", "revoked", "revoked_entry"), "")
 
 
-RecordedKey = Row
-"""The columns of a key's row by the ledger; a column that older versions did not record is None."""
-
-
-def owner_of_key(key: RecordedKey) -> str:
-    """Return the owner's name: the key's user if it has one, else the key."""
-    return f"user:{key['user_id']}" if key.get("user_id") else f"key:{key['key_id']}"
-
-
-def recorded_keys(select: Select) -> dict[str, RecordedKey]:
+def recorded_keys(select: Select) -> dict[str, Row]:
     """Return all keys that the ledger ever recorded, keyed by key id; reads all their entries.
 
+    A value is the columns of the key's row; a column that older versions did not record is None.
     Damaged entries are skipped. Imported keys, which have no rows, are included.
 
     Args:

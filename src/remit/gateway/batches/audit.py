@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from remit.gateway.auth.projection import RecordedKey, recorded_keys
+from remit.gateway.auth.projection import recorded_keys
 from remit.gateway.batches.rows import BOUNDS, NO_PRICE, LineRow, Row, hold_name, line_name
 from remit.gateway.budget import Hold
 from remit.kernel.budget import path_of
@@ -70,7 +70,7 @@ def check_batches(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
         yield None, f"holds: batches has no row for {readable(name)}"
 
 
-def _path(meta: dict[str, Any], key: RecordedKey) -> set[str]:
+def _path(meta: dict[str, Any], key: dict[str, Any]) -> set[str]:
     """Return every account that can pay for a batch."""
     owners = [key.get(name) for name in ("user_id", "team_id", "organisation_id")]
     return set(
