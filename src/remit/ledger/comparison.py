@@ -424,7 +424,7 @@ def check_tables(
     """
     audit = audit_tables(ledger, projections, mark=mark, since_mark=since_mark)
     of = {one.table: one for one in projections}
-    for table, name, column, live, ledger, seq in audit.differences:
+    for table, name, column, live, recorded, seq in audit.differences:
         one = of[table]
         if column == "row" and live == "missing":
             said = f"{table}: {name} has no row"
@@ -435,11 +435,11 @@ def check_tables(
                 said += "and an import brings no such rows"
         elif column in one.secret:
             said = f"{table}: {column} of {name} is not that of its entry"
-        elif ledger is None:
+        elif recorded is None and column not in one.nullable:
             said = f"{table}: {column} of {name} is {readable(live)}, which the ledger contradicts"
         else:
             said = f"{table}: {column} of {name} is {readable(live)}, by the ledger "
-            said += readable(ledger)
+            said += readable(recorded)
         if one.repair:
             said += f"; `{one.repair}` takes what the ledger says"
         yield seq, said

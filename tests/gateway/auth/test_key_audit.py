@@ -90,8 +90,8 @@ def test_an_import_that_never_was_excuses_nothing(target: str, ledger: LedgerCli
     outside(target, f"INSERT INTO ledger_info VALUES ('imported', '{size}')")
     (found,) = _problems(ledger)
     assert found == (
-        f"virtual_keys: by the ledger there is no row {made.key_id}; by ledger_info an import brought the "
-        f"first {size} entries, and an import brings no such rows"
+        f"virtual_keys: by the ledger there is no row {made.key_id}; by ledger_info an import "
+        f"brought the first {size} entries, and an import brings no such rows"
     )
 
 
