@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remit.gateway.budget import MONEY
 from remit.kernel.errors import InvalidInputError
 from remit.ledger import (
     USAGE_TABLES,
@@ -203,6 +204,15 @@ def test_whose_a_key_is_follows_from_the_entry_that_made_it(
     assert _differences(ledger, repair=True) == found
     assert ledger.select("SELECT * FROM usage_keys ORDER BY key_id") == keys
     assert _differences(ledger) == []
+
+
+def test_an_entry_that_one_table_cannot_add_up_counts_in_the_others(ledger: LedgerClient) -> None:
+    """An exchange without its dispatch is no charge of a budget, and is usage all the same."""
+    ledger.write(_exchange(price_version="1"))
+    tables = (*MONEY, *USAGE_TABLES)
+    audit = audit_tables(ledger, tables)
+    assert audit.differences == []
+    assert [(seq, said.partition(":")[0]) for seq, said in audit.findings] == [(0, "budgets")]
 
 
 def test_what_is_written_meanwhile_is_no_difference(ledger: LedgerClient) -> None:

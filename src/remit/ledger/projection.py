@@ -257,7 +257,7 @@ def fold_entries(
     after = first
     for rows in pages(select, sql, first, end - 1, _PAGE):
         for seq, timestamp, event_type, stored in rows:
-            wanted = [one for one, start in by_event[event_type] if seq >= start]
+            wanted = [one for one, start in by_event.get(event_type, ()) if seq >= start]
             if wanted:
                 _apply_stored(state, wanted, seq, timestamp, event_type, stored)
         after = rows[-1][0] + 1
@@ -270,16 +270,17 @@ def _apply_stored(
     state: State, projections: Sequence[Projection], seq: int, timestamp: str, event_type: str,
     stored: Any,
 ) -> None:  # fmt: skip
-    one = projections[0]
-    try:
-        entry = read_entry(seq, timestamp, event_type, stored)
-        is_own = is_authentic(entry)
-        for one in projections:
-            if is_own or one.any_writer:
+    entry = None
+    for one in projections:
+        try:
+            entry = entry or read_entry(seq, timestamp, event_type, stored)
+            if one.any_writer or is_authentic(entry):
                 one.fold(state, entry, seq)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        said = f"{one.table}: the entry cannot be added up: {type(error).__name__}: {error}"
-        state.report(seq, said)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            said = f"{one.table}: the entry cannot be added up: {type(error).__name__}: {error}"
+            state.report(seq, said)
+            if entry is None:
+                return  # No other table can read it either.
 
 
 def read_entry(seq: int, timestamp: str, event_type: str, stored: Any) -> LedgerEntry:
