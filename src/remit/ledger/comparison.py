@@ -302,7 +302,7 @@ def audit_tables(
             first = min(starts.values(), default=0)
             for one in projections:
                 if one.begin is not None:
-                    folded.findings += one.begin(ledger, folded)
+                    folded.findings += one.begin(ledger, folded, one.table)
         if progress is not None:
             progress(0, size - first)
         fold_entries(

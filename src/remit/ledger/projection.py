@@ -67,8 +67,9 @@ class Projection(NamedTuple):
         imported: True if imported entries count. Otherwise an import brings no rows.
         repair: the command that replaces wrong rows; empty if there is none.
         describe: returns the name of a row, given its key, for messages.
-        begin: sets the rows that archived entries came to, and returns findings. The fold then
-            starts after the archived ranges. None if no entry of these events is ever archived.
+        begin: sets the rows of the table that archived entries came to, and returns findings. The
+            fold then starts after the archived ranges. None if no entry of these events is ever
+            archived.
         adjust: adds amounts that another table states, before rows are compared. None for none.
         check: returns the columns of a stored row that contradict its folded row; called for each
             pair of rows. None for no further check.
@@ -93,7 +94,7 @@ class Projection(NamedTuple):
     imported: bool = False
     repair: str = ""
     describe: Callable[[tuple[Any, ...]], str] | None = None
-    begin: Callable[[LedgerClient, State], Iterable[Finding]] | None = None
+    begin: Callable[[LedgerClient, State, str], Iterable[Finding]] | None = None
     adjust: Callable[[Select, State], None] | None = None
     check: Callable[[State, Row, Row], Iterable[str]] | None = None
     source: str = ""

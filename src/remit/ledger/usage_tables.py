@@ -157,7 +157,7 @@ def archived_usage_problem(select: Select, end: int, hours: Mapping[str, str]) -
     return ""
 
 
-def _begin_usage(ledger: LedgerClient, state: State) -> Iterator[Finding]:
+def _begin_usage(ledger: LedgerClient, state: State, table: str) -> Iterator[Finding]:
     """Set the rows of ``usage`` that the entries before the end of the archived ranges came to.
 
     Rows of an hour with archived entries are taken from the table if their digest is the recorded
@@ -166,6 +166,7 @@ def _begin_usage(ledger: LedgerClient, state: State) -> Iterator[Finding]:
     Args:
         ledger: the ledger.
         state: the folded rows, which are changed.
+        table: ``usage``.
     """
     ranges = ledger.archived_ranges()
     if not ranges:
@@ -174,7 +175,7 @@ def _begin_usage(ledger: LedgerClient, state: State) -> Iterator[Finding]:
     for page in pages(ledger.select, _BEFORE_END, 0, end - 1, _PAGE):
         entries = [(time, event, as_bytes(data)) for _, time, event, data in page
                    if time[:13] not in hours]  # fmt: skip
-        for table, row in rows_of(entries):
+        for _, row in rows_of(entries):
             _add(state, table, row)
     for text, digest in hours.items():
         look = functools.partial(_amounts_before, quarter_of(f"{text}:00") // _IN_HOUR, end)
@@ -188,7 +189,7 @@ def _begin_usage(ledger: LedgerClient, state: State) -> Iterator[Finding]:
                 ),
             )
         for key, sums in rows.items():
-            _add(state, "usage", (*key, *sums))
+            _add(state, table, (*key, *sums))
 
 
 def _amounts_before(hour: int, end: int, select: Select) -> dict[Row, Row]:

@@ -156,7 +156,7 @@ def carried_accounts(ledger: LedgerClient, end: int) -> dict[str, Any]:
         starts = {one.table: archived for one in MONEY if one.begin is not None}
         for one in MONEY:
             if one.begin is not None:
-                folded.findings += one.begin(ledger, folded)
+                folded.findings += one.begin(ledger, folded, one.table)
         fold_entries(ledger.select, folded, MONEY, 0, end, starts=starts)
         if folded.findings:
             seq, said = folded.findings[0]

@@ -73,6 +73,30 @@ def carried_of(rows: Callable[[Projection], list[Row]]) -> dict[str, Any]:
     }
 
 
+def _begin(ledger: LedgerClient, rows: State, table: str) -> Iterator[Any]:
+    """Set the rows of one table to the sums of the archived entries."""
+    mark = carried_marks(ledger)
+    calls = mark.get("outstanding", {})
+    match table:
+        case "budgets":
+            for scope, (since, columns) in mark.get("scopes", {}).items():
+                rows.put(table, {**columns, "scope": scope, "since": since})
+        case "raised_bounds":
+            for provider_id, model_id, percent in mark.get("raised", ()):
+                row = {"provider_id": provider_id, "model_id": model_id, "percent": percent}
+                rows.put(table, row)
+        case "in_flight":
+            for seq in calls.get("calls", ()):
+                _fold_call(rows, ledger.read(entry_id(seq), with_content=False), seq)
+        case "response_ids":
+            heads, deleted = calls.get("heads", {}), calls.get("deleted", ())
+            for name in dict.fromkeys((*heads, *deleted)):
+                head = entry_id(heads[name]) if name in heads else ""
+                row = {"response_id": name, "head": head, "optional": int(name in deleted)}
+                rows.put(table, {**row, "entry_seq": heads.get(name)})
+    yield from ()
+
+
 # -- owners of keys ----------------------------------------------------------------------------
 
 
@@ -169,12 +193,6 @@ def _charge(rows: State, began: int, metadata: dict[str, Any], tokens: int, *, t
         rows.put("budgets", account)
 
 
-def _begin_budgets(ledger: LedgerClient, rows: State) -> Iterator[Any]:
-    for scope, (since, columns) in carried_marks(ledger).get("scopes", {}).items():
-        rows.put("budgets", {**columns, "scope": scope, "since": since})
-    yield from ()
-
-
 def _add_holds(select: Select, rows: State) -> None:
     """Add the amounts that calls and batches hold; calls count as turns from their start."""
     for (text,) in select(HOLDS, ()):
@@ -199,7 +217,7 @@ BUDGETS = Projection(
     ("BUDGET_ALLOCATED", "EXCHANGE", "EXCHANGE_ORPHANED", "BUDGET_DEBIT"), _fold_budget,
     memory=("since",), nullable=("token_limit", "turn_limit", "nano_limit", "requests_per_minute",
                                  "tokens_per_minute"),
-    imported=True, repair=_REPAIR, begin=_begin_budgets, adjust=_add_holds,
+    imported=True, repair=_REPAIR, begin=_begin, adjust=_add_holds,
 )  # fmt: skip
 """The accounts; ``since`` is the entry that began an account's window. No entry gives the counts of
 the current minute."""
@@ -219,17 +237,9 @@ def _fold_bound(rows: State, entry: LedgerEntry, seq: int) -> None:
         rows.put("raised_bounds", row)
 
 
-def _begin_bounds(ledger: LedgerClient, rows: State) -> Iterator[Any]:
-    for row in carried_marks(ledger).get("raised", ()):
-        rows.put(
-            "raised_bounds", dict(zip(("provider_id", "model_id", "percent"), row, strict=True))
-        )
-    yield from ()
-
-
 RAISED_BOUNDS = Projection(
     "raised_bounds", ("provider_id", "model_id"), ("percent",), ("EXCHANGE",), _fold_bound,
-    imported=True, repair=_REPAIR, begin=_begin_bounds,
+    imported=True, repair=_REPAIR, begin=_begin,
 )  # fmt: skip
 """The upper bounds that bills raised."""
 
@@ -243,12 +253,6 @@ def _fold_call(rows: State, entry: LedgerEntry, seq: int) -> None:
         rows.put("in_flight", {"dispatch_entry_id": entry_id(seq), **stated, "entry_seq": seq})
     elif dispatch := entry.metadata.get("dispatch_entry_id"):
         rows.delete("in_flight", dispatch)
-
-
-def _begin_calls(ledger: LedgerClient, rows: State) -> Iterator[Any]:
-    for seq in carried_marks(ledger).get("outstanding", {}).get("calls", ()):
-        _fold_call(rows, ledger.read(entry_id(seq), with_content=False), seq)
-    yield from ()
 
 
 def _check_call(rows: State, live: Row, folded: Row) -> Iterator[str]:
@@ -298,7 +302,7 @@ IN_FLIGHT = Projection(
     "in_flight", ("dispatch_entry_id",),
     (*_STATED, "work_order_id", "key_id", "reserved_tokens", "hold"),
     ("DISPATCH", "EXCHANGE", "EXCHANGE_ORPHANED"), _fold_call,
-    begin=_begin_calls, check=_check_call,
+    begin=_begin, check=_check_call,
 )  # fmt: skip
 """The calls that nothing has answered or settled. No entry gives their leases and holds."""
 
@@ -317,16 +321,6 @@ def _fold_conversation(rows: State, entry: LedgerEntry, seq: int) -> None:
         rows.put("response_ids", row)
 
 
-def _begin_conversations(ledger: LedgerClient, rows: State) -> Iterator[Any]:
-    carried = carried_marks(ledger).get("outstanding", {})
-    heads, deleted = carried.get("heads", {}), carried.get("deleted", ())
-    for name in (*heads, *(one for one in deleted if one not in heads)):
-        head = entry_id(heads[name]) if name in heads else ""
-        row = {"response_id": name, "head": head, "optional": int(name in deleted)}
-        rows.put("response_ids", {**row, "entry_seq": heads.get(name)})
-    yield from ()
-
-
 def _check_conversation(rows: State, live: Row, folded: Row) -> Iterator[str]:
     if not folded["head"]:
         yield "response_id"  # The conversation was deleted.
@@ -338,7 +332,7 @@ CONVERSATIONS = Projection(
     "response_ids", ("response_id",), ("entry_id",),
     ("DISPATCH", "EXCHANGE", "EXCHANGE_ORPHANED", "CONVERSATION_CHANGED"), _fold_conversation,
     memory=("head", "optional"), where="substr(response_id, 1, 4) = 'conv'",
-    begin=_begin_conversations, check=_check_conversation,
+    begin=_begin, check=_check_conversation,
 )  # fmt: skip
 """The last entry of each conversation."""
 
