@@ -27,7 +27,7 @@ from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.memory import LARGE_BYTES, run_to_the_end
 from remit.gateway.neutral import finite, send
-from remit.gateway.objects import notes_made
+from remit.gateway.objects import notes_made, untold_labels
 from remit.gateway.records import (
     dispatch_entry,
     exchange_entry,
@@ -144,7 +144,9 @@ class Attempts:
         if error is not None:
             # The dispatch is durable and needs its exchange, although nothing was sent.
             permit.release()
-            result = Failure(RouteOutcome.ERROR, "CANCELLED", "the caller went away before sending")
+            result = Failure(
+                RouteOutcome.ERROR, "CANCELLED", "the caller disconnected before sending"
+            )
         call.claimed = call.claim is not None
         call.attempts += 1
         try:
@@ -154,7 +156,7 @@ class Attempts:
                 started = time.perf_counter()
                 try:
                     if tap.sink is not None:
-                        await tap.dispatched(attempt.dispatch_entry_id)
+                        await tap.dispatched(attempt.dispatch_entry_id, attempt.to.outgoing)
                         started = time.perf_counter()
                     attempt.sent = True
                     result = await self._ask(call, attempt)
@@ -312,7 +314,11 @@ class Attempts:
         asked: Mapping[str, Any] = {}
         is_text = True
         if to.outgoing is not None:
-            asked, is_text = to.outgoing.body.value, bool(to.outgoing.body.endpoint.output_limit)
+            endpoint = to.outgoing.body.endpoint
+            asked, is_text = to.outgoing.body.value, bool(endpoint.output_limit)
+            if endpoint.is_unpriced:
+                is_billed = isinstance(result, ProviderResponse) or result.billing != "nothing"
+                return tariff.unpriced() if is_billed else tariff.nothing()
         if isinstance(result, ProviderResponse):
             if to.outgoing is not None and to.outgoing.body.endpoint.free:
                 # Of a batch that the provider did not name nothing more will be heard.
@@ -363,6 +369,8 @@ class Attempts:
                 changed = entry.metadata.get("changed", Content([])).value
                 lowered = {"path": "/max_tokens", "reason": LOWERED}
                 entry.metadata["changed"] = Content([*changed, lowered])
+        if (body := request.body) is not None and body.value.get("store") is True:
+            entry.metadata.update(untold_labels(body, entry.metadata.get("wire")))
         kept: Sequence[KeptId] = ()
         if request.keeper is not None:
             kept = request.keeper.on_record(entry.metadata, attempt, result)
@@ -395,8 +403,11 @@ class Attempts:
                 note, answer = on_record, result
                 step.write_rows = lambda tx, entry_id: note(tx, entry_id, attempt, answer)
                 step.keeps_hold = on_record.keeps_hold(result)
-            elif result.reply is not None and b'"container' in result.reply.body:
-                step.write_rows = notes_made(call.identity, attempt.to, result.reply.body)
+            elif (reply := result.reply) is not None and (
+                b'"container' in reply.body
+                or ((body := call.request.body) is not None and body.value.get("store") is True)
+            ):
+                step.write_rows = notes_made(call.identity, attempt, reply.body)
             if call.routed is not None:
                 beside = call.routed.answered(step, attempt.latency_ms)
         return self._in_flight.finish(step, beside)
@@ -424,6 +435,8 @@ class Attempts:
             response.fallback_from = tuple(attempt.fallback_from)
         if request.body is not None:
             response.reply = result.reply
+            if to.outgoing is not None:
+                response.dropped = to.outgoing.dropped
         if self._in_flight.charging:
             response.cost_incurred = (usage.cost_nano or 0) / 1e9
             response.cost_certainty = bill.certainty

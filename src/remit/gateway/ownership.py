@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from remit.gateway.budget import OWNERS
-from remit.gateway.objects import provider_id_of
+from remit.gateway.objects import STORED_CHAT, provider_id_of
 from remit.gateway.tenancy import ORDER_ROW
 from remit.ledger import (
     LedgerEntry,
@@ -21,6 +21,7 @@ from remit.ledger import (
     is_plain_text,
     parse_entry_id,
 )
+from remit.providers.wire import kinds_made
 
 __all__ = ["OWNERSHIP"]
 
@@ -201,8 +202,9 @@ def _says(rows: State, made: str, name: str) -> bool:
     if rows.ledger is None or not is_plain_text(name):
         return False
     sought = orjson.dumps(name)
+    in_text = sought.replace(b'"', b'\\"')  # of an answer that is not JSON, such as a stream
     return any(
-        not isinstance(text, bytes) or sought in text
+        not isinstance(text, bytes) or sought in text or in_text in text
         for text in rows.ledger.exact(made, ("replied", "answer")).values()
     )
 
@@ -237,16 +239,21 @@ def _check_object(rows: State, live: Row, folded: Row) -> Iterator[str]:
     provider = dispatch.reason.removeprefix("Dispatching to ") if dispatch else ""
     wire = str(entry.metadata.get("wire", ""))
     of_batch = "batches" in wire and kind == "batch"
-    made_by_code = "batches" not in wire and "files" not in wire and kind == "container"
+    passed = kinds_made(wire)
+    made_by_code = "batches" not in wire and "files" not in wire
+    made_by_code = made_by_code and kind in ("container", STORED_CHAT)
     if provider.partition("/")[0] != live["provider_id"]:
         yield "provider_id"
     if _owner(rows, entry.metadata) != live["owner"]:
         yield "owner"
-    if not (of_batch or kind == "file" or made_by_code):
+    if kind not in passed if passed else not (of_batch or kind == "file" or made_by_code):
         yield "kind"
     # Files of results, whose ids came later, are recorded under the batch's call too.
-    if ("batches" not in wire or of_batch) and not _says(
-        rows, entry.id, provider_id_of(live["object_id"])
+    object_id = provider_id_of(live["object_id"])
+    if (
+        ("batches" not in wire or of_batch)
+        and object_id != named
+        and not _says(rows, entry.id, object_id)
     ):
         yield "object_id"
 

@@ -58,7 +58,7 @@ class Routed:
         try:
             return self.on_answer(step, latency_ms)
         except Exception:  # noqa: BLE001 - see above
-            _log.exception("a routed answer could not be noted with its exchange")
+            _log.exception("a routed answer could not be recorded with its exchange")
             return None
 
 

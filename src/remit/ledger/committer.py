@@ -124,6 +124,14 @@ class GroupCommitter:
         """Submit two units in succession, as :meth:`submit` does; return both futures.
 
         The units share a transaction unless it is full.
+
+        Args:
+            first: the unit that runs first.
+            second: the unit that runs after it.
+
+        Raises:
+            LedgerClosedError: as for :meth:`submit`.
+            LedgerError: as for :meth:`submit`.
         """
         loop = asyncio.get_running_loop()
         futures = [_Write(loop=loop), _Write(loop=loop)]
@@ -139,7 +147,8 @@ class GroupCommitter:
         if threading.get_ident() == self._thread_id:
             raise LedgerError(
                 "A transaction of the ledger cannot wait for another one.",
-                next_step="Inside transact(), append through the transaction it is given.",
+                next_step="Inside transact(), append through the transaction that the function "
+                "receives.",
             )
         with self._lock:
             if self._closed:

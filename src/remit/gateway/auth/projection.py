@@ -6,13 +6,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from remit.gateway.auth.virtual_key import KeyRow
+from remit.gateway.auth.virtual_key import ALWAYS_RECORDED, LISTS, KeyRow
 from remit.ledger import Finding, LedgerEntry, Projection, Row, Select, State, entry_id, folded_rows
 
 __all__ = ["KEYS", "check_epoch", "recorded_keys"]
 
 _STATED = ("name", "role", "prefix", "user_id", "team_id", "organisation_id", "expires", "hash")
-_LISTS = ("models", "agents", "tiers")
 _NOTHING = dict.fromkeys(("rotated", "old_until", "old_hash", "revoked", "revoked_entry"), "")
 
 
@@ -38,12 +37,16 @@ def _fold(rows: State, entry: LedgerEntry, seq: int) -> None:
         row |= {"revoked": at, "revoked_entry": entry_id(seq), "old_until": "", "old_hash": ""}
     else:
         row |= {name: metadata.get(name) for name in _STATED}
-        row |= {name: json.dumps(metadata[name]) for name in _LISTS if name in metadata}
+        row |= {
+            name: json.dumps(metadata.get(name, []))
+            for name in LISTS
+            if name in metadata or name not in ALWAYS_RECORDED
+        }
         if entry.decision == "ROTATED":
             until = metadata.get("old_until", "")
             old_hash = before.get("hash") if until else ""
             row |= {"rotated": at, "old_until": until, "old_hash": old_hash}
-        else:
+        elif entry.decision != "CHANGED":
             row |= {**_NOTHING, "created": at}
     rows.put("virtual_keys", row)
 

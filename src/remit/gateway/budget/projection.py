@@ -312,7 +312,8 @@ IN_FLIGHT = Projection(
 
 def _fold_conversation(rows: State, entry: LedgerEntry, seq: int) -> None:
     name = entry.metadata.get("conversation_id")
-    if isinstance(name, str) and entry.metadata.get("outcome", "success") == "success":
+    is_conversation = isinstance(name, str) and name.startswith("conv")
+    if is_conversation and entry.metadata.get("outcome", "success") == "success":
         row = rows.get("response_ids", name) or {"response_id": name, "optional": 0}
         row |= {"head": entry_id(seq), "entry_seq": seq}
         if entry.decision == "DELETED":
