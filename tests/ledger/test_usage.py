@@ -287,6 +287,8 @@ def test_a_ledger_of_the_layout_before_is_added_up(target: str) -> None:
         keys = ledger.select("SELECT * FROM usage_keys")
     later = ("usage", "usage_keys", "orders", "order_starts")
     statements = [f"DROP TABLE {name}" for name in later]
+    statements += [f"ALTER TABLE virtual_keys DROP COLUMN {name}"
+                   for name in ("pass_through", "pass_through_unpriced")]  # fmt: skip
     outside(target, *statements, "DELETE FROM migrations WHERE version > 5")
     if target.startswith("postgresql"):
         outside(target, "INSERT INTO migrations VALUES (5, '') ON CONFLICT DO NOTHING")
