@@ -27,10 +27,10 @@ from pathlib import Path
 from benchmarks.machine import describe_machine
 from benchmarks.postgres import PostgresServer
 from benchmarks.provider import ANSWER
-from remit.agents.queue import OrderQueue, Submission, TableEngine, check_orders
+from remit.agents.queue import ORDERS, OrderQueue, Submission, TableEngine
 from remit.kernel.exchange import ModelCapabilities, TextSink
 from remit.kernel.settings import default_settings
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger import LedgerClient, LedgerEntry, check_tables
 from remit.providers import ProviderRequest, ProviderResponse
 from remit.runtime import OrderWorker, Runtime
 
@@ -109,7 +109,7 @@ def check(ledger: LedgerClient, calls: int, orders: int) -> None:
     assert (len(ends), set(ends.values())) == (orders, {1}), "an order was lost, or done twice"
     assert (len(turns), set(turns.values())) == (orders, {1}), "a turn was made twice"
     assert calls <= events["DISPATCH"] == out, (calls, events)
-    assert list(check_orders(ledger.select)) == []
+    assert list(check_tables(ledger, (ORDERS,))) == []
     report = ledger.verify()
     assert report.verified, report.problems
     print(
@@ -260,7 +260,7 @@ def submissions(place: Callable[[], Path], options: argparse.Namespace) -> None:
         events = runtime.ledger.count_by_event()
         rows = runtime.ledger.select("SELECT count(*) FROM orders")[0][0]
         assert events["OWN"] == events["ORDER_SUBMITTED"] == rows, (events, rows)
-        assert list(check_orders(runtime.ledger.select)) == []
+        assert list(check_tables(runtime.ledger, (ORDERS,))) == []
         report = runtime.ledger.verify()
         assert report.verified, report.problems
         print(f"{options.kills} kills: {rows} orders, each with its entry and its row; verified")

@@ -13,9 +13,9 @@ from benchmarks.cluster.retrying import Clients
 from benchmarks.overspend import NANO, Installation
 from benchmarks.torture.fleet import Key
 from benchmarks.torture.judge import Verdict
-from remit.agents.queue import check_orders
+from remit.agents.queue import ORDERS
 from remit.gateway.budget import BudgetScope, TokenBudgeter
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, check_tables
 
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\):(?:\n .*)*\n.*")
 _SETTLED_S = 180.0
@@ -84,7 +84,7 @@ def checked(
         ((entries, first, last),) = ledger.select(
             "SELECT count(*), min(seq), max(seq) FROM entries"
         )
-        queue = list(check_orders(ledger.select))
+        queue = list(check_tables(ledger, (ORDERS,)))
     calls = Counter(call["tag"] for call in provider.calls())
     verdict.hold(
         "calls at the provider <= dispatches = exchanges + orphans",

@@ -13,7 +13,7 @@ import pytest
 from remit.agents import ApprovalQueue
 from remit.agents.supervisor import unfinished_turn
 from remit.agents.workorders import recorded_order
-from remit.gateway.auth.audit import recorded_keys
+from remit.gateway.auth.projection import recorded_keys
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter, audit_budgets
 from remit.ledger import (
     EVENTS,

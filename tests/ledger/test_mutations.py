@@ -10,14 +10,22 @@ import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from remit.kernel.root import Root
 from remit.kernel.settings import default_settings
-from remit.ledger import LedgerClient, LedgerEntry, ledger_key
+from remit.ledger import (
+    STATE_TABLES,
+    LedgerClient,
+    LedgerEntry,
+    Projection,
+    audit_tables,
+    ledger_key,
+)
 from remit.ledger.archive import archive, check_archive
-from remit.runtime.state import carried_state, check_state
+from remit.runtime.state import NOT_DERIVED, PROJECTIONS, carried_state, check_state
 from tests.ledger.archive.writing import unguarded
 from tests.ledger.mutations import Mutation, found_in, is_wrong, mutations, no_weight, shown
 from tests.ledger.rich_root import Rich, make
@@ -71,17 +79,17 @@ def test_only_what_carries_no_weight_is_listed(rich: Rich) -> None:
 
 
 _ATTACKS = (
-    ("UPDATE virtual_keys SET role = 'admin' WHERE name = 'given'", "role is 'admin'"),
-    ("UPDATE virtual_keys SET hash = '" + "ab" * 32 + "' WHERE name = 'given'", "hash is not"),
+    ("UPDATE virtual_keys SET role = 'admin' WHERE name = 'given'", "is 'admin'"),
+    ("UPDATE virtual_keys SET hash = '" + "ab" * 32 + "' WHERE name = 'given'", "is not that of"),
     ("UPDATE budgets SET spent_nano = 0 WHERE spent_nano > 0", "spent_nano of key:"),
     ("UPDATE budgets SET token_limit = 1000000000000 WHERE token_limit > 500", "token_limit of"),
     ("UPDATE session_owners SET owner = (SELECT min(owner) FROM session_owners)",
-     "session_owners: SES-MUT"),
+     "session_owners: owner of SES-MUT"),
     ("UPDATE session_owners SET owner = (SELECT max(owner) FROM session_owners)",
-     "session_owners: order:WO-MUT-"),
+     "session_owners: owner of order:WO-MUT-"),
     ("UPDATE idempotency SET exchange_entry_id = (SELECT i.exchange_entry_id FROM idempotency i "
      "WHERE i.caller <> idempotency.caller LIMIT 1)",
-     r"^idempotency: '[^']+' of key:\S+ leads to another call's answer"),
+     r"^idempotency: exchange_entry_id of key:\S+ is 'LED-\w+', which the ledger contradicts"),
 )  # fmt: skip
 
 
@@ -108,6 +116,63 @@ def test_attacks_are_named(rich: Rich, copy: str) -> None:
             assert any(re.search(said, one) for one in found), (sql, found)
 
 
+def test_every_table_of_state_is_declared_as_given_by_entries_or_not() -> None:
+    derived = {one.table for one in PROJECTIONS if one.stored}
+    with_content = {"batches", "batch_lines", "thoughts"}
+    assert not derived & {*NOT_DERIVED}
+    assert {*STATE_TABLES, "usage", "usage_keys"} == (
+        derived | {*NOT_DERIVED} | with_content | {"key_epoch"}
+    )
+
+
+def _other(value: Any) -> object:
+    """A value of the same type as a stored one, and not equal to it."""
+    if isinstance(value, str):
+        return f"{value}x" if not value.startswith("LED-") else "LED-00000000"
+    return 1 if value is None else value + 1
+
+
+@pytest.mark.soak
+def test_each_column_of_a_derived_table_is_compared(rich: Rich, copy: str) -> None:
+    """One wrong value is planted in each column that entries give, and the comparer names it."""
+    unweighed = no_weight()
+    every = [(one, name) for one in PROJECTIONS if one.stored for name in (*one.key, *one.columns)
+             if name not in unweighed.get(one.table, ())]  # fmt: skip
+    assert len(every) > 80
+    missed = []
+    with LedgerClient(copy, verifier_key=rich.key) as ledger:
+        assert audit_tables(ledger, PROJECTIONS).differences == []
+        for one, name in sample(every, 20):
+            names = tuple(dict.fromkeys((*one.key, name)))
+            where = f" WHERE {one.where}" if one.where else ""
+            row = ledger.select(f"SELECT {', '.join(names)} FROM {one.table}{where} LIMIT 1")[0]
+            before = dict(zip(names, row, strict=True))
+            after = {**before, name: _other(before[name])}
+            _set(copy, one, name, before, after)
+            found = audit_tables(ledger, PROJECTIONS).differences
+            if not {(of.table, of.column) for of in found} & {
+                (one.table, name), (one.table, "row"),
+            }:  # fmt: skip
+                missed.append((one.table, name, found))
+            _set(copy, one, name, after, before)
+        assert audit_tables(ledger, PROJECTIONS).differences == []
+    assert missed == []
+
+
+def _set(
+    store: str, one: Projection, name: str, row: dict[str, object], other: dict[str, object]
+) -> None:
+    of = " AND ".join(f"{key} = {quoted(row[key])}" for key in one.key)
+    outside(store, f"UPDATE {one.table} SET {name} = {quoted(other[name])} WHERE {of}")
+
+
+def quoted(value: object) -> str:
+    """An SQL literal."""
+    if value is None:
+        return "NULL"
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
+
+
 def test_attacks_are_named_after_entries_left(rich: Rich, copy: str, tmp_path: Path) -> None:
     """What state adds up to is checked as before: the record carries what the entries came to."""
     signer = ledger_key(Root(rich.root), default_settings().ledger).signer()
@@ -131,7 +196,7 @@ def test_attacks_are_named_after_entries_left(rich: Rich, copy: str, tmp_path: P
         assert ledger.select("SELECT count(*) FROM thoughts")[0][0] > 0
         for sql, said in (
             *_ATTACKS[:4],
-            ("UPDATE usage SET calls = calls + 1 WHERE session_id = 'SES-MUT0'", "usage of the"),
+            ("UPDATE usage SET calls = calls + 1 WHERE session_id = 'SES-MUT0'", "^usage of the"),
             ("DELETE FROM usage WHERE session_id = 'SES-MUT1'", "usage of the hour"),
         ):  # fmt: skip
             outside(copy, sql)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
-from remit.ledger import audit_usage
+from remit.ledger import USAGE_TABLES, check_tables
 from remit.server.api.report import Streamed
 from tests.server.running import Served, new_session
 
@@ -56,7 +56,7 @@ def test_usage_is_what_was_called_page_by_page(anywhere: Served) -> None:
     assert {one.id for one in exchanges} <= {*re.findall(r'<code class="id">(LED-\w+)<', file)}
     assert key.key_id in file
     assert {row["key"] for row in pages} == {key.key_id}
-    assert audit_usage(anywhere.ledger) == []
+    assert list(check_tables(anywhere.ledger, USAGE_TABLES)) == []
 
 
 def test_what_cannot_be_understood_is_refused(served: Served) -> None:

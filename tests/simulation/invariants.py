@@ -11,10 +11,10 @@ from typing import Any
 
 import orjson
 
-from remit.agents.queue import check_orders
+from remit.agents.queue import ORDERS
 from remit.gateway.budget import audit_budgets
 from remit.gateway.leases import Lease, LeaseLostError
-from remit.ledger import LedgerClient, entry_id, parse_entry_id
+from remit.ledger import LedgerClient, check_tables, entry_id, parse_entry_id
 from tests.simulation.database import Database
 from tests.simulation.world import Process, World
 
@@ -117,7 +117,7 @@ class Watch:
             report = ledger.verify(deep=False)
             if not report.verified:
                 violated(f"the ledger does not verify: {[*map(str, report.problems)][:3]}")
-            for _, message in check_orders(ledger.select):
+            for _, message in check_tables(ledger, (ORDERS,)):
                 violated(str(message))
             audit = audit_budgets(ledger)
             for one in [*audit.differences, *audit.calls]:

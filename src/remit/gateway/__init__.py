@@ -50,14 +50,14 @@ from remit.providers import Dispatched
 if TYPE_CHECKING:
     from remit.gateway.batches.audit import check_batches
     from remit.gateway.deletion import entries_of_batch, entries_of_call
-    from remit.gateway.ownership import OWNER_CHECKS
+    from remit.gateway.ownership import OWNERSHIP
 else:
     __getattr__ = lazy_names(
         __name__,
         {
             "batches.audit": "check_batches",
             "deletion": "entries_of_batch entries_of_call",
-            "ownership": "OWNER_CHECKS",
+            "ownership": "OWNERSHIP",
         },
     )
 
@@ -66,7 +66,7 @@ PromptRouter = LLMGateway
 __all__ = [
     "KEY_ENDED",
     "MAX_ID_CHARS",
-    "OWNER_CHECKS",
+    "OWNERSHIP",
     "SHUTTING_DOWN",
     "STOPPED_READING",
     "AnyProvider",

@@ -18,6 +18,14 @@ from typing import TYPE_CHECKING
 
 from remit.kernel import lazy_names
 from remit.ledger.client import LedgerClient
+from remit.ledger.comparison import (
+    Audit,
+    Difference,
+    Folded,
+    audit_tables,
+    check_tables,
+    folded_rows,
+)
 from remit.ledger.contents import EXACT, Content, EncodedValue, Erased, ExactText, content
 from remit.ledger.entry import LedgerEntry, entry_id, parse_entry_id, utc_now
 from remit.ledger.erasure import ErasureReport, erasure_digest
@@ -46,6 +54,7 @@ from remit.ledger.kept_head import KeptHead
 from remit.ledger.keyfiles import LedgerKey, known_as
 from remit.ledger.marks import Marks, keep_mark, read_mark
 from remit.ledger.preparation import Prepared
+from remit.ledger.projection import Projection, Row, State, apply, entries_of, fold_entries
 from remit.ledger.proofs import proof_bundle
 from remit.ledger.queries import instant
 from remit.ledger.ranges import archived_to, left_of
@@ -67,7 +76,7 @@ from remit.ledger.state import (
     until_failure,
 )
 from remit.ledger.store import Clock, Stage, Transaction, Write
-from remit.ledger.usage_audit import UsageDifference, audit_usage
+from remit.ledger.usage_tables import USAGE_TABLES
 from remit.ledger.wire import call_answer, call_body, wire_body
 
 if TYPE_CHECKING:
@@ -96,8 +105,11 @@ __all__ = [
     "LAYOUT_VERSION",
     "STATE_TABLES",
     "TABLES",
+    "USAGE_TABLES",
+    "Audit",
     "Clock",
     "Content",
+    "Difference",
     "EncodedValue",
     "EntryArchivedError",
     "EntryNotFoundError",
@@ -108,6 +120,7 @@ __all__ = [
     "ExactText",
     "ExportFormatError",
     "Finding",
+    "Folded",
     "KeptHead",
     "LedgerClient",
     "LedgerClosedError",
@@ -128,28 +141,35 @@ __all__ = [
     "Prepared",
     "Problem",
     "Progress",
+    "Projection",
     "RecordTooLargeError",
     "RetentionSchedule",
+    "Row",
     "ScopeError",
     "ScopedLedger",
     "Select",
     "Stage",
+    "State",
     "StateCheck",
     "Transaction",
     "Uncheckable",
-    "UsageDifference",
     "VerificationReport",
     "Write",
+    "apply",
     "archived_to",
     "as_bytes",
-    "audit_usage",
+    "audit_tables",
     "call_answer",
     "call_body",
+    "check_tables",
     "content",
     "copy_ledger",
     "drop_schema",
+    "entries_of",
     "entry_id",
     "erasure_digest",
+    "fold_entries",
+    "folded_rows",
     "fork",
     "has_schema",
     "imported_size",

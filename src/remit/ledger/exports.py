@@ -36,7 +36,7 @@ from remit.ledger.tlog import (
     tile_path,
 )  # fmt: skip
 from remit.ledger.tree import LedgerTree
-from remit.ledger.usage_audit import archived_usage
+from remit.ledger.usage_tables import archived_usage
 
 Format = Literal["jsonl", "parquet", "tiles"]
 

@@ -36,7 +36,7 @@ from remit.ledger.tlog import TILE_WIDTH, SignedCheckpoint, TlogError, VerifierK
 from remit.ledger.tlog.note import parse_base64
 from remit.ledger.tree import LedgerTree
 from remit.ledger.usage import INSERT
-from remit.ledger.usage_audit import archived_usage_problem
+from remit.ledger.usage_tables import archived_usage_problem
 
 _INFO = (
     "INSERT INTO ledger_info VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
 from remit.kernel.canonical import MAX_SAFE_INTEGER
-from remit.ledger.reader import GREATEST, pages
 from remit.ledger.record import columns_of
 
 __all__ = [
-    "CERTAINTIES", "DIMENSIONS", "QUARTER_S", "SUMS", "USAGE_EVENTS", "added", "fill", "key_of",
+    "CERTAINTIES", "DIMENSIONS", "QUARTER_S", "SUMS", "USAGE_EVENTS", "added", "key_of",
     "quarter_of", "rows_of", "usage_of",
 ]  # fmt: skip
 
@@ -47,8 +46,8 @@ QUARTER_S = 900
 
 _TEXTS = DIMENSIONS[:-1]
 _CACHED, _THOUGHT = "cached_input_tokens", "reasoning_tokens"
-_KEY_COLUMNS = ("key_id", "name", "user_id", "team_id", "organisation_id")
-_MAX_SUM = 1 << 62  # sums stop here: it fits the columns
+KEY_COLUMNS = ("key_id", "name", "user_id", "team_id", "organisation_id")
+MAX_SUM = 1 << 62  # sums stop here: it fits the columns
 _MAX_NAME_BYTES = 200  # All names together fit an index row of PostgreSQL.
 _NAME_BYTES = 160
 _KEY = len(DIMENSIONS) + 1
@@ -57,7 +56,7 @@ Row = tuple[Any, ...]
 """Quarter, dimensions and sums."""
 
 ON_CONFLICT = f" ON CONFLICT (quarter, {', '.join(DIMENSIONS)}) DO UPDATE SET " + ", ".join(
-    f"{name} = CASE WHEN usage.{name} > {_MAX_SUM} - excluded.{name} THEN {_MAX_SUM} "
+    f"{name} = CASE WHEN usage.{name} > {MAX_SUM} - excluded.{name} THEN {MAX_SUM} "
     f"ELSE usage.{name} + excluded.{name} END"
     for name in SUMS
 )
@@ -69,15 +68,8 @@ INSERT = (
 )
 
 INSERT_KEY = (
-    f"INSERT INTO usage_keys ({', '.join(_KEY_COLUMNS)}) "
-    f"VALUES ({', '.join('?' * len(_KEY_COLUMNS))}) ON CONFLICT DO NOTHING"
-)
-
-_PAGE = 4096  # entries looked at together
-# Without the index of event types: nearly half of all entries are of these, and read in order.
-_READ = (
-    "SELECT seq, timestamp, event_type, {} FROM entries WHERE seq BETWEEN ? AND ? "
-    f"AND event_type || '' IN ({', '.join(map(repr, (*USAGE_EVENTS, 'KEY_CREATED')))}) ORDER BY seq"
+    f"INSERT INTO usage_keys ({', '.join(KEY_COLUMNS)}) "
+    f"VALUES ({', '.join('?' * len(KEY_COLUMNS))}) ON CONFLICT DO NOTHING"
 )
 
 
@@ -176,7 +168,7 @@ def key_of(event_type: str, metadata: Mapping[str, Any]) -> Row | None:
     """
     if event_type != "KEY_CREATED" or not _is_own(metadata):
         return None
-    return _names(*(_text(metadata.get(name)) for name in _KEY_COLUMNS))
+    return _names(*(_text(metadata.get(name)) for name in KEY_COLUMNS))
 
 
 def _is_own(metadata: Mapping[str, Any]) -> bool:
@@ -227,7 +219,7 @@ def added(rows: Iterable[Row]) -> list[Row]:
         else:
             for place, value in enumerate(row[_KEY:]):
                 known[place] += value
-    return [(*key, *(min(value, _MAX_SUM) for value in values)) for key, values in sums.items()]
+    return [(*key, *(min(value, MAX_SUM) for value in values)) for key, values in sums.items()]
 
 
 def rows_of(entries: Iterable[tuple[str, str, bytes | str]]) -> Iterator[tuple[str, Row]]:
@@ -247,28 +239,3 @@ def rows_of(entries: Iterable[tuple[str, str, bytes | str]]) -> Iterator[tuple[s
                 yield "usage_keys", row
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
-
-
-def fill(
-    read: Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]],
-    record: str,
-    write: Callable[[str, Sequence[Row]], object],
-) -> None:
-    """Insert the rows of all entries into the empty tables ``usage`` and ``usage_keys``.
-
-    Unreadable entries add nothing. Archived entries are not in the database, so they add nothing.
-
-    Args:
-        read: runs a query.
-        record: SQL that reads the column ``record``, however damaged.
-        write: runs a statement for each row.
-    """
-    for page in pages(lambda *query: list(read(*query)), _READ.format(record), 0, GREATEST,
-                      _PAGE):  # fmt: skip
-        rows: dict[str, list[Row]] = {"usage": [], "usage_keys": []}
-        for table, row in rows_of((time, event, data) for _, time, event, data in page):
-            rows[table].append(row)
-        if rows["usage"]:
-            write(INSERT + ON_CONFLICT, added(rows["usage"]))
-        if rows["usage_keys"]:
-            write(INSERT_KEY, rows["usage_keys"])

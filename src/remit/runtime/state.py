@@ -6,14 +6,16 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from remit.agents.queue import check_orders
-from remit.gateway import OWNER_CHECKS, check_batches
-from remit.gateway.auth import check_keys
-from remit.gateway.budget import audit_budgets, carried_accounts, check_budgets, check_usage
+from remit.agents.queue import ORDERS
+from remit.gateway import OWNERSHIP, check_batches
+from remit.gateway.auth import KEYS, check_epoch
+from remit.gateway.budget import MONEY, audit_budgets, carried_accounts, check_holds
 from remit.ledger import (
     STATE_TABLES,
+    USAGE_TABLES,
     Finding,
     LedgerClient,
+    check_tables,
     of_other_types,
     settled,
     until_failure,
@@ -21,18 +23,20 @@ from remit.ledger import (
 from remit.ledger.log_of_logs import check_heads
 from remit.routing.trail import check_trail, prepare_table
 
+PROJECTIONS = (KEYS, ORDERS, *MONEY, *OWNERSHIP, *USAGE_TABLES)
+"""The tables whose rows follow from entries, in the order in which entries are applied to them."""
+
+NOT_DERIVED = ("breakers", "holds", "leases", "order_starts")
+"""The tables of state that no entry gives: reservations, holders, and times that pass."""
+
 _CHECKS: dict[str, Callable[[LedgerClient, bool], Iterable[Finding]]] = {
     "types": lambda ledger, since_mark: of_other_types(ledger, STATE_TABLES),
-    "virtual_keys": lambda ledger, since_mark: settled(ledger, check_keys),
-    "orders": lambda ledger, since_mark: settled(ledger, check_orders),
-    **{
-        name: lambda ledger, since_mark, check=check: settled(  # type: ignore[misc]
-            ledger, functools.partial(check, ledger)
-        )
-        for name, check in {**OWNER_CHECKS, "batches": check_batches}.items()
-    },
-    "budgets": check_budgets,
-    "usage": check_usage,
+    "derived tables": lambda ledger, since_mark: check_tables(
+        ledger, PROJECTIONS, mark="state", since_mark=since_mark
+    ),
+    "holds": lambda ledger, since_mark: settled(ledger, check_holds),
+    "key_epoch": lambda ledger, since_mark: settled(ledger, check_epoch),
+    "batches": lambda ledger, since_mark: settled(ledger, functools.partial(check_batches, ledger)),
     "thoughts": check_trail,
     "tenants": check_heads,
 }

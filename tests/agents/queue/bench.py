@@ -7,13 +7,13 @@ import itertools
 from typing import Any
 
 from remit.agents.queue import (
+    ORDERS,
     OrderQueue,
     Row,
     Seats,
     Submission,
     TableEngine,
     cancel_attempt,
-    check_orders,
     complete_attempt,
     fail_attempt,
     park_attempt,
@@ -21,7 +21,7 @@ from remit.agents.queue import (
 from remit.gateway.leases import LeaseManager, Owner
 from remit.kernel.loops import run_blocking
 from remit.kernel.settings import QueueSettings, WorkerSettings, default_settings
-from remit.ledger import LedgerClient
+from remit.ledger import LedgerClient, check_tables
 
 _TAKE = "INSERT INTO leases (name, owner, until_ms, stop) VALUES (?, ?, ?, 0)"
 
@@ -93,4 +93,4 @@ class Bench:
 
     def check(self) -> None:
         """The rows are what the record says."""
-        assert list(check_orders(self.ledger.select)) == []
+        assert list(check_tables(self.ledger, (ORDERS,))) == []

@@ -19,10 +19,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from remit.agents.queue import Row, Submission, backoff_ms, check_orders, row_matches_ledger
+from remit.agents.queue import ORDERS, Row, Submission, backoff_ms, row_matches_ledger
 from remit.kernel.errors import ConflictError, InvalidInputError, NotFoundError, RemitError
 from remit.kernel.loops import run_blocking
-from remit.ledger import LedgerClient, LedgerEntry
+from remit.ledger import LedgerClient, LedgerEntry, check_tables
 from tests.agents.queue.bench import Bench, settings
 from tests.support.postgres import PostgresServer
 from tests.support.stores import empty, outside
@@ -279,7 +279,7 @@ def test_an_edited_row_is_found(ledger: LedgerClient, target: str) -> None:
         f"UPDATE orders SET order_id = 'ORD-OTHER000' WHERE order_id = '{order_id}'",
     ):  # fmt: skip
         outside(target, "CREATE TABLE kept AS SELECT * FROM orders", edit)
-        assert list(check_orders(ledger.select)), edit
+        assert list(check_tables(ledger, (ORDERS,))), edit
         outside(target, "DELETE FROM orders", "INSERT INTO orders SELECT * FROM kept",
                 "DROP TABLE kept")  # fmt: skip
     bench.check()
@@ -299,7 +299,7 @@ def test_a_row_that_was_edited_stays_found_when_a_worker_has_taken_it(
     (claim,) = bench.claim(bench.worker())
     assert not row_matches_ledger(ledger, claim)
     bench.end(claim)
-    ((seq, problem),) = check_orders(ledger.select)
+    ((seq, problem),) = check_tables(ledger, (ORDERS,))
     assert (seq, "'SES-OTHER000'" in problem) == (1, True)
     order_id = bench.submit()
     (claim,) = bench.claim(bench.worker())
@@ -307,7 +307,7 @@ def test_a_row_that_was_edited_stays_found_when_a_worker_has_taken_it(
     bench.fail(claim, again=True, new_session=True)
     (row,) = bench.claim(bench.worker())
     assert (row.order_id, row_matches_ledger(ledger, row)) == (order_id, True)
-    assert len(list(check_orders(ledger.select))) == 1
+    assert len(list(check_tables(ledger, (ORDERS,)))) == 1
 
 
 # Whatever workers, people and ends of processes do to orders in whatever order: each is done

@@ -16,12 +16,13 @@ import pytest
 from pydantic import BaseModel
 
 from remit import LedgerClient, Runtime
-from remit.agents.queue import Row, Submission, check_orders
+from remit.agents.queue import ORDERS, Row, Submission
 from remit.agents.supervisor import TurnCancelledError
 from remit.gateway.auth import KeyStore
 from remit.gateway.budget import BudgetLimits, BudgetScope
 from remit.kernel.errors import InvalidInputError, NotFoundError
 from remit.kernel.loops import start_background
+from remit.ledger import check_tables
 from remit.packages.gates import check_gates
 from remit.runtime import Agent, OrderWorker, load_app
 from tests.agents.queue import app
@@ -284,7 +285,7 @@ def test_submission_and_the_callers_entry_are_both_there_or_neither(target: str)
             events = ledger.count_by_event()
             rows = ledger.select("SELECT count(*) FROM orders")[0][0]
             assert events.get("OWN", 0) == events.get("ORDER_SUBMITTED", 0) == rows
-            assert list(check_orders(ledger.select)) == []
+            assert list(check_tables(ledger, (ORDERS,))) == []
     assert rows == sum(at - at % 2 for at in steps)
 
 

@@ -14,9 +14,9 @@ from remit.agents.queue.attempts import (
     fail_attempt,
     park_attempt,
 )
-from remit.agents.queue.audit import check_orders, row_matches_ledger
 from remit.agents.queue.keys import bind_to_key, principal_of
 from remit.agents.queue.order import OrderState, OrderStatus, Row, Submission, no_such_order
+from remit.agents.queue.projection import ORDERS, row_matches_ledger
 from remit.agents.queue.queue import OrderQueue, subject_of
 from remit.agents.queue.rows import Engine, Taker, wake
 from remit.agents.queue.seats import Seats, new_seat
@@ -24,6 +24,7 @@ from remit.agents.queue.table import TableEngine
 from remit.kernel.errors import ConflictError, NotFoundError
 
 __all__ = [
+    "ORDERS",
     "Engine",
     "OrderQueue",
     "OrderState",
@@ -36,7 +37,6 @@ __all__ = [
     "backoff_ms",
     "bind_to_key",
     "cancel_attempt",
-    "check_orders",
     "complete_attempt",
     "fail_attempt",
     "new_seat",

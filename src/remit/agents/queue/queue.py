@@ -23,6 +23,7 @@ from remit.agents.queue.order import (
     order_id_of,
     require_id,
 )
+from remit.agents.queue.projection import stated
 from remit.agents.queue.table import TableEngine
 from remit.agents.sessions.manager import new_session_id
 from remit.kernel.errors import ConflictError, InvalidInputError
@@ -138,22 +139,18 @@ class OrderQueue:
         """
         order_id, session_id = order_id_of(wanted.agent_id, key), new_session_id()
         max_attempts = wanted.max_attempts or self._settings.orders.max_attempts
-        entry = self._ledger.prepare(
-            entries.submitted(order_id, session_id, wanted, max_attempts, by, forked_from),
-            subject_id=wanted.subject_id or None,
-        )
+        entry = entries.submitted(order_id, session_id, wanted, max_attempts, by, forked_from)
+        prepared = self._ledger.prepare(entry, subject_id=wanted.subject_id or None)
 
         def put(tx: Transaction) -> None:
             if key and tx.execute(_SUBMISSION, (order_id,)):
                 return
-            seq = parse_entry_id(tx.append(entry))
+            seq = parse_entry_id(tx.append(prepared))
             assert seq is not None
             due = 0 if wanted.due is None else _ms(wanted.due) - tx.wall_ms + tx.now_ms
             row = Row(
-                order_id, seq, wanted.queue, wanted.kind, wanted.agent_id, session_id,
-                wanted.key_id, wanted.model_id, wanted.priority, max_attempts,
-                state="delayed" if due > tx.now_ms else "ready", due_ms=due, attempts=0, worker="",
-                stop=0, held_by="", waits_for="", announced=0,
+                **stated(entry, seq), state="delayed" if due > tx.now_ms else "ready", due_ms=due,
+                attempts=0, worker="", held_by="", waits_for="", announced=0,
             )  # fmt: skip
             rows.insert(tx, row)
             self._announce(tx, row)

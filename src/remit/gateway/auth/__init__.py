@@ -11,8 +11,6 @@ Start reading in :mod:`remit.gateway.auth.keys`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from remit.gateway.auth.directory import (
     Directory,
     Owner,
@@ -25,6 +23,7 @@ from remit.gateway.auth.errors import AuthenticationError, AuthUnavailableError
 from remit.gateway.auth.identity import PERMISSIONS, ROLES, AuthProvider, Identity, LocalOperator
 from remit.gateway.auth.key_cache import AuthLimits
 from remit.gateway.auth.keys import KeyStore
+from remit.gateway.auth.projection import KEYS, check_epoch
 from remit.gateway.auth.tokens import (
     CREDENTIAL_HEADERS,
     AgentClaims,
@@ -40,21 +39,11 @@ from remit.gateway.auth.virtual_key import (
     expiry_of,
     tenant_of_key,
 )
-from remit.kernel import lazy_names
-
-if TYPE_CHECKING:
-    from remit.gateway.auth.audit import check_keys
-else:
-    __getattr__ = lazy_names(
-        __name__,
-        {
-            "audit": "check_keys",
-        },
-    )
 from remit.kernel.errors import ConflictError, NotFoundError
 
 __all__ = [
     "CREDENTIAL_HEADERS",
+    "KEYS",
     "PERMISSIONS",
     "ROLES",
     "AgentClaims",
@@ -73,7 +62,7 @@ __all__ = [
     "OwnerKind",
     "VirtualKey",
     "agent_secret",
-    "check_keys",
+    "check_epoch",
     "duration_of",
     "expiry_of",
     "id_of",

@@ -15,6 +15,7 @@ from typing import Any
 from remit.gateway.auth.errors import AuthenticationError, AuthUnavailableError
 from remit.gateway.auth.identity import Identity
 from remit.gateway.auth.key_cache import AuthLimits, KeyCache, mark
+from remit.gateway.auth.projection import KEYS
 from remit.gateway.auth.virtual_key import (
     ALWAYS_RECORDED,
     LISTS,
@@ -33,7 +34,7 @@ from remit.kernel.budget import BudgetScope
 from remit.kernel.errors import ConflictError, InvalidInputError
 from remit.kernel.loops import Closeable
 from remit.kernel.tenant import tenant_of_origin
-from remit.ledger import LedgerClient, LedgerEntry, Transaction
+from remit.ledger import LedgerClient, LedgerEntry, Transaction, apply
 
 _log = logging.getLogger("remit.auth")
 
@@ -235,8 +236,7 @@ class KeyStore(Closeable):
                 )
             row = KeyRow(made, hash_).numbered(tx)
             more = in_transaction(tx, made.key_id) if in_transaction else {}
-            _record(tx, "KEY_CREATED", "CREATED", "Key created", row, requested_by, more)
-            return row.saved(tx)
+            return _record(tx, "KEY_CREATED", "CREATED", "Key created", row, requested_by, more)
 
         self._change(call)
         return NewKey(made.key_id, name, secret)
@@ -309,12 +309,9 @@ class KeyStore(Closeable):
             row = KeyRow.find(tx.execute, name_or_id)
             if row.key.revoked:
                 return row
-            key = replace(row.key, revoked=now_text(), old_until="")
-            row = replace(row, key=key, old_hash="").numbered(tx)
-            entry_id = _record(
-                tx, "KEY_REVOKED", "REVOKED", reason or "Key revoked", row, requested_by
-            )
-            return replace(row, key=replace(key, revoked_entry=entry_id)).saved(tx)
+            row = replace(row, key=replace(row.key, revoked=now_text())).numbered(tx)
+            reason_ = reason or "Key revoked"
+            return _record(tx, "KEY_REVOKED", "REVOKED", reason_, row, requested_by)
 
         return self._change(call).key.revoked_entry
 
@@ -352,11 +349,10 @@ class KeyStore(Closeable):
         def call(tx: Transaction) -> KeyRow:
             row = KeyRow.find(tx.execute, name_or_id)
             row.require_live()
-            key = replace(row.key, prefix=shown, rotated=now_text(), old_until=until)
+            key = replace(row.key, prefix=shown, rotated=now_text())
             more = {"rotated": True, **({"old_until": until} if until else {})}
-            row = KeyRow(key, hash_, row.hash if until else "").numbered(tx)
-            _record(tx, "KEY_CREATED", "ROTATED", "Key rotated", row, requested_by, more)
-            return row.saved(tx)
+            row = KeyRow(key, hash_).numbered(tx)
+            return _record(tx, "KEY_CREATED", "ROTATED", "Key rotated", row, requested_by, more)
 
         key = self._change(call).key
         return NewKey(key.key_id, key.name, secret)
@@ -397,8 +393,7 @@ class KeyStore(Closeable):
             row = KeyRow.find(tx.execute, name_or_id)
             row.require_live()
             row = replace(row, key=replace(row.key, **new).checked()).numbered(tx)
-            _record(tx, "KEY_CREATED", "CHANGED", "Key changed", row, requested_by)
-            return row.saved(tx)
+            return _record(tx, "KEY_CREATED", "CHANGED", "Key changed", row, requested_by)
 
         return self._change(call).key
 
@@ -449,8 +444,17 @@ def _record(
     row: KeyRow,
     requested_by: str,
     more: dict[str, Any] | None = None,
-) -> str:
-    """Append the entry of a change of a key and return its id; the audit compares the row with it.
+) -> KeyRow:
+    """Append the entry of a change of a key, apply it to ``virtual_keys`` and return the new row.
+
+    Args:
+        tx: the transaction.
+        event: ``KEY_CREATED`` or ``KEY_REVOKED``.
+        decision: ``CREATED``, ``ROTATED``, ``CHANGED`` or ``REVOKED``.
+        reason: one line for people.
+        row: the key after the change; columns that the entry does not state are ignored.
+        requested_by: who asked for the change.
+        more: further metadata; None for none.
 
     Raises:
         InvalidInputError: ``more`` repeats a key of the entry's own metadata.
@@ -472,15 +476,8 @@ def _record(
     if both := metadata.keys() & (more or {}).keys():
         raise InvalidInputError(f"The entry of a key has {', '.join(sorted(both))} already.")
     metadata |= more or {}
-    return tx.append(
-        LedgerEntry(
-            event_type=event,
-            submission_id=key.key_id,
-            decision=decision,
-            reason=reason,
-            metadata=metadata,
-        )
-    )
+    apply(tx, LedgerEntry(event, key.key_id, decision, reason, metadata=metadata), KEYS)
+    return KeyRow.find(tx.execute, key.key_id)
 
 
 def _refused() -> AuthenticationError:

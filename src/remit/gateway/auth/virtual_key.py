@@ -253,22 +253,6 @@ class KeyRow:
         ((epoch,),) = tx.execute("UPDATE key_epoch SET epoch = epoch + 1 RETURNING epoch")
         return replace(self, changed=epoch)
 
-    def saved(self, tx: Transaction) -> KeyRow:
-        """Insert or replace the row in the transaction and return it."""
-        values = [getattr(self.key, item.name) for item in fields(VirtualKey)]
-        tx.execute(
-            f"INSERT INTO virtual_keys ({', '.join(_COLUMNS)}) "
-            f"VALUES ({', '.join('?' * len(_COLUMNS))}) ON CONFLICT (key_id) DO UPDATE SET "
-            + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS if name != "key_id"),
-            [
-                *(json.dumps(value) if isinstance(value, tuple) else value for value in values),
-                self.hash,
-                self.old_hash,
-                self.changed,
-            ],
-        )
-        return self
-
     def require_live(self) -> None:
         """Check that the key can be used.
 

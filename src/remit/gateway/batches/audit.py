@@ -8,12 +8,11 @@ from typing import Any
 
 import orjson
 
-from remit.gateway.auth.audit import RecordedKey, recorded_keys
+from remit.gateway.auth.projection import recorded_keys
 from remit.gateway.batches.rows import BOUNDS, NO_PRICE, LineRow, Row, hold_name, line_name
 from remit.gateway.budget import Hold
-from remit.gateway.ownership import entries_of
 from remit.kernel.budget import path_of
-from remit.ledger import Finding, LedgerClient, Select, readable
+from remit.ledger import Finding, LedgerClient, Select, entries_of, parse_entry_id, readable
 
 __all__ = ["check_batches"]
 
@@ -40,16 +39,16 @@ def check_batches(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
         if entry is None or made.get(row.batch_id) != [row.entry_id, row.provider_id]:
             yield None, f"batches: provider_objects has no call that made {readable(row.batch_id)}"
             continue
-        meta = entry.metadata
+        meta, seq = entry.metadata, parse_entry_id(entry.id)
         key = keys.get(meta.get("key_id", ""))
         expected: dict[str, Any] = {name: meta.get(name) or "" for name in _STATED}
         if key is not None:
             identity = {name: key.get(name) or "" for name in _OF_KEY}
             expected["identity"] = {**identity, "key_id": key["key_id"]}
         if not _is_like(row.caller, expected):
-            yield entry.seq, f"batches: the caller of {row.batch_id} is not who made it"
+            yield seq, f"batches: the caller of {row.batch_id} is not who made it"
         if row.dispatch_entry_id != meta.get("dispatch_entry_id"):
-            yield entry.seq, f"batches: the dispatch of {row.batch_id} is not on record so"
+            yield seq, f"batches: the dispatch of {row.batch_id} is not on record so"
         bounds = ledger.read(row.entry_id).metadata.get(BOUNDS)
         if isinstance(bounds, list):  # Erased batches and those of older versions have none.
             recorded = {line_name(row.batch_id, line[0]): LineRow(*line[1:]) for line in bounds}
@@ -57,12 +56,12 @@ def check_batches(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
             recorded |= {line[0]: LineRow(*line[1:]) for line in bounds}
             for name in sorted(of_batch.keys()):
                 if recorded.get(name) != of_batch[name]:
-                    yield entry.seq, f"batch_lines: {name!r} of {row.batch_id} is not on record so"
+                    yield seq, f"batch_lines: {name!r} of {row.batch_id} is not on record so"
         text = holds.pop(hold_name(row.batch_id), None)
         path = _path(meta, key) if key is not None else set()
         if text is not None and not _holds(Hold.read(text), of_batch, path):
             said = f"holds: the hold of {row.batch_id} is not that of its rows in batch_lines"
-            yield entry.seq, said
+            yield seq, said
     for batch_id, of_batch in lines.items():
         named_lines = ", ".join(map(readable, of_batch))
         said = f"batch_lines: batches has no row {readable(batch_id)}, of which are {named_lines}"
@@ -71,7 +70,7 @@ def check_batches(ledger: LedgerClient, select: Select) -> Iterator[Finding]:
         yield None, f"holds: batches has no row for {readable(name)}"
 
 
-def _path(meta: dict[str, Any], key: RecordedKey) -> set[str]:
+def _path(meta: dict[str, Any], key: dict[str, Any]) -> set[str]:
     """Return every account that can pay for a batch."""
     owners = [key.get(name) for name in ("user_id", "team_id", "organisation_id")]
     return set(

@@ -15,12 +15,12 @@ from remit.gateway.budget.audit import (
     Difference,
     audit_budgets,
     carried_accounts,
-    check_budgets,
-    check_usage,
+    check_holds,
 )
 from remit.gateway.budget.budgeter import TokenBudgeter
 from remit.gateway.budget.errors import BudgetRefusedError
 from remit.gateway.budget.holds import Hold
+from remit.gateway.budget.projection import MONEY, OWNERS
 from remit.kernel.budget import (
     USD_NAMES,
     Amount,
@@ -36,6 +36,8 @@ from remit.kernel.budget import (
 )
 
 __all__ = [
+    "MONEY",
+    "OWNERS",
     "USD_NAMES",
     "Accounts",
     "Amount",
@@ -52,8 +54,7 @@ __all__ = [
     "TokenUsage",
     "audit_budgets",
     "carried_accounts",
-    "check_budgets",
-    "check_usage",
+    "check_holds",
     "nano_of",
     "owners_of",
     "usd_of",

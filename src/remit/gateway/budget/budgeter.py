@@ -6,10 +6,11 @@ import builtins
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from remit.gateway.budget.account import FIELDS, OF_A_WINDOW
+from remit.gateway.budget.account import FIELDS
 from remit.gateway.budget.accounts import Accounts, of_now
 from remit.gateway.budget.errors import BudgetRefusedError
 from remit.gateway.budget.holds import Hold
+from remit.gateway.budget.projection import BUDGETS
 from remit.gateway.budget.raised_bounds import RaisedBounds
 from remit.gateway.budget.resets import reset_metadata
 from remit.kernel.budget import (
@@ -23,7 +24,7 @@ from remit.kernel.budget import (
     usd_of,
 )
 from remit.kernel.windows import window_at
-from remit.ledger import LedgerClient, LedgerEntry, Transaction
+from remit.ledger import LedgerClient, LedgerEntry, Transaction, apply
 
 
 class TokenBudgeter:
@@ -337,32 +338,12 @@ class TokenBudgeter:
 def _allocate(tx: Transaction, scope: BudgetScope, limits: BudgetLimits, by: str) -> str:
     """Set limits in a transaction. A change of the window begins a new one."""
     period = limits.window or ""
-    row = {
-        "token_limit": limits.tokens,
-        "turn_limit": limits.turns,
-        "nano_limit": limits.nano,
-        "requests_per_minute": limits.requests_per_minute,
-        "tokens_per_minute": limits.tokens_per_minute,
-        "period": period,
-        "time_zone": limits.time_zone,
-        "on_short": "" if limits.on_short == "refuse" else limits.on_short,
-    }
     columns = ", ".join(FIELDS)
     rows = tx.execute(f"SELECT {columns} FROM budgets WHERE scope = ?", (scope.key,))
     before = BudgetStatus(*rows[0]) if rows else None
-    begins = before is None or (before.period, before.time_zone) != (period, limits.time_zone)
     end = before.window_end if before else 0
-    if begins:
+    if before is None or (before.period, before.time_zone) != (period, limits.time_zone):
         end = window_at(period, limits.time_zone, tx.wall_ms / 1000)[1] if period else 0
-        row |= {"window_end": end, **dict.fromkeys(OF_A_WINDOW, 0)}
-        row["window_number"] = before.window_number + 1 if before else 0
-    names = ", ".join(row)
-    changes = ", ".join(f"{name} = excluded.{name}" for name in row)
-    tx.execute(
-        f"INSERT INTO budgets (scope, {names}) VALUES (?{', ?' * len(row)}) "
-        f"ON CONFLICT (scope) DO UPDATE SET {changes}",
-        (scope.key, *row.values()),
-    )
     metadata: dict[str, Any] = {
         "scope": scope.key,
         "token_limit": limits.tokens,
@@ -377,19 +358,18 @@ def _allocate(tx: Transaction, scope: BudgetScope, limits: BudgetLimits, by: str
             metadata[name] = value
     if period:
         metadata |= reset_metadata(period, limits.time_zone, end)
-    if row["on_short"]:
+    if limits.on_short not in ("", "refuse"):
         metadata["on_short"] = limits.on_short
     if before is not None:
         metadata["before"] = before.limits.to_dict()
-    return tx.append(
-        LedgerEntry(
-            event_type="BUDGET_ALLOCATED",
-            submission_id=scope.work_order_id or scope.session_id or scope.key,
-            decision="ALLOCATED",
-            reason="Budget allocated",
-            metadata=metadata,
-        )
+    entry = LedgerEntry(
+        event_type="BUDGET_ALLOCATED",
+        submission_id=scope.work_order_id or scope.session_id or scope.key,
+        decision="ALLOCATED",
+        reason="Budget allocated",
+        metadata=metadata,
     )
+    return apply(tx, entry, BUDGETS)
 
 
 def _names(scope: BudgetScope) -> dict[str, Any]:

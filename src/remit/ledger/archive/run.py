@@ -34,7 +34,7 @@ from remit.ledger.report import Progress
 from remit.ledger.store import Store, Transaction
 from remit.ledger.tlog import TILE_WIDTH
 from remit.ledger.tree import LedgerTree
-from remit.ledger.usage_audit import carried_usage
+from remit.ledger.usage_tables import carried_usage
 
 __all__ = ["ArchiveReport", "Carry", "archive", "cut_at", "finish"]
 

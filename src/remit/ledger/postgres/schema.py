@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import psycopg
 
-from remit.ledger import usage
 from remit.ledger.errors import LedgerError, LedgerFormatError
 from remit.ledger.owner import OWNER_SQL
 from remit.ledger.postgres.connection import Writer, reason
+from remit.ledger.projection import fill_tables
 from remit.ledger.schema import (
     DROPPED,
     LAYOUT_VERSION,
@@ -21,6 +22,7 @@ from remit.ledger.schema import (
     refuse_views,
 )
 from remit.ledger.state import readable
+from remit.ledger.usage_tables import USAGE_TABLES
 
 VIEWS = """
 CREATE VIEW entry_commitments AS
@@ -210,7 +212,7 @@ def prepare(
         )
 
 
-def _put_all(writer: Writer, sql: str, rows: Sequence[usage.Row]) -> None:
+def _put_all(writer: Writer, sql: str, rows: Sequence[Sequence[Any]]) -> None:
     writer.put(sql, *rows)
     writer.flush()
 
@@ -234,7 +236,7 @@ def _migrate(writer: Writer) -> None:
             if number > version:
                 writer.script(statements)
                 if number == _USAGE:
-                    usage.fill(writer.fetch, "record", functools.partial(_put_all, writer))
+                    fill_tables(writer.fetch, functools.partial(_put_all, writer), USAGE_TABLES)
                 writer.fetch(
                     "INSERT INTO migrations VALUES ($1, to_char(clock_timestamp(), "
                     '\'YYYY-MM-DD"T"HH24:MI:SS.US"Z"\'))',

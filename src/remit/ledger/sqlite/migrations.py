@@ -9,13 +9,14 @@ from datetime import UTC, datetime
 
 import orjson
 
-from remit.ledger import usage
 from remit.ledger.contents import NO_STEP, commitments_in
 from remit.ledger.errors import LedgerFormatError
+from remit.ledger.projection import fill_tables
 from remit.ledger.schema import DROPPED, LAYOUT_VERSION, SQLITE, STATE_TABLES, declare
 from remit.ledger.sqlite.schema import VIEWS, squeezed
 from remit.ledger.tlog.merkle import leaf_hash
 from remit.ledger.tlog.tiles import tile_levels
+from remit.ledger.usage_tables import USAGE_TABLES
 
 _TABLE_SQL = "SELECT name, sql FROM sqlite_schema WHERE type = 'table'"
 
@@ -201,10 +202,11 @@ def _declare_budgets_and_responses(connection: sqlite3.Connection) -> None:
 
 def _add_up_usage(connection: sqlite3.Connection) -> None:
     _run(connection, declare(SQLITE, 6))
-    usage.fill(
+    fill_tables(
         lambda sql, values: connection.execute(sql, values).fetchall(),
-        "CAST(record AS BLOB)",
         connection.executemany,
+        USAGE_TABLES,
+        "CAST(record AS BLOB)",
     )
 
 
