@@ -15,9 +15,7 @@ from remit.gateway.leases import LeaseLostError, Owner
 from remit.gateway.recovery import Policy, Recovery
 from remit.gateway.renewal import Renewal
 from remit.gateway.steps import (
-    Beside,
     Calls,
-    Claim,
     FinishCall,
     FinishedCall,
     IdempotencyKeyUsedError,
@@ -25,8 +23,8 @@ from remit.gateway.steps import (
     Step,
 )
 from remit.gateway.tenancy import NotYoursError, Ownership, note_owned
+from remit.gateway.values import Claim
 from remit.kernel.exchange import WritesAhead
-from remit.kernel.loops import abandon
 from remit.ledger import LedgerClient, LedgerUnavailableError, Transaction
 
 __all__ = ["InFlightCalls"]
@@ -45,7 +43,7 @@ class InFlightCalls:
         budgeter: settles reservations.
         charging: whether calls that begin here are charged.
         wait_ms: longest wait for money that other calls have reserved.
-        beside: called in each transaction in which calls begin or end; None for no call.
+        refresh: called in each transaction in which calls begin or end; None for no call.
 
     Attributes:
         ended: called with the dispatch id of a call that is recorded or abandoned; its lease is
@@ -59,11 +57,11 @@ class InFlightCalls:
         budgeter: TokenBudgeter,
         charging: bool,
         wait_ms: int = 0,
-        beside: Callable[[Transaction], None] | None = None,
+        refresh: Callable[[Transaction], None] | None = None,
     ) -> None:
         self._ledger = ledger
         self._budgeter = budgeter
-        self._beside = beside
+        self._refresh = refresh
         self.charging = charging
         self.owner = Owner.current().encode()
         self.waiting_room = WaitingRoom(wait_ms)
@@ -182,9 +180,7 @@ class InFlightCalls:
         stage.write()
         return begun
 
-    async def finish(
-        self, step: FinishCall, beside: Beside | None = None
-    ) -> tuple[FinishedCall, asyncio.CancelledError | None]:
+    async def finish(self, step: FinishCall) -> tuple[FinishedCall, asyncio.CancelledError | None]:
         """Run a :class:`FinishCall`: append the ``EXCHANGE``, settle, and delete the call's row.
 
         Retries without end while the ledger is unavailable. An answer is paid for, so it is kept as
@@ -193,7 +189,6 @@ class InFlightCalls:
 
         Args:
             step: the call.
-            beside: a step to commit right after it in the same transaction; None for none.
 
         Returns:
             The result, and the cancellation of the caller; None if it was not cancelled.
@@ -206,7 +201,7 @@ class InFlightCalls:
         gone: asyncio.CancelledError | None = None
         wait_s = 0.0
         while True:
-            finishing = self._submit(step, beside)
+            finishing: asyncio.Future[FinishedCall] = self._ledger.step(self.stage, step)
             try:
                 return await finishing, gone
             except asyncio.CancelledError as error:
@@ -239,16 +234,6 @@ class InFlightCalls:
             except asyncio.CancelledError as error:
                 gone = error
 
-    def _submit(self, step: FinishCall, beside: Beside | None) -> asyncio.Future[FinishedCall]:
-        if beside is None:
-            return self._ledger.step(self.stage, step)
-        if beside.future is not None:  # An earlier attempt failed.
-            abandon(beside.future)
-        finishing, beside.future = self._ledger.step_both(
-            (self.stage, step), (beside.opener, beside.step)
-        )
-        return finishing
-
     def _answer_to(self, dispatch_entry_id: str) -> FinishedCall | None:
         """Return the recorded result of a dispatch; None if it has no ``EXCHANGE``. Blocks."""
         for entry in self._ledger.query(
@@ -262,14 +247,14 @@ class InFlightCalls:
         """Return the stage that runs all steps of a transaction (see
         :meth:`~remit.ledger.LedgerClient.step`).
 
-        Calls ``beside`` with the transaction first.
+        Calls ``refresh`` with the transaction first.
 
         Args:
             tx: the transaction.
             steps: its steps.
         """
-        if self._beside is not None:
-            self._beside(tx)
+        if self._refresh is not None:
+            self._refresh(tx)
         return Calls(
             tx, steps, self._budgeter.accounts(tx), self.charging, self._known, self._renewal,
             self.owner, self.waiting_room.freed,

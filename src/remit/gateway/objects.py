@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 from remit.gateway.auth import Identity
-from remit.gateway.call import Candidate
 from remit.gateway.tenancy import owner_of
+from remit.gateway.values import Candidate
 from remit.kernel.json_text import JsonTextError, load
 from remit.kernel.tenant import tenant_of_origin
 from remit.ledger import LedgerClient, Transaction, is_plain_text, parse_entry_id

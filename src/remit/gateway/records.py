@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from remit.gateway.call import Attempt, Call, Failure
 from remit.gateway.validation import MAX_ID_CHARS
+from remit.gateway.values import Attempt, Call, Failure
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest, RouteOutcome

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from remit.gateway.answer_store import KeptId
 from remit.gateway.budget import Accounts, Amount, Hold, TokenUsage
 from remit.gateway.budget.errors import busy
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.lookup import select_in
 from remit.gateway.renewal import Renewal
 from remit.gateway.tenancy import Ownership, Sessions
+from remit.gateway.values import Claim, KeptId, Noted
 from remit.kernel.errors import RemitError
-from remit.ledger import Prepared, Transaction
+from remit.ledger import LedgerError, Prepared, Transaction
 
 __all__ = [
-    "FIELDS", "Beside", "Calls", "Claim", "FinishCall", "FinishedCall", "IdempotencyKeyUsedError",
+    "FIELDS", "Calls", "FinishCall", "FinishedCall", "IdempotencyKeyUsedError",
     "StartCall", "Step",
 ]  # fmt: skip
+
+_log = logging.getLogger("remit.gateway")
 
 FIELDS = (
     "dispatch_entry_id", "owner", "lease_until_ms", "session_id", "work_order_id", "agent_id",
@@ -58,9 +60,6 @@ _KEEP = (
     "session_id = excluded.session_id, entry_id = excluded.entry_id"
 )
 _MOVE = "UPDATE response_ids SET owner = ?, session_id = ?, entry_id = ? WHERE response_id = ?"
-
-Claim = tuple[str, str, str]
-"""Caller, idempotency key, and the call's own token."""
 
 
 class IdempotencyKeyUsedError(RemitError):
@@ -130,7 +129,7 @@ class FinishCall(Struct):
         write_rows: called in the transaction with the id of the ``EXCHANGE``; uses
             ``execute_many`` only.
         keeps_hold: True if the reservation stays, for the rows that ``write_rows`` writes.
-        recorded: the transaction and the id of the ``EXCHANGE``, set by the stage.
+        noted: a step of another stage, run right after this one; None for none.
 
     Raises:
         LeaseLostError: the call was settled as an orphan.
@@ -144,21 +143,7 @@ class FinishCall(Struct):
     response_ids: Sequence[KeptId] = ()
     write_rows: Callable[[Transaction, str], None] | None = None
     keeps_hold: bool = False
-    recorded: tuple[Transaction, str] | None = None
-
-
-class Beside(Struct):
-    """A step of another stage that is committed right after a :class:`FinishCall`.
-
-    Attributes:
-        opener: opens the stage.
-        step: the step.
-        future: the step's future, once it is submitted.
-    """
-
-    opener: Callable[[Transaction, Sequence[Any]], Any]
-    step: Any
-    future: asyncio.Future[Any] | None = None
+    noted: Noted | None = None
 
 
 class FinishedCall(NamedTuple):
@@ -220,6 +205,7 @@ class Calls:
         scopes: list[str] = []
         ends: list[str] = []
         named: list[Ownership] = []
+        noted: dict[Any, list[Any]] = {}
         for step in steps:
             if isinstance(step, StartCall):
                 scopes += step.path
@@ -231,6 +217,8 @@ class Calls:
                 ends.append(step.dispatch_entry_id)
                 if step.hold is not None:
                     scopes += step.hold.scopes
+                if step.noted is not None:
+                    noted.setdefault(step.noted.opener, []).append(step.noted.step)
             elif isinstance(step, Ownership):
                 named.append(step)
         # All is asked before anything is looked at.
@@ -245,6 +233,7 @@ class Calls:
         self._there = {name for (name,) in there}
         self._note_claims(claims)
         note_sessions()
+        self._others = {opener: opener(tx, steps) for opener, steps in noted.items()}
 
     def do(self, step: Step) -> Any:
         """Run one step in the transaction and return its result; see the step for its refusals.
@@ -318,7 +307,6 @@ class Calls:
             )
         exchange_id = self._tx.append(step.prepared[0])
         timestamp = self._tx.last_timestamp
-        step.recorded = self._tx, exchange_id
         self._there.discard(dispatch_id)
         self._ended.append((dispatch_id,))
         remaining = None
@@ -334,7 +322,19 @@ class Calls:
             self._response_ids += [(one, exchange_id) for one in step.response_ids]
         if step.write_rows is not None:
             self._row_writers.append((step.write_rows, exchange_id))
+        if step.noted is not None:
+            self._note(step.noted, exchange_id)
         return FinishedCall(exchange_id, timestamp, remaining)
+
+    def _note(self, noted: Noted, exchange_id: str) -> None:
+        """Run the step of another stage. A failure of that step is logged: the answer is kept."""
+        noted.exchange_entry_id, noted.result = exchange_id, None
+        try:
+            noted.result = self._others[noted.opener].do(noted.step)
+        except LedgerError:  # the transaction itself has failed
+            raise
+        except Exception as error:  # noqa: BLE001 - see above
+            _log.error("nothing was noted with %s: %s", exchange_id, type(error).__name__)
 
     def _note_claims(self, rows: Iterable[tuple[Any, ...]]) -> None:
         for caller, key, *known in rows:
@@ -383,3 +383,5 @@ class Calls:
         self._row_writers = []
         self._sessions.write()
         self._accounts.write()
+        for stage in self._others.values():
+            stage.write()
