@@ -13,14 +13,12 @@ import logging
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
-
-from msgspec import structs
 
 from remit.gateway.answers import refuse_failed
 from remit.gateway.billing import Bill, estimate
 from remit.gateway.breaker import Permit
+from remit.gateway.candidates import LOWERED, lowered, neutral_order
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.memory import LARGE_BYTES, run_to_the_end
@@ -35,17 +33,16 @@ from remit.gateway.records import (
 from remit.gateway.steps import FinishCall, FinishedCall, StartCall
 from remit.gateway.stream_tap import ENDED_BY
 from remit.gateway.transport import send_body
-from remit.gateway.validation import Sent, check_output, response_schema
+from remit.gateway.validation import check_output
 from remit.gateway.values import Attempt, Call, Candidate, Failure, KeptId, Model
 from remit.kernel.errors import let_go
-from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
+from remit.kernel.exchange import PromptResponse, RouteOutcome
 from remit.kernel.json_text import dump
 from remit.kernel.loops import call_in_thread
 from remit.ledger import Content, LedgerClient, LedgerEntry, Prepared
 from remit.providers import (
     CODES,
     ProviderError,
-    ProviderRequest,
     ProviderResponse,
     Timeouts,
 )
@@ -69,6 +66,7 @@ class Attempts:
         mode: the effect of an exhausted budget: ``enforce`` refuses the call, ``warn`` records a
             warning, ``off`` does neither.
         report: reports an attempt of a routed call to the observers.
+        is_current: returns False if the circuit of a permit was opened since.
     """
 
     def __init__(
@@ -77,6 +75,7 @@ class Attempts:
         in_flight: InFlightCalls,
         config: RouterConfig,
         report: Callable[[Call, PromptResponse, int, int], None],
+        is_current: Callable[[Permit], bool],
         *,
         mode: Literal["enforce", "warn", "off"],
     ) -> None:
@@ -84,6 +83,7 @@ class Attempts:
         self._in_flight = in_flight
         self._config = config
         self._report = report
+        self._is_current = is_current
         self._longest_s = config.default_timeout_ms / 1000
         self._timeouts = Timeouts(
             min(config.connect_timeout_ms / 1000, self._longest_s),
@@ -116,7 +116,8 @@ class Attempts:
             The attempt. If the caller was cancelled after the commit, the attempt has a failure.
 
         Raises:
-            NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError: nothing is recorded.
+            NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError, CircuitChangedError: nothing
+                is recorded.
             LedgerError: an entry could not be written; recovery settles a call that was begun.
             CancelledError: the caller was cancelled and nothing was begun.
         """
@@ -132,8 +133,11 @@ class Attempts:
                 attempt.decision_id = choice.decision_id
                 attempt.drawn = choice.drawn(model, attempt.number)
         try:
+            step = self._start(call, attempt)
+            if permit.needs_check:
+                step.is_current = functools.partial(self._is_current, permit)
             attempt.dispatch_entry_id, attempt.hold, attempt.error = await self._in_flight.begin(
-                self._start(call, attempt), call.request.ahead
+                step, call.request.ahead
             )
         except BaseException:
             permit.release()
@@ -488,42 +492,3 @@ def _is_large(call: Call, attempt: Attempt, result: ProviderResponse | Failure) 
     outgoing, reply, tap = attempt.to.outgoing, result.reply, call.tap
     sent = 0 if outgoing is None else len(outgoing.body.raw)
     return sent + tap.kept + tap.came + (0 if reply is None else len(reply.body)) > LARGE_BYTES
-
-
-LOWERED = "lowered to what the budget has left"
-
-
-def lowered(to: Candidate, output: int) -> Candidate:
-    """Return a copy of a candidate whose request has the output limit ``output`` in tokens."""
-    outgoing = to.outgoing
-    if outgoing is None:
-        return structs.replace(to, request=replace(to.request, max_tokens=output))
-    body = outgoing.body
-    names = [name for name in body.endpoint.output_limit if body.value.get(name) is not None]
-    for name in names or body.endpoint.output_limit[:1]:
-        body = body.with_member((name,), b"%d" % output, LOWERED)
-    return structs.replace(to, outgoing=structs.replace(outgoing, body=body))
-
-
-def neutral_order(
-    request: PromptRequest, model_id: str, sent: Sent, timeout_s: float, *, stream: bool
-) -> ProviderRequest:
-    """Return a request in neutral form for a provider object.
-
-    Args:
-        request: the call's request.
-        model_id: the model by the provider's name.
-        sent: the request, encoded.
-        timeout_s: longest wait for the answer in seconds.
-        stream: True if the answer is wanted as a stream.
-    """
-    return ProviderRequest(
-        model_id=model_id,
-        messages=sent.messages,
-        max_tokens=request.max_tokens,
-        temperature=request.temperature,
-        timeout_s=timeout_s,
-        tools=tuple(request.tools or ()),
-        response_schema=response_schema(request),
-        stream=stream,
-    )

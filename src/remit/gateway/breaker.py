@@ -33,19 +33,24 @@ class Permit:
     Args:
         answer: called with ``about`` and the outcome; must not wait.
         about: identifies the call for ``answer``.
+
+    Attributes:
+        about: the arguments of that name.
+        needs_check: True if the permit was given by an old state of the circuit.
     """
 
-    __slots__ = ("_about", "_answer")
+    __slots__ = ("_answer", "about", "needs_check")
 
     def __init__(self, answer: Callable[..., None], *about: Any) -> None:
         self._answer: Callable[..., None] | None = answer
-        self._about = about
+        self.about = about
+        self.needs_check = False
 
     def succeed(self) -> None:
         """Report that the provider answered, possibly with a refusal of this request."""
         answer, self._answer = self._answer, None
         if answer is not None:
-            answer(*self._about, "ok")
+            answer(*self.about, "ok")
 
     def fail(self) -> None:
         """Report that the provider failed."""
@@ -61,7 +66,7 @@ class Permit:
     def _say(self, outcome: Outcome) -> None:
         answer, self._answer = self._answer, None
         if answer is not None:
-            answer(*self._about, outcome)
+            answer(*self.about, outcome)
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,20 +127,31 @@ class Breakers:
             return not self._circuit(key).open
 
     def permit(self, provider_id: str, model_id: str) -> Permit | None:
-        """Return a permit for one call if no wait is needed; None if :meth:`acquire` must decide.
+        """Return a permit for one call if the circuit was closed at the latest read, else None.
 
-        The permit must be reported (:class:`~remit.gateway.breaker.Permit`).
+        The permit must be reported (:class:`~remit.gateway.breaker.Permit`). If the latest read is
+        too old, the permit ``needs_check``: the transaction that begins the call reads the circuits
+        and calls :meth:`is_current`.
 
         Args:
             provider_id: the provider.
             model_id: the model.
         """
-        if time.monotonic() - self._looked_at > self._config.poll_s:
-            return None
         key = (provider_id, model_id)
         with self._lock:
             circuit = self._circuit(key)
-        return None if circuit.open else Permit(self._answered, key, circuit.generation, False)
+        if circuit.open:
+            return None
+        permit = Permit(self._answered, key, circuit.generation, False)
+        permit.needs_check = time.monotonic() - self._looked_at > self._config.poll_s
+        return permit
+
+    def is_current(self, permit: Permit) -> bool:
+        """Return True if the circuit of a permit is closed and was not opened since."""
+        key, generation = permit.about[:2]
+        with self._lock:
+            circuit = self._circuit(key)
+        return not circuit.open and circuit.generation == generation
 
     async def acquire(self, provider_id: str, model_id: str) -> Permit | None:
         """Return a permit for one call now; None if the circuit is open.

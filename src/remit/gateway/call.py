@@ -36,10 +36,9 @@ from remit.gateway.leases import LeaseLostError
 from remit.gateway.neutral import finite
 from remit.gateway.records import prepare_rejection
 from remit.gateway.replays import recorded_answer
-from remit.gateway.steps import IdempotencyKeyUsedError
+from remit.gateway.steps import CircuitChangedError, IdempotencyKeyUsedError
 from remit.gateway.stream_tap import StreamTap
 from remit.gateway.tenancy import NotYoursError
-from remit.gateway.transport import has_dialect
 from remit.gateway.values import (
     Call,
     Candidate,
@@ -154,6 +153,8 @@ class CallPath:
                         if permit is None:
                             permit = await self._acquire(choice, model)
                         attempt = await self._attempts.begin(call, model, to, permit)  # commit 1
+                    except CircuitChangedError:
+                        continue
                     except RefusedError as error:
                         refusal = error.refusal
                         break
@@ -169,7 +170,7 @@ class CallPath:
                     if error_of_attempt is None:
                         return await choice.ended(response) if choice.is_routed else response
                     failed = response
-                    again = await self._retry(call, choice, model, to, error_of_attempt, retries)
+                    again = await self._retry(call, choice, to, error_of_attempt, retries)
                     if again is None:
                         break
                     to, retries = again
@@ -275,17 +276,18 @@ class CallPath:
         return permit
 
     async def _retry(
-        self, call: Call, choice: Choice, model: Model, to: Candidate, error: BaseException,
-        retries: int,
-    ) -> tuple[Candidate, int] | None:  # fmt: skip
-        """Wait, and return the request to send again with the number of retries; None to stop.
+        self, call: Call, choice: Choice, to: Candidate, error: BaseException, retries: int
+    ) -> tuple[Candidate | None, int] | None:
+        """Wait; return the request to send again and the number of retries, or None to stop.
+
+        The request is None if it must be made again: the provider may have learnt from the failure
+        how to translate it.
 
         A stale connection is replaced without counting a retry.
 
         Args:
             call: the call.
             choice: its choice.
-            model: the model that failed.
             to: the request that was sent.
             error: the error of the attempt.
             retries: number of retries of the model so far.
@@ -302,10 +304,7 @@ class CallPath:
         await asyncio.sleep(wait_s)
         if error.to_translate:
             call.translated.add(to.provider_id)
-        # The provider may have learnt from the failure how to translate the request.
-        if has_dialect(to.provider):
-            to = await self._candidates.read(call, model)
-        return to, retries + 1
+        return None, retries + 1
 
     def _wait_s(self, number: int, asked_s: float | None) -> float | None:
         """Return the seconds until retry ``number``; None if the provider asks for a longer wait

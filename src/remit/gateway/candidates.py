@@ -222,3 +222,42 @@ def speaks(provider: Any, body: Any) -> bool:
     """
     known = getattr(provider, "speaks", None)
     return callable(known) and bool(known(body.endpoint))
+
+
+LOWERED = "lowered to what the budget has left"
+
+
+def lowered(to: Candidate, output: int) -> Candidate:
+    """Return a copy of a candidate whose request has the output limit ``output`` in tokens."""
+    outgoing = to.outgoing
+    if outgoing is None:
+        return replace_fields(to, request=replace(to.request, max_tokens=output))
+    body = outgoing.body
+    names = [name for name in body.endpoint.output_limit if body.value.get(name) is not None]
+    for name in names or body.endpoint.output_limit[:1]:
+        body = body.with_member((name,), b"%d" % output, LOWERED)
+    return replace_fields(to, outgoing=replace_fields(outgoing, body=body))
+
+
+def neutral_order(
+    request: PromptRequest, model_id: str, sent: Sent, timeout_s: float, *, stream: bool
+) -> ProviderRequest:
+    """Return a request in neutral form for a provider object.
+
+    Args:
+        request: the call's request.
+        model_id: the model by the provider's name.
+        sent: the request, encoded.
+        timeout_s: longest wait for the answer in seconds.
+        stream: True if the answer is wanted as a stream.
+    """
+    return ProviderRequest(
+        model_id=model_id,
+        messages=sent.messages,
+        max_tokens=request.max_tokens,
+        temperature=request.temperature,
+        timeout_s=timeout_s,
+        tools=tuple(request.tools or ()),
+        response_schema=response_schema(request),
+        stream=stream,
+    )

@@ -123,7 +123,10 @@ class LLMGateway:
         self._admission = Admission(auth_provider, dev_mode, self._keys)
         self._path = CallPath(
             ledger_client, self._admission, self._names, candidates, self._breakers,
-            Attempts(ledger_client, self._in_flight, config, self._tell, mode=budget_mode),
+            Attempts(
+                ledger_client, self._in_flight, config, self._tell, self._breakers.is_current,
+                mode=budget_mode,
+            ),
             self._in_flight, budgeter if budget_mode == "enforce" else None, config,
         )  # fmt: skip
         self.batches = Batches(

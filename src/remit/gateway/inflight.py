@@ -16,6 +16,7 @@ from remit.gateway.recovery import Policy, Recovery
 from remit.gateway.renewal import Renewal
 from remit.gateway.steps import (
     Calls,
+    CircuitChangedError,
     FinishCall,
     FinishedCall,
     IdempotencyKeyUsedError,
@@ -32,7 +33,7 @@ __all__ = ["InFlightCalls"]
 _log = logging.getLogger("remit.gateway")
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
-_REFUSALS = (NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError)
+_REFUSALS = (NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError, CircuitChangedError)
 
 
 class InFlightCalls:
@@ -88,6 +89,7 @@ class InFlightCalls:
 
         Raises:
             NotYoursError, BudgetRefusedError, IdempotencyKeyUsedError: the call is not begun.
+            CircuitChangedError: the circuit was opened in the meantime; the call is not begun.
             LedgerError: the write failed. Recovery settles the call if it was begun.
             CancelledError: the caller was cancelled and the call is not begun.
         """

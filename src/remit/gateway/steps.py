@@ -20,8 +20,8 @@ from remit.kernel.errors import RemitError
 from remit.ledger import LedgerError, Prepared, Transaction
 
 __all__ = [
-    "FIELDS", "Calls", "FinishCall", "FinishedCall", "IdempotencyKeyUsedError",
-    "StartCall", "Step",
+    "FIELDS", "Calls", "CircuitChangedError", "FinishCall", "FinishedCall",
+    "IdempotencyKeyUsedError", "StartCall", "Step",
 ]  # fmt: skip
 
 _log = logging.getLogger("remit.gateway")
@@ -74,6 +74,13 @@ class IdempotencyKeyUsedError(RemitError):
         self.exchange_entry_id = exchange_entry_id
 
 
+class CircuitChangedError(RemitError):
+    """The circuit of a model was opened since the call got its permit."""
+
+    def __init__(self) -> None:
+        super().__init__("The circuit of the model was opened in the meantime.")
+
+
 class StartCall(Struct, gc=False):
     """The step that makes a call durable before it is sent. Returns the dispatch id and its hold.
 
@@ -93,10 +100,13 @@ class StartCall(Struct, gc=False):
             as busy.
         response_ids: ids that lead to the ``DISPATCH`` until the answer is recorded.
         ownership: session and work order that must be the caller's own, or become so.
+        is_current: returns False if the circuit of the model was opened since the call got its
+            permit; None if that need not be checked.
         out: the dispatch id, set by the stage; its lease is renewed from then on.
 
     Raises:
-        NotYoursError, IdempotencyKeyUsedError, BudgetRefusedError: the call is not begun.
+        NotYoursError, IdempotencyKeyUsedError, BudgetRefusedError, CircuitChangedError: the call is
+            not begun.
     """
 
     prepared: tuple[Prepared]
@@ -112,6 +122,7 @@ class StartCall(Struct, gc=False):
     queue_behind: bool = False
     response_ids: Sequence[KeptId] = ()
     ownership: Ownership | None = None
+    is_current: Callable[[], bool] | None = None
     out: str = ""
 
 
@@ -202,12 +213,14 @@ class Calls:
         self._changed_claims: list[tuple[str, tuple[Any, ...]]] = []
         self._response_ids: list[tuple[KeptId, str]] = []
         self._row_writers: list[tuple[Callable[[Transaction, str], None], str]] = []
+        begins = False
         scopes: list[str] = []
         ends: list[str] = []
         named: list[Ownership] = []
         noted: dict[Any, list[Any]] = {}
         for step in steps:
             if isinstance(step, StartCall):
+                begins = True
                 scopes += step.path
                 if step.ownership is not None:
                     named.append(step.ownership)
@@ -222,18 +235,21 @@ class Calls:
             elif isinstance(step, Ownership):
                 named.append(step)
         # All is asked before anything is looked at.
-        there = select_in(tx, _FIND, ends)
-        claims = select_in(tx, _FIND_CLAIMS, list(self._claims))
+        there = select_in(tx, _FIND, ends) if ends else ()
+        claims = select_in(tx, _FIND_CLAIMS, list(self._claims)) if self._claims else ()
         self._sessions = Sessions(tx, known)
-        note_sessions = self._sessions.ask(named)
+        note_sessions = self._sessions.ask(named) if named else None
         if charging:
-            if any(isinstance(step, StartCall) for step in steps):
+            if begins:
                 accounts.ask_bounds()
             accounts.load(scopes)
         self._there = {name for (name,) in there}
         self._note_claims(claims)
-        note_sessions()
-        self._others = {opener: opener(tx, steps) for opener, steps in noted.items()}
+        if note_sessions is not None:
+            note_sessions()
+        self._others: dict[Any, Any] = noted
+        for opener, its_steps in noted.items():
+            noted[opener] = opener(tx, its_steps)
 
     def do(self, step: Step) -> Any:
         """Run one step in the transaction and return its result; see the step for its refusals.
@@ -259,6 +275,8 @@ class Calls:
             self._sessions.check(step.ownership)
         if step.claim is not None:
             self._check_claim(step.claim)
+        if step.is_current is not None and not step.is_current():
+            raise CircuitChangedError
         hold, refused = None, None
         if self._charging:
             if step.queue_behind:
