@@ -15,7 +15,6 @@ import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from remit.gateway.answers import refuse_failed
 from remit.gateway.billing import Bill, estimate
 from remit.gateway.breaker import Permit
 from remit.gateway.candidates import LOWERED, lowered, neutral_order
@@ -32,7 +31,7 @@ from remit.gateway.records import (
 )
 from remit.gateway.steps import FinishCall, FinishedCall, StartCall
 from remit.gateway.stream_tap import ENDED_BY
-from remit.gateway.transport import send_body
+from remit.gateway.transport import refuse_failed, send_body
 from remit.gateway.validation import check_output
 from remit.gateway.values import Attempt, Call, Candidate, Failure, KeptId, Model
 from remit.kernel.errors import let_go
@@ -172,7 +171,8 @@ class Attempts:
                 started = time.perf_counter()
             attempt.sent = True
             result = await self._ask(call, attempt)
-            refuse_failed(result)
+            if result.failure:
+                refuse_failed(result)
             permit.succeed()
             attempt.result = result
         except BaseException as error:  # noqa: BLE001 - `_failed` re-raises the end of the loop

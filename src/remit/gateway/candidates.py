@@ -186,9 +186,11 @@ class Candidates:
                 f"this key may not use {provider_id}/{model_id}; `GET /v1/models` lists its models"
             )
             raise RefusedError(Refusal("MODEL_NOT_ALLOWED", message))
-        if missing := self._names.not_set_up(provider_id, model_id):
+        provider = self._providers.get(provider_id)
+        if provider is None:
+            missing = self._names.not_set_up(provider_id, model_id)
             raise RefusedError(Refusal("PROVIDER_NOT_FOUND", missing))
-        return self._providers[provider_id]
+        return provider
 
 
 def _limited(body: Body, limits: ToolLimits) -> Body:

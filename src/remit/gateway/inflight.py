@@ -108,7 +108,8 @@ class InFlightCalls:
         except BaseException:
             self._let_go(step)
             raise
-        self._begun(step)
+        if step.ownership is not None:
+            self._begun(step)
         return *begun, None
 
     async def _begin_in_turn(

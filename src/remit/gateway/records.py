@@ -148,7 +148,7 @@ def exchange_entry(
         submission_id=request.contract_id,
         decision=decision,
         reason=reason,
-        prompts_used=_prompts(request.prompt_pack_id),
+        prompts_used=_prompts(request.prompt_pack_id) if request.prompt_pack_id else [],
         metadata=metadata,
     )
 

@@ -243,8 +243,9 @@ class Calls:
             if begins:
                 accounts.ask_bounds()
             accounts.load(scopes)
-        self._there = {name for (name,) in there}
-        self._note_claims(claims)
+        self._there = {name for (name,) in there} if ends else set()
+        if claims:
+            self._note_claims(claims)
         if note_sessions is not None:
             note_sessions()
         self._others: dict[Any, Any] = noted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeGuard
 
-from remit.gateway.answers import read_result
+from remit.gateway.transport import read_result
 from remit.gateway.validation import MAX_ID_CHARS
 from remit.gateway.values import Failure
 from remit.kernel.exchange import RouteOutcome
