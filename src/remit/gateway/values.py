@@ -241,7 +241,7 @@ class Choice:
         return response
 
     def close(self) -> None:
-        """Release what the choice holds, once its calls have ended."""
+        """Release the held resources once all calls have ended."""
 
 
 _NO_METADATA: Mapping[str, Any] = {}

@@ -60,7 +60,7 @@ _WEAKEST = ("unpriced", "upper_bound", "estimated", "measured")
 
 
 class _Routed(Choice):
-    """What all choices of a router have in common: each model is tried once, whatever fails."""
+    """The common rules of all choices of a router: each model is tried once, whatever fails."""
 
     is_routed = True
 
