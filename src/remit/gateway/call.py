@@ -20,6 +20,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from msgspec import structs
 
@@ -351,14 +352,20 @@ class CallPath:
 
         Returns:
             The response; None if nothing was sent.
+
+        Raises:
+            RefusedError: the request of a part cannot be made.
         """
-        try:
-            at_once, limit_s = next(parts)
-            while True:
-                at_once, limit_s = parts.send(await self._answers(call, at_once, limit_s))
-        except StopIteration as end:
-            response: PromptResponse | None = end.value
-            return response
+        answers: Any = None  # starts the generator
+        while True:
+            try:
+                at_once, limit_s = parts.send(answers)
+            except StopIteration as end:
+                response: PromptResponse | None = end.value
+                return response
+            except RemitError as error:
+                raise RefusedError(Refusal("INVALID_INPUT", error.message)) from error
+            answers = await self._answers(call, at_once, limit_s)
 
     async def _answers(
         self, call: Call, parts: Sequence[Part], limit_s: float | None

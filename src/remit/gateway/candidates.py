@@ -27,6 +27,7 @@ from remit.gateway.values import (
     Refusal,
     RefusedError,
 )
+from remit.kernel.errors import InvalidInputError
 from remit.kernel.exchange import PromptRequest
 from remit.providers import Body, ProviderError, ProviderRequest
 from remit.providers.dialects import DialectError
@@ -154,8 +155,9 @@ class Candidates:
                 provider_id in call.translated,
             )
             outgoing = provider.outgoing(order)
-        except (DialectError, ProviderError) as error:
-            refusal = Refusal("INVALID_INPUT", error.message, error.param)
+        except (DialectError, InvalidInputError, ProviderError) as error:
+            param = getattr(error, "param", None)
+            refusal = Refusal("INVALID_INPUT", error.message, param)
             raise RefusedError(refusal) from error
         uses = 0
         if body is None:

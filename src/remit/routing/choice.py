@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from remit.gateway import Choice, CircuitState, Model, Noted, Parts, Refusal
+from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptRequest, PromptResponse, RouteOutcome
 from remit.ledger import EncodedValue, Prepared
 from remit.routing.candidate import Candidate
@@ -194,6 +195,18 @@ class RouteChoice(_Routed):
         if response.outcome is RouteOutcome.REJECTED and refusal.code in _FINAL:
             self.final = refusal
 
+    def _note_refused(self, response: PromptResponse, model: Model | None = None) -> None:
+        """Note the refusal of a whole call in which no model was refused.
+
+        Args:
+            response: the response of the call.
+            model: the first model of the call; None for the first of the choice.
+        """
+        code = response.error_code or ""
+        if response.outcome is RouteOutcome.REJECTED and code in _FINAL and self.final is None:
+            refusal = Refusal(code, response.error_message or "", None, response.retry_after_s)
+            self.pass_over(model or self.models[0], refusal, response)
+
     def fail(
         self, model: Model, error: ModelCallError, response: PromptResponse | None = None
     ) -> None:
@@ -253,13 +266,17 @@ class RouteChoice(_Routed):
 
     async def ended(self, response: PromptResponse) -> PromptResponse:
         """Emit the decision unless it was recorded with the answer; return the whole response."""
+        self._note_refused(response)
         noted, emitter = self._noted, self.asked.emitter
         if noted is not None and noted.result is not None:
             self.emitted = noted.result
         elif emitter is not NO_OP_DECISION_EMITTER and self._is_decided(response):
             chosen = self.answer[0].model_id if self.answer is not None else ""
-            decision = self._decision(chosen, self.made)
-            self.emitted = await emit(emitter, decision, self.options.emitter_timeout_s)
+            try:
+                decision = self._decision(chosen, self.made)
+                self.emitted = await emit(emitter, decision, self.options.emitter_timeout_s)
+            except RemitError as error:  # the answer counts in any case
+                _log.error("the decision %s is not emitted: %s", self.id, error.message)
         if len(self.made) > 1:
             response = self._with_all(response)
         if self.answer is not None:
@@ -417,11 +434,7 @@ class PartChoice(_Routed):
 
     async def ended(self, response: PromptResponse) -> PromptResponse:
         """Note a refusal of the part's request in the choice of the whole; return the response."""
-        code = response.error_code or ""
-        if response.outcome is RouteOutcome.REJECTED and code in _FINAL and not self.whole.final:
-            self.whole.pass_over(
-                self.models[0], Refusal(code, response.error_message or ""), response
-            )
+        self.whole._note_refused(response, self.models[0])
         return response
 
     def request(self, request: PromptRequest) -> PromptRequest:
