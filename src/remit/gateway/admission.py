@@ -113,13 +113,14 @@ def authenticate(call: Call, auth: AuthProvider | None, dev_mode: bool, keys: Ke
         return ""
     if not identity.may("call"):
         return f"the role {identity.role} cannot make model calls; use a key with the role agent"
-    if not identity.may_act_as(request.agent_id):
+    is_limited = identity.within is not None
+    if (identity.agents or is_limited) and not identity.may_act_as(request.agent_id):
         return "this key may not act as that agent; send an allowed agent in x-remit-agent"
     if identity.session_id and request.session_id != identity.session_id:
         return "this token was issued for another session; send it in x-remit-session, or none"
     if identity.work_order_id and request.work_order_id != identity.work_order_id:
         return "this token was issued for another work order; send that work order, or none"
-    if not identity.may_use_tier(request.tier):
+    if (identity.tiers or is_limited) and not identity.may_use_tier(request.tier):
         return "this key may not act in that tier; use an allowed tier"
     return ""
 

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from remit.gateway.billing import Bill, estimate
-from remit.gateway.breaker import Permit
+from remit.gateway.breakers import Permit
 from remit.gateway.candidates import LOWERED, lowered, neutral_order
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls

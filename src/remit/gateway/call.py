@@ -26,8 +26,7 @@ from msgspec import structs
 
 from remit.gateway.admission import Admission
 from remit.gateway.attempt import Attempts
-from remit.gateway.breaker import Permit
-from remit.gateway.breakers import Breakers
+from remit.gateway.breakers import Breakers, Permit
 from remit.gateway.budget import BudgetRefusedError, TokenBudgeter
 from remit.gateway.candidates import Candidates, needs_reading
 from remit.gateway.choice import Chooser, Names

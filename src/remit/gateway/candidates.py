@@ -165,7 +165,7 @@ class Candidates:
         else:
             bound = tariff.body_bound(outgoing.body, call.tool_uses, request.headers)
             limits = bound.limits
-            if self._enforce and limits.field:
+            if self._enforce and (limits.tools or limits.of_call):
                 uses = limits.uses
                 outgoing = replace_fields(outgoing, body=_limited(outgoing.body, limits))
                 bound = tariff.body_bound(outgoing.body, headers=request.headers)

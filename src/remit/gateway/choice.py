@@ -197,7 +197,9 @@ class Names:
     def router_of(self, request: PromptRequest) -> Chooser | None:
         """Return the chooser of a request that names a route; None for any other request."""
         router, name = self.router, request.model_id
-        if router is None or not name or request.provider_id or not router.knows(name):
+        if router is None or not name or request.provider_id or (None, name) in self._choices:
+            return None  # a name that was chosen before names no route
+        if not router.knows(name):
             return None
         return router
 

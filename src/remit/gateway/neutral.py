@@ -118,7 +118,8 @@ async def send(
         tap.raise_if_ended(error)
         raise
     finally:
-        tap.settle()
+        if tap.holding is not None:
+            tap.settle()
 
 
 def _require_bounded(size: int) -> None:

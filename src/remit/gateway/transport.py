@@ -103,7 +103,8 @@ async def send_body(
         tap.raise_if_ended(error)
         raise
     finally:
-        tap.settle()
+        if tap.holding is not None:
+            tap.settle()
 
 
 async def _streamed(
