@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from remit.gateway.auth import Identity, KeyStore
 from remit.gateway.batches import BatchPlan, BatchRefusedError
-from remit.gateway.bounds import call_bound
 from remit.gateway.breaker import CircuitState
 from remit.gateway.breakers import CircuitBreaker
 from remit.gateway.budget import (
@@ -29,6 +28,7 @@ from remit.gateway.budget import (
     TokenBudgeter,
     TokenUsage,
 )
+from remit.gateway.budget.bounds import call_bound
 from remit.gateway.choice import Chooser, owner_by_prefix, split_name
 from remit.gateway.config import CircuitBreakerConfig, RouterConfig
 from remit.gateway.gateway import LLMGateway
@@ -36,7 +36,7 @@ from remit.gateway.inflight import InFlightCalls
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.neutral import in_neutral_form
 from remit.gateway.steps import FinishCall, IdempotencyKeyUsedError
-from remit.gateway.stream_tap import KEY_ENDED, SHUTTING_DOWN, STOPPED_READING
+from remit.gateway.stream import KEY_ENDED, SHUTTING_DOWN, STOPPED_READING
 from remit.gateway.tenancy import NotYoursError, check_session, default_session, owner_of
 from remit.gateway.transport import AnyProvider
 from remit.gateway.validation import MAX_ID_CHARS

@@ -15,8 +15,8 @@ import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from remit.gateway.billing import Bill, estimate
 from remit.gateway.breakers import Permit
+from remit.gateway.budget.billing import Bill, estimate
 from remit.gateway.candidates import LOWERED, lowered, neutral_order
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
@@ -30,7 +30,7 @@ from remit.gateway.records import (
     prepare_warning,
 )
 from remit.gateway.steps import FinishCall, FinishedCall, StartCall
-from remit.gateway.stream_tap import ENDED_BY
+from remit.gateway.stream import ENDED_BY
 from remit.gateway.transport import refuse_failed, send_body
 from remit.gateway.validation import check_output
 from remit.gateway.values import Attempt, Call, Candidate, Failure, KeptId, Model

@@ -37,7 +37,7 @@ from remit.gateway.neutral import finite
 from remit.gateway.records import prepare_rejection
 from remit.gateway.replays import recorded_answer
 from remit.gateway.steps import CircuitChangedError, IdempotencyKeyUsedError
-from remit.gateway.stream_tap import StreamTap
+from remit.gateway.stream import StreamTap
 from remit.gateway.tenancy import NotYoursError
 from remit.gateway.values import (
     Call,

@@ -12,8 +12,8 @@ from typing import Any
 from remit.gateway.budget import BudgetRefusedError, Hold, TokenBudgeter
 from remit.gateway.budget.queue import WaitingRoom
 from remit.gateway.leases import LeaseLostError, Owner
-from remit.gateway.recovery import Policy, Recovery
-from remit.gateway.renewal import Renewal
+from remit.gateway.leases.recovery import Policy, Recovery
+from remit.gateway.leases.renewal import Renewal
 from remit.gateway.steps import (
     Calls,
     CircuitChangedError,

@@ -12,8 +12,8 @@ from msgspec import Struct
 from remit.gateway.budget import Accounts, Amount, Hold, TokenUsage
 from remit.gateway.budget.errors import busy
 from remit.gateway.leases import LeaseLostError
+from remit.gateway.leases.renewal import Renewal
 from remit.gateway.lookup import select_in
-from remit.gateway.renewal import Renewal
 from remit.gateway.tenancy import Ownership, Sessions
 from remit.gateway.values import Claim, KeptId, Noted
 from remit.kernel.errors import RemitError

@@ -11,7 +11,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from remit.gateway.bounds import (
+from remit.gateway.budget import Amount, Hold, TokenUsage
+from remit.gateway.budget.bounds import (
     IMAGE_TOKENS,
     MESSAGE_TOKENS,
     Bound,
@@ -19,7 +20,6 @@ from remit.gateway.bounds import (
     bound_of,
     media_of,
 )
-from remit.gateway.budget import Amount, Hold, TokenUsage
 from remit.gateway.config import RouterConfig
 from remit.gateway.validation import Sent, response_schema
 from remit.kernel.budget import NANO
