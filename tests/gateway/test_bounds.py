@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from remit.gateway import CircuitBreakerConfig, LLMGateway, RouteOutcome, RouterConfig
+from remit.gateway.billing import IMAGE_TOKENS, Billing
 from remit.gateway.budget import BudgetLimits, BudgetScope, TokenBudgeter
-from remit.gateway.budget.billing import IMAGE_TOKENS, Billing
 from remit.kernel.exchange import TextDelta
 from remit.ledger import LedgerClient
 from remit.providers import MockProvider, ProviderError, ProviderResponse

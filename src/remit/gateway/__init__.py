@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from remit.gateway.auth import Identity, KeyStore
 from remit.gateway.batches import BatchPlan, BatchRefusedError
+from remit.gateway.bounds import call_bound
 from remit.gateway.breaker import CircuitState
 from remit.gateway.breakers import CircuitBreaker
 from remit.gateway.budget import (
@@ -28,7 +29,6 @@ from remit.gateway.budget import (
     TokenBudgeter,
     TokenUsage,
 )
-from remit.gateway.budget.bounds import call_bound
 from remit.gateway.choice import Chooser, owner_by_prefix, split_name
 from remit.gateway.config import CircuitBreakerConfig, RouterConfig
 from remit.gateway.gateway import LLMGateway

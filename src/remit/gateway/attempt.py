@@ -15,8 +15,8 @@ import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from remit.gateway.billing import Bill, estimate
 from remit.gateway.breakers import Permit
-from remit.gateway.budget.billing import Bill, estimate
 from remit.gateway.candidates import LOWERED, lowered, neutral_order
 from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls

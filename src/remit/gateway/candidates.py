@@ -10,13 +10,13 @@ from typing import Any
 
 from msgspec.structs import replace as replace_fields
 
-from remit.gateway.budget.billing import Billing
-from remit.gateway.budget.tools import ToolLimits
+from remit.gateway.billing import Billing
 from remit.gateway.choice import Names
 from remit.gateway.config import RouterConfig
 from remit.gateway.neutral import in_neutral_form
 from remit.gateway.objects import Objects, may_name, objects_named
 from remit.gateway.tenancy import owner_of
+from remit.gateway.tools import ToolLimits
 from remit.gateway.transport import AnyProvider, has_dialect
 from remit.gateway.validation import Sent, encode_sent, response_schema
 from remit.gateway.values import (

@@ -15,10 +15,10 @@ from remit.gateway.admission import Admission
 from remit.gateway.attempt import Attempts
 from remit.gateway.auth import AuthProvider, Identity, KeyStore
 from remit.gateway.batches import Batches, Planner, Results
+from remit.gateway.billing import Billing, estimate, input_bound
 from remit.gateway.breaker import CircuitState
 from remit.gateway.breakers import Breakers, CircuitBreaker
 from remit.gateway.budget import Amount, TokenBudgeter
-from remit.gateway.budget.billing import Billing, estimate, input_bound
 from remit.gateway.call import CallPath
 from remit.gateway.candidates import Candidates, speaks
 from remit.gateway.choice import Chooser, Names

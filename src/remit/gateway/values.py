@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 from msgspec import Struct
 
 from remit.gateway.auth import Identity
+from remit.gateway.billing import Tariff
 from remit.gateway.budget import Amount, Hold
-from remit.gateway.budget.billing import Tariff
 from remit.gateway.stream import StreamTap
 from remit.gateway.tenancy import Ownership
 from remit.gateway.transport import AnyProvider

@@ -19,8 +19,8 @@ from remit.gateway.batches.rows import (
     hold_name,
     line_name,
 )
+from remit.gateway.billing import Billing
 from remit.gateway.budget import Amount
-from remit.gateway.budget.billing import Billing
 from remit.gateway.budget.raised_bounds import row_of
 from remit.gateway.choice import Names
 from remit.gateway.objects import KeptObject, Objects, keep, objects_named

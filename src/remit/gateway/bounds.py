@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from remit.gateway.budget.tools import NO_LIMITS, SCHEMAS, ToolLimits, count_of, tools_of
+from remit.gateway.tools import NO_LIMITS, SCHEMAS, ToolLimits, count_of, tools_of
 from remit.kernel.budget import Amount
 from remit.kernel.canonical import MAX_SAFE_INTEGER
 from remit.providers.prices import Price

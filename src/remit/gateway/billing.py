@@ -11,8 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from remit.gateway.budget import Amount, Hold, TokenUsage
-from remit.gateway.budget.bounds import (
+from remit.gateway.bounds import (
     IMAGE_TOKENS,
     MESSAGE_TOKENS,
     Bound,
@@ -20,6 +19,7 @@ from remit.gateway.budget.bounds import (
     bound_of,
     media_of,
 )
+from remit.gateway.budget import Amount, Hold, TokenUsage
 from remit.gateway.config import RouterConfig
 from remit.gateway.validation import Sent, response_schema
 from remit.kernel.budget import NANO
