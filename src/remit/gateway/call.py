@@ -135,7 +135,7 @@ class CallPath:
                 return await choice.ended(response)
 
             # 3. Attempt: begin, send and settle; then again, or the next model, if that failed.
-            refusals: list[Refusal] = []
+            refusals: tuple[Refusal, ...] = ()
             ends = False
             for model in choice.models:
                 failed: PromptResponse | None = None
@@ -178,7 +178,7 @@ class CallPath:
                     refusal = Refusal(failed.error_code or "", failed.error_message or "")
                     ends = call.tap.began or not choice.falls_back(refusal.code)
                 else:
-                    refusals.append(refusal)
+                    refusals = (*refusals, refusal)
                     is_first = not call.passed_over
                     ends = choice.ends_call(refusal.code, by_budget=by_budget, is_first=is_first)
                 if choice.is_routed:

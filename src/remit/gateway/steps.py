@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -217,7 +217,7 @@ class Calls:
         scopes: list[str] = []
         ends: list[str] = []
         named: list[Ownership] = []
-        noted: dict[Any, list[Any]] = {}
+        noted: list[Noted] | None = None
         for step in steps:
             if isinstance(step, StartCall):
                 begins = True
@@ -231,7 +231,7 @@ class Calls:
                 if step.hold is not None:
                     scopes += step.hold.scopes
                 if step.noted is not None:
-                    noted.setdefault(step.noted.opener, []).append(step.noted.step)
+                    noted = [*(noted or ()), step.noted]
             elif isinstance(step, Ownership):
                 named.append(step)
         # All is asked before anything is looked at.
@@ -248,9 +248,7 @@ class Calls:
             self._note_claims(claims)
         if note_sessions is not None:
             note_sessions()
-        self._others: dict[Any, Any] = noted
-        for opener, its_steps in noted.items():
-            noted[opener] = opener(tx, its_steps)
+        self._others = _NO_STAGES if noted is None else _stages(tx, noted)
 
     def do(self, step: Step) -> Any:
         """Run one step in the transaction and return its result; see the step for its refusals.
@@ -404,3 +402,14 @@ class Calls:
         self._accounts.write()
         for stage in self._others.values():
             stage.write()
+
+
+_NO_STAGES: Mapping[Any, Any] = {}
+
+
+def _stages(tx: Transaction, noted: Sequence[Noted]) -> Mapping[Any, Any]:
+    """Return the stages of other rooms that take part in a transaction, keyed by their opener."""
+    steps: dict[Any, list[Any]] = {}
+    for one in noted:
+        steps.setdefault(one.opener, []).append(one.step)
+    return {opener: opener(tx, own) for opener, own in steps.items()}
