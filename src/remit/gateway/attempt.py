@@ -122,7 +122,7 @@ class Attempts:
         """
         attempt = Attempt(
             call.attempts + 1, to, to.model_id, "" if call.last is None else
-            call.last.exchange_entry_id, fallback_from=tuple(call.passed_over), model=model,
+            call.last.exchange_entry_id, fallback_from=call.passed_over, model=model,
             began_ns=time.monotonic_ns(),
         )  # fmt: skip
         choice = call.choice
@@ -209,10 +209,13 @@ class Attempts:
                 recorded, gone = await run_to_the_end(self._record, call, attempt, result)
             else:
                 recorded = self._record(call, attempt, result)
-            entry, bill = recorded[:2]
-            finished, also_gone = await self._in_flight.finish(
-                self._finish(call, attempt, result, *recorded)
-            )
+            entry, bill, prepared, kept = recorded
+            step = self._finish(call, attempt, result, bill, prepared, kept)
+            finishing, also_gone = self._in_flight.submit(step), None
+            try:
+                finished = await finishing
+            except BaseException as raised:  # noqa: BLE001 - raised there, or tried again
+                finished, also_gone = await self._in_flight.finish(step, (finishing, raised))
         finally:
             self._ended(call, attempt)
         error = also_gone or gone or attempt.error
@@ -422,7 +425,6 @@ class Attempts:
         call: Call,
         attempt: Attempt,
         result: ProviderResponse | Failure,
-        entry: LedgerEntry,
         bill: Bill,
         prepared: Prepared,
         kept: Sequence[KeptId],

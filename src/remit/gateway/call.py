@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec import structs
@@ -34,7 +34,7 @@ from remit.gateway.config import RouterConfig
 from remit.gateway.inflight import InFlightCalls
 from remit.gateway.leases import LeaseLostError
 from remit.gateway.neutral import finite
-from remit.gateway.records import prepare_rejection
+from remit.gateway.records import prepare_rejection, rejected_response
 from remit.gateway.replays import recorded_answer
 from remit.gateway.steps import CircuitChangedError, IdempotencyKeyUsedError
 from remit.gateway.stream import StreamTap
@@ -53,7 +53,7 @@ from remit.gateway.values import (
 )
 from remit.kernel.errors import RemitError
 from remit.kernel.exchange import PromptResponse, RouteOutcome
-from remit.ledger import LedgerClient, LedgerError, utc_now
+from remit.ledger import LedgerClient, LedgerError
 from remit.providers import ProviderError
 
 __all__ = ["CallPath"]
@@ -74,6 +74,7 @@ class CallPath:
         in_flight: owners of sessions, and idempotency keys.
         budgeter: the enforced budgets; None if none are enforced.
         config: retries.
+        report: reports an ended call to the observers.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class CallPath:
         in_flight: InFlightCalls,
         budgeter: TokenBudgeter | None,
         config: RouterConfig,
+        report: Callable[[Call, PromptResponse, int], None],
     ) -> None:
         self._ledger = ledger
         self._admission = admission
@@ -97,6 +99,7 @@ class CallPath:
         self._in_flight = in_flight
         self._budgeter = budgeter
         self._config = config
+        self._report = report
 
     async def answer(self, call: Call) -> PromptResponse:
         """Answer or refuse a call, and record it.
@@ -115,6 +118,7 @@ class CallPath:
             CancelledError: the caller was cancelled; what was begun is recorded.
         """
         choice, to, model = call.choice, None, None
+        response: PromptResponse | None = None
         try:
             # 1. Admit: request, identity, rights, accounts and idempotency key.
             self._admission.admit(call)
@@ -182,10 +186,10 @@ class CallPath:
                     is_first = not call.passed_over
                     ends = choice.ends_call(refusal.code, by_budget=by_budget, is_first=is_first)
                 if choice.is_routed:
-                    choice.pass_over(model, refusal, failed or _rejected(call, refusal))
+                    choice.pass_over(model, refusal, failed or rejected_response(call, refusal))
                 if ends:
                     break
-                call.passed_over.append((model.name, refusal.code))
+                call.passed_over += ((model.name, refusal.code),)
 
             # 4. Answer: the latest failure, or one recorded refusal if nothing was sent.
             if call.last is not None:
@@ -207,9 +211,29 @@ class CallPath:
         finally:
             if call.claimed and (call.last is None or call.last.outcome is not _SUCCESS):
                 await self._release(call)
-            if choice is not None and choice.is_routed:
-                choice.close()
+            self._end(call, response)
         return response if choice is None or not choice.is_routed else await choice.ended(response)
+
+    def _end(self, call: Call, response: PromptResponse | None) -> None:
+        """Report an ended call to the observers, and close its choice.
+
+        The attempts of a routed call were reported one by one; only a refusal and a recorded answer
+        of the whole call are reported here. If the caller went away, the recorded attempt is.
+
+        Args:
+            call: the call.
+            response: its response; None if the call raises.
+        """
+        choice = call.choice
+        if choice is None or not choice.is_routed:
+            if (response := response or call.last) is not None:
+                self._report(call, response, call.began_ns)
+            return
+        choice.close()
+        if choice.is_part or response is None:
+            return
+        if response.outcome is RouteOutcome.REJECTED or response.replayed:
+            self._report(call, response, call.began_ns)
 
     async def pass_on(self, call: Call, to: Candidate, circuit: str) -> PromptResponse:
         """Make one attempt at one candidate, without retries, and return its response.
@@ -249,7 +273,7 @@ class CallPath:
             LedgerWriteError: the refusal could not be recorded.
         """
         request, choice = call.request, call.choice
-        response = _rejected(call, refusal)
+        response = rejected_response(call, refusal)
         if choice is not None and choice.is_part:
             return response
         entry = prepare_rejection(
@@ -303,7 +327,7 @@ class CallPath:
             return None
         await asyncio.sleep(wait_s)
         if error.to_translate:
-            call.translated.add(to.provider_id)
+            call.translated |= {to.provider_id}
         return None, retries + 1
 
     def _wait_s(self, number: int, asked_s: float | None) -> float | None:
@@ -383,7 +407,7 @@ class CallPath:
         for part in parts:
             heard = StreamTap(tap.on_text, tap.sink) if part.listens else StreamTap(None, None)
             made = Call(part.request, heard, call.identity, part.choice)
-            made.passed_over = [*part.choice.passed_over]
+            made.passed_over = tuple(part.choice.passed_over)
             tasks.append(asyncio.ensure_future(self.answer(made)))
         try:
             _, late = await asyncio.wait(tasks, timeout=limit_s)
@@ -457,29 +481,6 @@ async def _choose(call: Call, chooser: Chooser) -> Choice:
 
 def _refusal_of(error: BudgetRefusedError) -> Refusal:
     return Refusal(error.code, error.message, None, error.retry_after_s, error.remaining)
-
-
-def _rejected(call: Call, refusal: Refusal) -> PromptResponse:
-    """Return the response of a refused call, without the id of an entry."""
-    request, choice = call.request, call.choice
-    return PromptResponse(
-        content="",
-        outcome=RouteOutcome.REJECTED,
-        input_tokens=0,
-        output_tokens=0,
-        model_id=request.model_id or "",
-        provider_id=request.provider_id or "",
-        latency_ms=0.0,
-        timestamp=utc_now(),
-        exchange_entry_id="",
-        context_hash=call.request_hash,
-        error_code=refusal.code,
-        error_message=refusal.message,
-        error_param=refusal.param,
-        budget_remaining=refusal.remaining,
-        fallback_from=() if choice is not None and choice.is_routed else tuple(call.passed_over),
-        retry_after_s=refusal.retry_after_s,
-    )
 
 
 async def _cancel(tasks: Iterable[asyncio.Future[PromptResponse]]) -> None:

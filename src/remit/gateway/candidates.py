@@ -188,11 +188,10 @@ class Candidates:
                 f"this key may not use {provider_id}/{model_id}; `GET /v1/models` lists its models"
             )
             raise RefusedError(Refusal("MODEL_NOT_ALLOWED", message))
-        provider = self._providers.get(provider_id)
-        if provider is None:
+        if provider_id not in self._providers:
             missing = self._names.not_set_up(provider_id, model_id)
             raise RefusedError(Refusal("PROVIDER_NOT_FOUND", missing))
-        return provider
+        return self._providers[provider_id]
 
 
 def _limited(body: Body, limits: ToolLimits) -> Body:

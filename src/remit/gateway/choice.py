@@ -211,8 +211,9 @@ class Names:
         """
         request = call.request
         name = (request.provider_id, request.model_id)
-        choice = self._choices.get(name)
-        if choice is None:
+        if name in self._choices:
+            choice = self._choices[name]
+        else:
             models = [Model(*one, one[1]) for one in self._named(*name)]
             choice = Choice(models, models[0].model_id, self._config.max_retries)
             if len(self._choices) < _MAX_NAMES:
@@ -221,7 +222,7 @@ class Names:
             left = self.left(request)
             aside = [one for one in choice.models if one[:2] not in left]
             if aside:
-                call.passed_over += [(one.name, "SET_ASIDE") for one in aside]
+                call.passed_over += tuple([(one.name, "SET_ASIDE") for one in aside])
                 remaining = [one for one in choice.models if one[:2] in left]
                 choice = Choice(remaining, choice.asked_model_id, choice.max_retries)
         return choice

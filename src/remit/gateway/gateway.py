@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Mapping
-from typing import Literal
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Literal
 
 from remit.gateway.admission import Admission
 from remit.gateway.attempt import Attempts
@@ -127,7 +127,7 @@ class LLMGateway:
                 ledger_client, self._in_flight, config, self._tell, self._breakers.is_current,
                 mode=budget_mode,
             ),
-            self._in_flight, budgeter if budget_mode == "enforce" else None, config,
+            self._in_flight, budgeter if budget_mode == "enforce" else None, config, self._tell,
         )  # fmt: skip
         self.batches = Batches(
             ledger_client,
@@ -320,7 +320,7 @@ class LLMGateway:
         """Do as :meth:`aroute` for callers without an event loop. Blocks."""
         return run_blocking(self.aroute(request, on_text=on_text))
 
-    async def aroute(
+    def aroute(
         self,
         request: PromptRequest,
         *,
@@ -328,8 +328,8 @@ class LLMGateway:
         sink: EventSink | None = None,
         identity: Identity | None = None,
         choice: Choice | None = None,
-    ) -> PromptResponse:
-        """Send one request, record it, and return the response.
+    ) -> Coroutine[Any, Any, PromptResponse]:
+        """Send one request, record it, and return the awaitable response.
 
         A call that fails or is refused is a response with an error code. A refused call is recorded
         as ``PROMPT_REJECTED`` and not sent. Each attempt has a ``DISPATCH`` first, with a
@@ -349,19 +349,10 @@ class LLMGateway:
                 After the call: it stays in flight and recovery settles it.
             LeaseLostError: the answer came after the call was settled as an orphan.
         """
-        began_ns = time.monotonic_ns()
         self._outage.check()
-        call = Call(request, StreamTap(on_text, sink), identity, choice)
-        try:
-            response = await self._path.answer(call)
-        except BaseException:
-            # The caller went away; the recorded attempt is reported.
-            if call.last is not None and not _is_routed(call):
-                self._tell(call, call.last, began_ns)
-            raise
-        if not _is_routed(call) or response.outcome is RouteOutcome.REJECTED or response.replayed:
-            self._tell(call, response, began_ns)
-        return response
+        began_ns = time.monotonic_ns()
+        call = Call(request, StreamTap(on_text, sink), identity, choice, began_ns=began_ns)
+        return self._path.answer(call)
 
     def _tell(
         self, call: Call, response: PromptResponse, began_ns: int, attempts: int | None = None
@@ -477,8 +468,3 @@ class LLMGateway:
         response = await self._path.refuse(call, Refusal(code, message, None, retry_after_s))
         self._tell(call, response, time.monotonic_ns())
         return response
-
-
-def _is_routed(call: Call) -> bool:
-    """Return True if a router chose the models of a call."""
-    return call.choice is not None and call.choice.is_routed

@@ -183,7 +183,15 @@ class InFlightCalls:
         stage.write()
         return begun
 
-    async def finish(self, step: FinishCall) -> tuple[FinishedCall, asyncio.CancelledError | None]:
+    def submit(self, step: FinishCall) -> asyncio.Future[FinishedCall]:
+        """Submit a :class:`FinishCall` once; :meth:`finish` continues if the future fails."""
+        return self._ledger.step(self.stage, step)
+
+    async def finish(
+        self,
+        step: FinishCall,
+        tried: tuple[asyncio.Future[FinishedCall], BaseException] | None = None,
+    ) -> tuple[FinishedCall, asyncio.CancelledError | None]:
         """Run a :class:`FinishCall`: append the ``EXCHANGE``, settle, and delete the call's row.
 
         Retries without end while the ledger is unavailable. An answer is paid for, so it is kept as
@@ -192,6 +200,8 @@ class InFlightCalls:
 
         Args:
             step: the call.
+            tried: the future of :meth:`submit` and the error of the wait for it; None to submit the
+                step here.
 
         Returns:
             The result, and the cancellation of the caller; None if it was not cancelled.
@@ -204,8 +214,12 @@ class InFlightCalls:
         gone: asyncio.CancelledError | None = None
         wait_s = 0.0
         while True:
-            finishing: asyncio.Future[FinishedCall] = self._ledger.step(self.stage, step)
+            finishing = self.submit(step) if tried is None else tried[0]
             try:
+                if tried is not None:
+                    _, error = tried
+                    tried = None
+                    raise error
                 return await finishing, gone
             except asyncio.CancelledError as error:
                 gone = error

@@ -275,6 +275,7 @@ class Call(Struct):
         translated: providers that lacked an endpoint of the body's form when they were asked.
         tool_uses: how often a tool of the provider may be used if the request does not say; None
             for the configured number.
+        began_ns: time of arrival by the monotonic clock.
     """
 
     request: PromptRequest
@@ -289,10 +290,11 @@ class Call(Struct):
     claimed: bool = False
     attempts: int = 0
     last: PromptResponse | None = None
-    passed_over: list[tuple[str, str]] = []
+    passed_over: tuple[tuple[str, str], ...] = ()
     on_record: OnRecord | None = None
-    translated: set[str] = set()
+    translated: frozenset[str] = frozenset()
     tool_uses: int | None = None
+    began_ns: int = 0
 
 
 class CallReport(Struct):
@@ -374,7 +376,7 @@ class Attempt(Struct):
         retry_of: the ``EXCHANGE`` of the attempt before.
         decision_id: the routing decision that chose the model.
         fallback_from: the models that did not answer, each with its error code.
-        drawn: metadata that state how the model was drawn at random.
+        drawn: metadata that state how the model was drawn at random; None for none.
         model: the model as the choice names it; None if nothing was chosen.
         began_ns: time of the begin by the monotonic clock.
         hold: the reservation; None without budgets.
@@ -392,7 +394,7 @@ class Attempt(Struct):
     retry_of: str = ""
     decision_id: str = ""
     fallback_from: Sequence[tuple[str, str]] = ()
-    drawn: Mapping[str, Any] = {}
+    drawn: Mapping[str, Any] | None = None
     model: Model | None = None
     began_ns: int = 0
     hold: Hold | None = None
